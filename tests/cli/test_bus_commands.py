@@ -261,6 +261,13 @@ def test_a_bus_that_is_not_there_has_no_messages(bus: Path, run: Run) -> None:
     assert not bus.exists()
 
 
+def test_a_folder_that_is_named_must_exist(bus: Path, run: Run) -> None:
+    """A misspelt one would look like a bus without messages."""
+    code, printed, told = run("read", "--bus", str(bus))
+    assert (code, printed) == (2, "")
+    assert f"--bus {bus}: the folder does not exist" in told
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [

@@ -1,15 +1,13 @@
 """Every command, program and link of README and docs does what the page says."""
 
-import io
 import re
 import subprocess
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 from snippets import PAGES, ROOT, blocks, python_blocks, same
-from workbench import lay_out, run_console
+from workbench import installation, run_console, run_program, write_files
 
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -30,30 +28,30 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
-def test_programs_of_a_page_run_and_print_what_it_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The blocks of one page are one program; what it leaves behind goes with its folder."""
-    lay_out(page, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": f"docs_{page.stem}"}
-    for block, expected in python_blocks(page):
-        # Empty lines in front, so that a traceback points into the page.
-        source = "\n" * block.line + block.text
-        printed = io.StringIO()
-        with redirect_stdout(printed):
-            exec(compile(source, str(page), "exec"), namespace)  # noqa: S102 - our own pages
-        assert expected is None or same(expected, printed.getvalue()), printed.getvalue()
+def test_programs_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    """The blocks of one page are one program, in a new folder, with the extras that the page names."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    write_files(page, folder)
+    found = [*python_blocks(page)]
+    # Empty lines in front, so that a traceback points into the page.
+    sources = [("\n" * block.line + block.text, str(page)) for block, _ in found]
+    outputs = run_program(sources, folder, installation(page, tmp_path))
+    for (_, expected), printed in zip(found, outputs, strict=True):
+        assert expected is None or same(expected, printed), printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", _pages_with("console"), ids=_name)
 def test_commands_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
-    """What a reader types works, where the files of the page are."""
-    lay_out(page, tmp_path)
+    """What a reader types works in a new folder, with the extras that the page names."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    write_files(page, folder)
+    environ = installation(page, tmp_path)
     for block in blocks(page):
         if block.language == "console":
-            for command, expected, printed in run_console(block, tmp_path):
+            for command, expected, printed in run_console(block, folder, environ):
                 assert same(expected, printed), f"$ {command}\n{printed}"
 
 

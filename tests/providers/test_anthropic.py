@@ -981,16 +981,6 @@ def test_a_lane_is_one_account_and_model_and_holds_no_key() -> None:
             ),
         ),
         (
-            "completion:claude-2",
-            KEY,
-            {},
-            Problem(
-                ".id",
-                '"anthropic:completion:claude-2" is of an API that is no more',
-                "write anthropic:messages:<model>",
-            ),
-        ),
-        (
             MODEL,
             {**KEY, "ANTHROPIC_MAX_TOKENS": "many"},
             {},

@@ -14,6 +14,7 @@ from trioeval.providers.generic.http import GenericSettings
 from trioeval.providers.generic.keys import KEYS
 from trioeval.providers.prices import Price
 from trioeval.providers.wire import TlsSettings
+from trioeval.suite.templates import unclosed_tag
 
 URL = "https://a.example/x"
 IN_QUERY = {"type": "api_key", "value": "k-12", "placement": "query"}
@@ -27,7 +28,6 @@ try:
 except ImportError:
     pass
 """
-UNCLOSED = '"{{" opens a template that its line does not close; to say it as text, write {{ "{{" }}'
 BEARER = {"type": "bearer", "token": "sk-very-secret"}
 
 
@@ -67,7 +67,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                     ".config.headers.x: not a template: line 1: expected token 'end of print statement', "
                     "got 'b'"
                 ),
-                f".config.queryParams.q: {UNCLOSED}",
+                f".config.queryParams.q: {unclosed_tag('{{ +')}",
                 (
                     ".config.body[0].c: not a template: line 1: Expected an expression, got 'end of "
                     "statement block'"
@@ -308,14 +308,14 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                 "multipart": {"parts": [{"kind": "field", "name": "a", "value": "{{ b"}]},
             },
             [
-                f".config.multipart.parts[0].value: {UNCLOSED}",
+                f".config.multipart.parts[0].value: {unclosed_tag('{{ b')}",
                 ".config.body: multipart is the body already\n  keep one of them",
-                f".id: {UNCLOSED}",
+                f".id: {unclosed_tag(URL + '/{{promt')}",
                 (".config.headers.x: not a template: line 1: unexpected '}'"),
-                f".config.transformRequest: {UNCLOSED}",
+                f".config.transformRequest: {unclosed_tag('{{ promt')}",
             ],
         ),
-        (URL, {"body": "q={{ q"}, [f".config.body: {UNCLOSED}"]),
+        (URL, {"body": "q={{ q"}, [f".config.body: {unclosed_tag('q={{ q')}"]),
         (URL, {"body": "{% raw %}{{{% endraw %}"}, []),
         (URL, {"useHttps": True}, [SCHEME]),
         ("http", {"url": URL, "useHttps": False}, [SCHEME]),

@@ -314,7 +314,7 @@ def test_a_refused_client_is_told_without_its_secret() -> None:
                 for _ in range(4):
                     nursery.start_soon(call)
         assert {str(error) for error in errors} == {
-            "auth: no token: HTTP 401 Unauthorized: no [hidden]"
+            f"auth: no token: HTTP 401 from POST {server.url}/token: no [hidden]"
         }
         assert len(server.seen) == 1
 
@@ -386,29 +386,32 @@ def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
         (
             Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
             None,
-            "malformed_reply: the reply is an HTML page; if that is meant, say transformResponse: text",
+            (
+                "malformed_reply: the reply is an HTML page; if that is meant, say "
+                "transformResponse: text ({source})"
+            ),
         ),
         (
             Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
             "json.answer",
-            "malformed_reply: the reply is not JSON, and json.answer looks into JSON",
+            "malformed_reply: the reply is not JSON, and json.answer looks into JSON ({source})",
         ),
         (
             Answer(200, b"{", {"content-type": "application/json"}),
             None,
-            "malformed_reply: the reply says that it is JSON, and is not",
+            "malformed_reply: the reply says that it is JSON, and is not ({source})",
         ),
         (
             as_json({"answers": []}),
             "json.answers[0]",
-            "malformed_reply: json.answers[0] finds nothing in the reply",
+            "malformed_reply: json.answers[0] finds nothing in the reply ({source})",
         ),
-        (Answer(204), None, "empty_reply: the reply has no body"),
-        (as_json(None), None, "empty_reply: the reply is null"),
+        (Answer(204), None, "empty_reply: the reply has no body ({source})"),
+        (as_json(None), None, "empty_reply: the reply is null ({source})"),
         (
             as_json({"error": {"code": "rate_limit_exceeded", "message": "slow"}}),
             None,
-            "rate_limited: HTTP 200 OK: slow",
+            "rate_limited: {source}: slow",
         ),
         (as_json({"e": "bad"}), "jmespath:{error: e}", "unexpected: the reply: bad"),
     ],
@@ -420,11 +423,24 @@ def test_what_is_no_answer_is_a_failure_that_shows_the_body(
 
     async def body(server: Server) -> None:
         error = await failing(f"{server.url}/x", transformResponse=transform)
-        assert str(error) == message
+        source = f"HTTP {answer.status} from {server.seen[0].method} {server.url}/x"
+        assert str(error) == message.format(source=source)
         if error.kind == "malformed_reply":
             assert error.body_excerpt == answer.body.decode()
 
     with_server(lambda _seen: answer, body)
+
+
+def test_a_failure_names_the_url_without_its_query_and_secrets() -> None:
+    """A query may hold a key under any name, and a path one that the headers hold as well."""
+
+    async def body(server: Server) -> None:
+        headers = {"x-api-key": "hunter22hunter22"}
+        error = await failing(f"{server.url}/hunter22hunter22/x?k=topsecret", headers=headers)
+        asked = f"{server.seen[0].method} {server.url}/[hidden]/x"
+        assert str(error) == f"not_found: HTTP 404 from {asked}"
+
+    with_server(lambda _seen: Answer(404), body)
 
 
 def test_an_html_page_is_an_output_if_the_suite_says_so() -> None:
@@ -475,7 +491,10 @@ def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
                     await provider(Request(prompt="a"))
                 told.append(str(caught.value))
         assert told == [
-            "malformed_reply: the function of transformResponse returned nothing",
+            (
+                "malformed_reply: the function of transformResponse returned nothing "
+                f"(HTTP 200 from {server.seen[0].method} {server.url}/x)"
+            ),
             'bad_request: transformRequest gives nothing: "() => null"',
             (
                 "bad_request: transformRequest fails: "
@@ -496,7 +515,7 @@ def test_a_script_without_end_is_ended_and_delays_nobody() -> None:
 
         async def endless() -> None:
             error = await failing(f"{server.url}/x", transformResponse="() => { while (true) ; }")
-            assert error.message.endswith(" fails: it took longer than 2 seconds")
+            assert " fails: it took longer than 2 seconds (HTTP 200 from " in error.message
             order.append("endless")
 
         async def quick() -> None:

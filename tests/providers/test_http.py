@@ -152,7 +152,8 @@ def test_garbage_is_a_malformed_reply(kind: Any) -> None:
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
-        assert str(error) == "malformed_reply: the reply is not JSON"
+        source = f"HTTP 200 from POST {run.address.base_url}/chat/completions"
+        assert str(error) == f"malformed_reply: the reply is not JSON ({source})"
 
     with_fake(FakeSettings(replies=GarbageReplies(kind)), body)
 
@@ -223,8 +224,36 @@ def test_redirects_are_not_followed() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        text = "bad_request: HTTP 307 Temporary Redirect: redirects are not followed"
-        assert str(error) == text
+        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        assert str(error) == f"bad_request: HTTP 307 from {asked}: redirects are not followed"
+
+    with_raw_server(sent, body)
+
+
+def test_a_wrong_url_or_model_is_named() -> None:
+    """Both are what one has to compare with the service's own pages."""
+    page = b"<html>Hello</html>"
+    sent = b"HTTP/1.1 404 X\r\ncontent-length: %d\r\n\r\n%s" % (len(page), page)
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        provider = openai_provider(address.base_url, client, apiKey=KEY)
+        error = await failure(lambda: provider(Request(prompt="a")))
+        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        hint = "check apiBaseUrl and the model name"
+        assert str(error) == f"not_found: HTTP 404 from {asked}: {hint}"
+
+    with_raw_server(sent, body)
+
+
+def test_a_page_in_place_of_json_names_the_url() -> None:
+    """It is what a base URL without its path leads to."""
+    sent = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n<html"
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        provider = openai_provider(address.base_url, client, apiKey=KEY)
+        error = await failure(lambda: provider(Request(prompt="a")))
+        where = f"HTTP 200 from POST {address.base_url}/chat/completions"
+        assert str(error) == f"malformed_reply: the reply is not JSON ({where})"
 
     with_raw_server(sent, body)
 

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,56 @@ def test_an_id_that_means_nothing_is_told_with_what_was_meant(
 ) -> None:
     """Unknown, unfinished and unsupported ids are problems of the entry."""
     assert problems(entry_id, custom={"mine": mine}) == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "named"),
+    [
+        ("openai:codex-sdk", "openai:codex-sdk"),
+        ("openai:codex:gpt-5", "openai:codex"),
+        ("openai:tts:tts-1", "openai:tts"),
+        ("openai:image:dall-e-3", "openai:image"),
+        ("openai:realtime:gpt-realtime", "openai:realtime"),
+        ("openai:gpt-4o-realtime-preview", "openai:gpt-4o-realtime-preview"),
+        ("openai:assistant:asst_1", "openai:assistant"),
+        ("openai:chatkit:wf_1", "openai:chatkit"),
+        ("openai-sdk:video:sora-2", "openai-sdk:video"),
+        ("openai-api:groq:completion:m", "openai-api:groq:completion"),
+        ("ollama:completion:llama3:8b", "ollama:completion"),
+        ("anthropic:claude-agent-sdk", "anthropic:claude-agent-sdk"),
+        ("anthropic:claude-code:m", "anthropic:claude-code"),
+        ("anthropic:completion:claude-2", "anthropic:completion"),
+        ("azure:assistant:asst_1", "azure:assistant"),
+        ("azure:foundry-agent:a", "azure:foundry-agent"),
+        ("azure:moderation", "azure:moderation"),
+        ("bedrock:agents:ABC", "bedrock:agents"),
+        ("bedrock:converse:amazon.nova-lite-v1:0", "bedrock:converse"),
+        ("bedrock:kb:m", "bedrock:kb"),
+        ("bedrock:knowledge-base:m", "bedrock:knowledge-base"),
+        ("bedrock:amazon.nova-sonic-v1:0", "bedrock:amazon.nova-sonic-v1:0"),
+        ("bedrock:video:amazon.nova-reel-v1:1", "bedrock:video"),
+        ("google:live:gemini-2", "google:live"),
+        ("google:image:imagen-4", "google:image"),
+        ("mistral:embed:mistral-embed", "mistral:embed"),
+        ("xai:voice:grok", "xai:voice"),
+        ("elevenlabs:tts:rachel", "elevenlabs:"),
+        ("cloudflare-ai:chat:m", "cloudflare-ai:"),
+        ("huggingface:chat:m", "huggingface:"),
+        ("promptfoo:simulated-user", "promptfoo:"),
+        ("wss://a.example/x", "wss:"),
+    ],
+)
+def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, named: str) -> None:
+    """It must not be asked for as the model of that name."""
+    [problem] = problems(entry_id)
+    assert (problem.path, problem.message) == (".id", f'"{named}" is not supported')
+    assert re.search(r"write [\w:-]+<|https://<url>", problem.hint)
+
+
+@pytest.mark.parametrize("model", ["ft:gpt-4.1:org::id", "gpt-4o-transcribe-x", "videos"])
+def test_a_model_is_not_taken_for_a_kind(model: str) -> None:
+    """Names of models may hold colons, and begin like a kind."""
+    assert resolved(f"openai:{model}").asked.model == model
 
 
 def test_problems_of_id_and_config_come_together() -> None:

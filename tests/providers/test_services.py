@@ -14,7 +14,7 @@ from trioeval.providers.endpoint import Endpoint, Service
 from trioeval.providers.families import MODULES
 from trioeval.providers.resolve import resolve
 from trioeval.providers.settings import Settings, Surroundings
-from trioeval.providers.vendors.openai import UNSUPPORTED, read
+from trioeval.providers.vendors.openai import read
 from trioeval.providers.vendors.services import SERVICES
 from trioeval.suite import Templates
 
@@ -313,14 +313,6 @@ def test_a_misspelt_service_is_told_with_what_was_meant(entry_id: str, meant: st
         resolve(entry_id, {}, environ={}, directory=Path(), templates=Templates(), custom={})
     (problem,) = caught.value.problems
     assert (problem.hint or "").startswith(f'did you mean "{meant}"?')
-
-
-@pytest.mark.parametrize("kind", sorted(UNSUPPORTED))
-def test_kinds_that_others_have_are_told_with_those_that_are_here(kind: str) -> None:
-    """They are no models of that name."""
-    (problem,) = problems(f"openai:{kind}:m", {}, apiKey=KEY)
-    assert problem.message == f'"openai:{kind}:" is not supported'
-    assert "openai:chat:<model>" in (problem.hint or "")
 
 
 def test_a_request_to_mistral_holds_only_what_it_knows() -> None:

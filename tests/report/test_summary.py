@@ -26,7 +26,7 @@ WIDE = {
     "prompts": ["say {{word}}", "漢字 {{word}}"],
     "tests": [{"description": "測試" * 20, "vars": {"word": "漢"}}, {"vars": {"word": "y" * 300}}],
 }
-NONE = {"providers": ["echo"], "prompts": ["x"], "tests": []}
+NONE = {"providers": ["echo"], "prompts": ["x"], "scenarios": []}
 
 
 def printed(*pictures: Any, width: int) -> list[str]:

@@ -172,7 +172,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
         ),
         (python("x", "a +"), "python: not a Python expression: invalid syntax"),
         (
-            {**LLM, "name": "x", "prompt": '["{{ a", "{{ a and }}"]'},
+            {**LLM, "name": "x", "prompt": '["{{ a }}", "{{ a and }}"]'},
             "prompt: not a template: line 1: unexpected 'end of print statement'",
         ),
         (

@@ -12,6 +12,7 @@ from trioeval.grading import Assertion
 from trioeval.suite import Suite, load_suite, parse_suite
 from trioeval.suite.column_models import RowsOfTask, SeedColumns
 from trioeval.suite.question_models import QuestionSettings
+from trioeval.suite.templates import unclosed_tag
 
 DATA: dict[str, Any] = {"id": "data", "type": "columns", "rows": 2, "columns": [A, B, LLM]}
 PROMPTS: dict[str, Any] = {"id": "ask", "type": "prompt_eval", "prompts": ["{{ q }}"]}
@@ -146,7 +147,7 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
             exam(vars={"x": "{{ a and }}"}),
             "tests.vars.x: not a template: line 1: unexpected 'end of print statement'",
         ),
-        (exam(vars={"x": "{{ a"}), "tests.vars.x: not a template: a mark is not closed"),
+        (exam(vars={"x": "{{ a"}), f"tests.vars.x: {unclosed_tag('{{ a')}"),
         (
             exam(**{"assert": [{"type": "contians", "value": "x"}]}),
             'tests.assert[0].type: "contians" is not an assertion type | did you mean "contains"?',

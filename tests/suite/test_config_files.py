@@ -80,16 +80,40 @@ def test_files_stand_in_every_form_and_in_what_changes_a_config(tmp_path: Path) 
     [
         ("http", {"transformResponse": "file://code.py:tools"}),
         ("http", {"multipart": [{"source": {"path": "file://body.bin"}}]}),
-        ("openai:gpt-4.1", {"tools": "file://code.py:tools", "other": "file://x.js"}),
         ("exec:cat", {"a": "file://tools.yaml"}),
     ],
 )
 def test_what_a_provider_reads_itself_keeps_its_name(
     tmp_path: Path, name: str, config: dict[str, Any]
 ) -> None:
-    """Programs run later, parts of a body are sent as they are, and a command gets what is written."""
+    """Code for each reply runs later, parts of a body are sent as they are, a command gets its text."""
     suite = loaded(tmp_path, providers=[{"id": name, "config": config}])
     assert suite.providers[0].config == config
+
+
+def test_a_function_in_a_config_stands_for_what_it_returns(tmp_path: Path) -> None:
+    """In providers, prompts and the options of tests; `get_config` where none is named."""
+    code = "def tools():\n    return [{'n': 1}]\ndef get_config():\n    return 'all'\n"
+    (tmp_path / "own.py").write_text(code)
+    named = {"tools": "file://own.py:tools", "deep": [{"a": "file://own.py"}]}
+    suite = loaded(
+        tmp_path,
+        providers=[{"id": "python:own.py", "config": named}],
+        prompts=[{"raw": "a", "config": named}],
+        tests=[{"options": named}],
+    )
+    (test,) = suite.tests
+    found = [suite.providers[0].config, suite.prompts[0].config, test.options.overrides]
+    assert found == [{"tools": [{"n": 1}], "deep": [{"a": "all"}]}] * 3
+
+
+def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path) -> None:
+    """The provider must not get the name of the file as a text."""
+    (tmp_path / "own.py").write_text("def fails():\n    raise ValueError('no')\n")
+    config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}
+    fails, script = said_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
+    assert 'config.a: fails of "own.py" failed: ValueError: no' in fails
+    assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
 
 
 def test_what_is_wrong_with_files_is_told_where_it_is(tmp_path: Path) -> None:

@@ -159,8 +159,6 @@ def test_an_empty_line_is_a_row_where_there_is_one_column(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("", "there are no tests in it: the file is empty"),
-        ("q\n", "there are no tests in it: only a header"),
         ("_expected\na\n", 'the column "_expected" is a variable'),
         ("_metadata:k\na\n", 'the column "_metadata:k" is a variable'),
         ("__treshold\n1\n", 'the column "__treshold" is a variable'),

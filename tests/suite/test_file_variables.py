@@ -236,3 +236,21 @@ def _pdf(*pages: str) -> bytes:
     out = io.BytesIO()
     writer.write(out)
     return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("v.js", "const fs = require('fs');\nmodule.exports = () => 1;", "uses require in line 1"),
+        ("v.mjs", "export default (", "is not JavaScript"),
+        ("v.ts", "", "is TypeScript, which cannot be run"),
+    ],
+)
+def test_a_variable_of_code_that_cannot_run_is_refused(
+    around: Around, name: str, code: str, said: str
+) -> None:
+    """Its source must not become the value."""
+    (around.directory / name).write_text(code)
+    with pytest.raises(MistakenError, match=f'"{name}" {said}') as caught:
+        resolve_file_vars({"a": f"file://{name}"}, around)
+    assert caught.value.parts[0].at == ("a",)

@@ -51,9 +51,21 @@ def test_the_least_suite_is_one_provider() -> None:
     )
 
 
-def test_no_tests_are_one_test() -> None:
-    """An empty list says no more than an absent key."""
-    assert parsed(tests=[]).tests == (Test(),)
+def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
+    """Every prompt would be sent once, and pass."""
+    document = {"providers": ["echo"], "tests": []}
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(document)
+    [problem] = caught.value.problems
+    assert (problem.path, problem.message) == ("$.tests", "there are no tests")
+    assert problem.hint is not None
+    assert "--allow-empty" in problem.hint
+    assert parse_suite(document, allow_empty=True).tests == ()
+    assert parse_suite({"providers": ["echo"]}).tests == (Test(),)
+    scenario = {"config": [{}], "tests": []}
+    with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: there are no tests"):
+        parse_suite({"providers": ["echo"], "scenarios": [scenario]})
+    assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()
 
 
 def test_the_directory_is_the_callers(tmp_path: Path) -> None:
@@ -103,7 +115,6 @@ def test_a_provider_may_be_written_in_three_forms(
             {"raw": "Hi", "label": "l", "id": "p"},
             Prompt(raw="Hi", label="l", id=digest("l"), given_id="p"),
         ),
-        ("{{ open", Prompt(raw="{{ open", label="{{ open", id=digest("{{ open"))),
     ],
 )
 def test_a_prompt_is_known_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:

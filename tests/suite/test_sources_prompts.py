@@ -267,8 +267,11 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
         ("file://data.bin", ('"data.bin" is no file of prompts', "use one of .csv")),
         ("file://empty.txt", ('there are no prompts in "empty.txt"', None)),
         ("file://other.csv", ('there are no prompts in "other.csv"', "needs a column")),
-        ("file://bad.py:f", ("not Python", None)),
-        ("file://nul.py:f", ("not Python: source code string cannot contain null bytes", None)),
+        ("file://bad.py:f", ('"bad.py" is not Python: ', None)),
+        (
+            "file://nul.py:f",
+            ('"nul.py" is not Python: source code string cannot contain null bytes', None),
+        ),
         ("file://empty.json", ('there are no prompts in "empty.json"', None)),
         ("file://.hidden", ('".hidden" is no file of prompts', "use one of .csv")),
         ("file://good.py:gt", ('there is no function "gt" in "good.py"', 'did you mean "get"?')),

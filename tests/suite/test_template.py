@@ -1,5 +1,6 @@
 """What is a template, what its variables are before it is rendered, and what a prompt becomes."""
 
+import json
 from collections.abc import Mapping
 from datetime import date
 from typing import Any
@@ -29,9 +30,32 @@ def test_sc_14_what_is_no_template_stays_as_it_is(text: str) -> None:
     assert templates.render(text, {"name": "Bob"}) == text
     assert templates.fill(text, {"name": "Bob"}) == text
     assert templates.render_prompt(text, {"name": "Bob"}) == text
-    assert templates.syntax_error(text) is None
     assert templates.references(text) == set()
     assert not is_template(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{{ name", 'line 1, column 1: "{{"'),
+        ("{{ name }} {{ x", 'line 1, column 12: "{{"'),
+        ("a\r\nb {% if c\n{% endif %}", 'line 2, column 3: "{%"'),
+        ("a\n{# never {{ name }}", 'line 2, column 1: "{#"'),
+        ("{{ a }}{# b\n{{ c", 'line 1, column 8: "{#"'),
+        ("{{ name\n}}", 'line 1, column 1: "{{"'),
+    ],
+)
+def test_a_tag_that_is_not_closed_is_a_mistake_with_its_position(text: str, place: str) -> None:
+    """The text would be sent with its tags in it."""
+    error = (
+        f"not a template: {place} is not closed on its line; "
+        "close it, or write literal text between {% raw %} and {% endraw %}"
+    )
+    assert Templates().syntax_error(text) == error
+    assert Templates().prompt_error(text) == error
+    assert Templates().prompt_error(json.dumps([{"content": text}])) == error
+    assert Templates().syntax_error(f"{{% raw %}}{text}{{% endraw %}}") is None
+    assert Templates(enabled=False).syntax_error(text) is None
 
 
 def test_a_raw_block_is_a_template_also_with_open_marks() -> None:

@@ -36,6 +36,7 @@ def contains(value: Any, **keys: Any) -> dict[str, Any]:
         ),
         ({"tests": [{"options": {"prefix": WRONG}}]}, "$.tests[0].options.prefix"),
         ({"tests": [{"options": {"suffix": WRONG}}]}, "$.tests[0].options.suffix"),
+        ({"prompts": [{"raw": WRONG}]}, "$.prompts[0].raw"),
         ({"defaultTest": contains(WRONG)}, "$.defaultTest.assert[0].value"),
         ({"defaultTest": {"options": {"suffix": WRONG}}}, "$.defaultTest.options.suffix"),
         (
@@ -53,6 +54,28 @@ def test_a_template_that_cannot_be_read_is_told_at_load(
 ) -> None:
     """Its row would be paid for, and an error then."""
     assert said_of(tmp_path, **keys) == [f"{path}: {SAID}"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ({"prompts": ["Hi {{ b"]}, "$.prompts[0]"),
+        ({"prompts": ['[{"content": "Hi {{ b"}]']}, "$.prompts[0]"),
+        ({"tests": [contains("Hi {{ b")]}, "$.tests[0].assert[0].value"),
+        ({"tests": [contains("a", metric="Hi {{ b")]}, "$.tests[0].assert[0].metric"),
+        ({"tests": [{"options": {"prefix": "Hi {{ b"}}]}, "$.tests[0].options.prefix"),
+        (
+            {"defaultTest": {"options": {"rubricPrompt": "Hi {{ b"}}},
+            "$.defaultTest.options.rubricPrompt",
+        ),
+    ],
+)
+def test_a_tag_that_is_not_closed_is_refused_at_load(
+    tmp_path: Path, keys: dict[str, Any], path: str
+) -> None:
+    """The model or the assertion would see the text of the tag."""
+    [said] = said_of(tmp_path, **keys)
+    assert said.startswith(f'{path}: not a template: line 1, column 4: "{{{{" is not closed')
 
 
 def test_the_text_of_a_file_is_no_template(tmp_path: Path) -> None:
@@ -82,12 +105,14 @@ def test_what_is_wrong_with_the_text_of_a_file_is_told_although_it_has_marks(
 
 
 def test_what_is_no_template_may_hold_anything(tmp_path: Path) -> None:
-    """Variables, members of objects, marks that do not close, and filters that the suite brings."""
+    """Variables, members of objects, marks without a name, code, and filters that the suite brings."""
     (tmp_path / "f.py").write_text("def twice(x):\n    return x * 2\n")
     tests = [
         {"vars": {"x": WRONG}, "metadata": {"y": WRONG}},
         {"assert": [{"type": "equals", "value": {"x": WRONG}}]},
-        contains("{{ open"),
+        {"vars": {"x": "{{ open"}},
+        {"assert": [{"type": "not-contains", "value": "{{"}]},
+        {"assert": [{"type": "python", "value": "len(f'{{ {output}') > 3"}]},
         contains("{{ x | twice }}"),
     ]
     parse_suite(

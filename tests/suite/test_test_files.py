@@ -54,7 +54,8 @@ def files(tmp_path: Path) -> Path:
 def read(
     directory: Path, reference: str | Mapping[str, Any], *, alone: bool = False
 ) -> list[Mapping[str, Any]]:
-    found = read_tests(reference, Around(directory=directory), plain, alone=alone)
+    around = Around(directory=directory, allow_empty=True)
+    found = read_tests(reference, around, plain, alone=alone)
     return [test.metadata for test in found]
 
 
@@ -270,6 +271,42 @@ def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(MistakenError, match=r'tests from "t\.xlsx" need the extra xlsx') as caught:
         read(book, "t.xlsx")
     assert caught.value.parts[0].hint == "pip install trioeval[xlsx], or save the sheet as CSV"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("none.csv", ""),
+        ("none.csv", "q\n"),
+        ("none.json", "[]"),
+        ("none.jsonl", "\n"),
+        ("none.yaml", "[]"),
+        ("none.py", "def generate_tests():\n    return []\n"),
+    ],
+)
+def test_a_file_without_tests_is_refused_unless_it_is_allowed(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """It names the file; where that is allowed, it is a warning."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(MistakenError) as caught:
+        read_tests(f"file://{name}", Around(directory=tmp_path), plain)
+    hint = "add a test, or accept this with --allow-empty"
+    mistake = Mistake("the file has no tests", hint, file=tmp_path / name)
+    assert caught.value.parts == (mistake,)
+    warnings: list[Mistake] = []
+    around = Around(directory=tmp_path, allow_empty=True, warn=warnings.append)
+    assert list(read_tests(name, around, plain)) == []
+    assert warnings == [Mistake("the file has no tests", file=tmp_path / name)]
+
+
+def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
+    """A header alone is no test."""
+    book = openpyxl.Workbook()
+    book.active.append(["q"])
+    book.save(tmp_path / "none.xlsx")
+    with pytest.raises(MistakenError, match="the file has no tests"):
+        read_tests("none.xlsx", Around(directory=tmp_path), plain)
 
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])

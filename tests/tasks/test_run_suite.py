@@ -319,3 +319,23 @@ def test_the_stricter_of_two_suites_holds_on_a_shared_lane() -> None:
         )
     ]
     assert trioeval.make_lanes(*prepared)["echo"].spec == LaneSpec("echo", 2, rpm=60, min_gap=0.009)
+
+
+def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:
+    """From the name, the prompt and the other variables; one without an output fails its row."""
+    pytest.importorskip("quickjs")
+    (tmp_path / "v.js").write_text(
+        "module.exports = (name, prompt, vars) => ({ output: [name, prompt.length, vars.q].join() });"
+    )
+    (tmp_path / "none.mjs").write_text("export default () => ({ error: 'no such thing' });")
+    suite = trioeval.parse_suite(
+        {
+            "providers": ["echo"],
+            "prompts": ["Hi {{a}}"],
+            "tests": [{"vars": {"q": 7, "a": f"file://{name}"}} for name in ("v.js", "none.mjs")],
+        },
+        directory=tmp_path,
+    )
+    given, failed = trio.run(trioeval.collect, suite)
+    assert given.output == "Hi a,8,7"
+    assert failed.error == "variable a: the function of file://none.mjs says: no such thing"

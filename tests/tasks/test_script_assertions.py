@@ -225,6 +225,13 @@ def test_programs_that_compute_no_value(
         ({"type": "python", "value": "import time; x"}, "code on one line is an expression"),
         ({"type": "javascript", "value": "1 +"}, "is not JavaScript: SyntaxError"),
         ({"type": "javascript", "value": "while (x) {}"}, "code on one line is an expression"),
+        ({"type": "javascript", "value": "file://needs.js"}, '"needs.js" uses require in line 3'),
+        (
+            {"type": "javascript", "value": "file://module.mjs"},
+            '"module.mjs" uses import in line 1',
+        ),
+        ({"type": "javascript", "value": "process.env.A === output"}, "uses process in line 1"),
+        ({"type": "javascript", "value": "const a = 1\nreturn fetch(a)"}, "uses fetch in line 2"),
     ],
 )
 def test_code_that_cannot_run_is_told_before_a_run(
@@ -237,6 +244,8 @@ def test_code_that_cannot_run_is_told_before_a_run(
         "wrong.py": "def (",
         "wrong.js": "(",
         "check.rb": "",
+        "needs.js": "// it's a \"note\nconst text = 'require(1)';\nconst fs = require('fs');\n",
+        "module.mjs": "import fs from 'node:fs';\nexport default (output) => true;\n",
     }.items():
         (tmp_path / name).write_text(text)
     found = problem(tmp_path, assertion)

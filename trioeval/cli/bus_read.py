@@ -19,10 +19,10 @@ def read_messages(
     types: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Print messages, oldest first; a bus that is not there has none.
+    """Print messages, oldest first; a bus of the environment that does not exist yet has none.
 
     Raises:
-        UsageError: A flag says what cannot be.
+        UsageError: A flag says what cannot be, or names a folder that does not exist.
         BusError: The bus cannot be read, or not from there on.
         OutputError: The messages cannot be printed.
     """
@@ -30,6 +30,8 @@ def read_messages(
     folder = flags.folder(bus)
     cursor = flags.cursor(since)
     wanted = flags.types("--type", types)
+    if bus is not None and bus.strip() and not folder.is_dir():
+        flags.mistakes.append(f"--bus {bus}: the folder does not exist")
     flags.check()
     if last is not None and cursor is None and not wanted:
         parts: Iterable[Reading] = [last_messages(folder, last)]

@@ -71,7 +71,7 @@ def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]
     environ = environ_with(flags.what.env_file)
     read_environment(environ)  # files are read as it says
     try:
-        loaded = load_inputs(suite, flags.what, environ)
+        loaded = load_inputs(suite, flags, environ)
     except SuiteError as error:
         if error.partial is None:
             raise

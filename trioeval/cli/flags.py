@@ -96,7 +96,7 @@ class RowFlags:
     ] = None
     """Only providers whose label or id has this regular expression in it."""
     allow_empty: Switch = False
-    """That no row is left is no mistake."""
+    """Accept that there are no tests, or that the filters leave none."""
 
 
 @_group("Limits", 3)

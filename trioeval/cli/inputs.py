@@ -1,5 +1,6 @@
 """From the suite files and flags of a command line to a suite."""
 
+import functools
 import glob
 import json
 import os
@@ -7,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trioeval.cli.flags import WhatFlags
+from trioeval.cli.flags import RunFlags, WhatFlags
 from trioeval.errors import UsageError
 from trioeval.suite import MistakenError, Suite, load_suite, parse_suite
 from trioeval.suite.anchors import FILE, anchored
@@ -18,23 +19,26 @@ _GIVEN = "an output that was given"
 """The prompt of outputs that are there already: nobody was asked for them."""
 
 
-def load_inputs(suite: Path | None, flags: WhatFlags, environ: Mapping[str, str]) -> Suite:
+def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str]) -> Suite:
     """The suite of a command line.
 
     Raises:
         SuiteError: It is wrong.
         UsageError: A flag is, or nothing says what is to be run.
     """
-    given = given_parts(flags)
-    files = ([] if suite is None else [suite]) + _configs(flags.config)
+    given = given_parts(flags.what)
+    files = ([] if suite is None else [suite]) + _configs(flags.what.config)
     _check_once(files)
-    if files and given:
-        return load_suite(*files, environ=environ, allow_outside=flags.allow_outside, given=given)
-    if files:
-        return load_suite(*files, environ=environ, allow_outside=flags.allow_outside)
-    if not given:
+    if not (files or given):
         raise UsageError("name a suite file: trioeval run SUITE, or see --help")
-    return parse_suite({}, environ=environ, allow_outside=flags.allow_outside, given=given)
+    load = functools.partial(
+        load_suite if files else parse_suite,
+        environ=environ,
+        allow_outside=flags.what.allow_outside,
+        allow_empty=flags.rows.allow_empty,
+        given=given,
+    )
+    return load(*files) if files else load({})
 
 
 def _check_once(files: Sequence[Path]) -> None:

@@ -40,9 +40,16 @@ def check_outputs(paths: Sequence[Path]) -> None:
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(f"-o {path}: the folder {folder} cannot be made: {reason}") from None
-        if not os.access(folder, os.W_OK):
-            msg = f"-o {path}: the folder {folder} cannot be written to"
-            raise UsageError(msg)
+        try:
+            # Access rights do not say it of every file system: /proc takes no files.
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
+                pass
+        except OSError as error:
+            reason = error.strerror or error
+            msg = f"-o {path}: the folder {folder} cannot be written to: {reason}"
+            raise UsageError(msg) from None
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UsageError(f"-o {path}: cannot be written to")
 
 
 def output_suffix(path: Path) -> str:

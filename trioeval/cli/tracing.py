@@ -34,8 +34,15 @@ def check_trace(path: Path | None) -> None:
         reason = error.strerror or error
         msg = f"--trace {path}: the folder {path.parent} cannot be made: {reason}"
         raise UsageError(msg) from None
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"--trace {path}: cannot be written to")
+    is_new = not path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"--trace {path}: cannot be written to: {reason}") from None
 
 
 @contextmanager

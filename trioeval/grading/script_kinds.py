@@ -14,6 +14,7 @@ from trioeval.grading.subject import Subject
 from trioeval.grading.text import is_template, quote
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, assertion_script
+from trioeval.scripting.python_syntax import python_fault
 
 NAMES = ("output", "context")
 """What the code sees."""
@@ -68,7 +69,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _checks(
-    fault: Callable[[str], tuple[str, bool] | None], language: str
+    fault: Callable[[str], tuple[str, bool] | None],
 ) -> Callable[[Assertion], Iterator[Problem]]:
     """Finds faults of code that no row changes, before rows are paid for."""
 
@@ -80,7 +81,7 @@ def _checks(
         if found is not None:
             reason, is_statement = found
             hint = _ONE_LINE if is_statement else None
-            yield Problem(".value", f"{quote(code)} is not {language}: {reason}", hint)
+            yield Problem(".value", f"{quote(code)} {reason}", hint)
 
     return check
 
@@ -91,7 +92,7 @@ def _python_fault(code: str) -> tuple[str, bool] | None:
         try:
             evaluator.make_judge(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            reason = error.msg if isinstance(error, SyntaxError) else str(error)
+            reason = python_fault(error, code)
             return reason, "\n" not in code and _python_fault(f"{code}\n") is None
     return None
 
@@ -104,7 +105,7 @@ def _javascript_fault(code: str) -> tuple[str, bool] | None:
     if fault is None:
         return None
     is_statement = "\n" not in code.rstrip() and Script(code, NAMES, "body").fault() is None
-    return fault.removeprefix("is not JavaScript: "), is_statement
+    return fault, is_statement
 
 
 def _kind(language: str, judge: OutsideJudge, **more: Any) -> Kind:
@@ -116,9 +117,9 @@ KINDS: Kinds = {
     "javascript": _kind(
         "JavaScript",
         _javascript,
-        check=_checks(_javascript_fault, "JavaScript"),
+        check=_checks(_javascript_fault),
         requires=Extra("js", "quickjs"),
     ),
-    "python": _kind("Python", _python, check=_checks(_python_fault, "Python")),
+    "python": _kind("Python", _python, check=_checks(_python_fault)),
     "ruby": _kind("Ruby", _ruby),
 }

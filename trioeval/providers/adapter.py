@@ -18,7 +18,7 @@ from trioeval.providers.cacheable import Question
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.server_events import EventReader, ServerEvent
 from trioeval.providers.settings import Shared
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, request_source
 
 
 class Adapter(Protocol):
@@ -183,5 +183,6 @@ async def exchange(
     """
     with trio.move_on_after(timeout):
         return await client.send(request, heard=heard)
-    msg = f"no whole reply within {timeout:g} seconds (timeoutMs)"
+    source = request_source(request.method, request.url)
+    msg = f"no whole reply from {source} within {timeout:g} seconds (timeoutMs)"
     raise ProviderError("attempt_timeout", msg)

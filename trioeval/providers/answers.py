@@ -50,7 +50,7 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
     """
     data = _read_success(endpoint, reply)
     if data is None:
-        raise classify(reply, secrets=endpoint.secrets, host=endpoint.host)
+        raise _classified(endpoint, reply)
     return data
 
 
@@ -72,7 +72,7 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
     """
     found = find_refusal(reply)
     if found is None:
-        raise classify(reply, secrets=endpoint.secrets, host=endpoint.host)
+        raise _classified(endpoint, reply)
     message = hide(found.message or FILTERED, endpoint.secrets)
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
@@ -84,6 +84,10 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
         raw=read_json(reply.body),
         metadata=read_metadata(reply, {}),
     )
+
+
+def _classified(endpoint: Endpoint, reply: HttpReply) -> ProviderError:
+    return classify(reply, secrets=endpoint.secrets, host=endpoint.host, model=endpoint.model)
 
 
 def _read_success(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | None:
@@ -170,9 +174,17 @@ def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
 def failure(
     kind: ProviderErrorKind, message: str, endpoint: Endpoint, reply: HttpReply
 ) -> ProviderError:
-    """An error that shows the beginning of the body."""
+    """An error that names the URL and shows the beginning of the body."""
+    where = (
+        f" (HTTP {reply.status} from {hide(reply.source, endpoint.secrets)})"
+        if reply.source
+        else ""
+    )
     return ProviderError(
-        kind, message, status=reply.status, body_excerpt=excerpt(reply.body, endpoint.secrets)
+        kind,
+        f"{message}{where}",
+        status=reply.status,
+        body_excerpt=excerpt(reply.body, endpoint.secrets),
     )
 
 

@@ -30,6 +30,8 @@ READ_BYTES = 64 * 1024
 MESSAGE_LENGTH = 500
 """Most characters of a server's text that stand in a message."""
 
+_WRONG_PLACE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
+
 TRUSTED: frozenset[ProviderErrorKind] = frozenset({"rate_limited", "overloaded", "quota_exhausted"})
 """Kinds of failures whose message may name the wait."""
 
@@ -53,13 +55,16 @@ class BodyError:
     """What the prompt was flagged for; None where nothing says that it was."""
 
 
-def classify(reply: HttpReply, *, secrets: Iterable[str] = (), host: str = "") -> ProviderError:
+def classify(
+    reply: HttpReply, *, secrets: Iterable[str] = (), host: str = "", model: str = ""
+) -> ProviderError:
     """The error that a reply stands for.
 
     Args:
         reply: One with a status that is not a success, or with a body that tells of an error.
         secrets: Texts that must appear neither in the message nor in the excerpt.
         host: Who replied; see `read_hints`.
+        model: The model that was asked, to be named; empty where there is none.
 
     Returns:
         An error whose `retry_after` is what the provider asked for, if it asked, and whose `hint` is what
@@ -81,7 +86,7 @@ def classify(reply: HttpReply, *, secrets: Iterable[str] = (), host: str = "") -
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
-        _message(reply, found, hidden),
+        _message(reply, found, hidden, model),
         status=reply.status,
         retry_after=wait,
         body_excerpt=excerpt(reply.body, hidden),
@@ -160,16 +165,25 @@ def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
     return fault, None
 
 
-def _message(reply: HttpReply, found: BodyError, secrets: Sequence[str]) -> str:
+def _message(reply: HttpReply, found: BodyError, secrets: Sequence[str], model: str) -> str:
+    title = _title(reply, secrets, model)
+    parts = [clip(found.message, secrets)] if found.message else []
+    if "location" in reply.headers and not found.message:
+        parts.append("redirects are not followed")
+    if model and reply.status in _WRONG_PLACE:
+        parts.append("check apiBaseUrl and the model name")
+    return f"{title}: {'; '.join(parts)}" if parts else title
+
+
+def _title(reply: HttpReply, secrets: Sequence[str], model: str) -> str:
     try:
-        title = f"HTTP {reply.status} {HTTPStatus(reply.status).phrase}"
+        phrase = HTTPStatus(reply.status).phrase
     except ValueError:
-        title = f"HTTP {reply.status}"
-    if found.message:
-        return f"{title}: {clip(found.message, secrets)}"
-    if "location" in reply.headers:
-        return f"{title}: redirects are not followed"
-    return title
+        phrase = ""
+    if not reply.source:
+        return f"HTTP {reply.status} {phrase}".rstrip()
+    asked = f" (model {model})" if model else ""
+    return f"HTTP {reply.status} from {hide(reply.source, secrets)}{asked}"
 
 
 def _delay(detail: Mapping[str, Any]) -> float | None:

@@ -28,7 +28,14 @@ from trioeval.faults import Fault
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings, dated
+from trioeval.providers.wire import (
+    HttpClient,
+    HttpReply,
+    HttpRequest,
+    TlsSettings,
+    dated,
+    request_source,
+)
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""
@@ -126,7 +133,8 @@ class _Client:
             if transport is not None:
                 self._give_back(place, transport)
         headers = dated(dict(response.headers), self._wall_clock())
-        return HttpReply(response.status_code, headers, content)
+        source = request_source(request.method, url)
+        return HttpReply(response.status_code, headers, content, source)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -23,7 +23,7 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.endpoint import digest
 from trioeval.providers.env_references import expand_env
-from trioeval.providers.families import FORMS, MODULES, find_reader
+from trioeval.providers.families import FORMS, MODULES, find_reader, not_supported
 from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.replay import ReplaySettings
@@ -156,7 +156,9 @@ def resolve(
     else:
         prefix, rest = split_id(entry_id)
         read = readers.get(prefix) or find_reader(prefix)
-        if read is None:
+        if foreign := not_supported(prefix, rest):
+            found = [foreign]
+        elif read is None:
             found = [_unknown(entry_id, custom)]
         else:
             around = Surroundings(environ=environ, directory=directory, templates=templates)

@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import attrs
+
+_LONGEST_URL = 300  # characters: a path may hold a prompt
 
 
 @attrs.frozen
@@ -24,6 +27,22 @@ class HttpRequest:
     method: str = "POST"
 
 
+def request_source(method: str, url: str) -> str:
+    """A method and a URL as errors name them: without query, user and password.
+
+    Example:
+        >>> request_source("GET", "https://user:pw@api.example:8443/v1?key=secret")
+        'GET https://api.example:8443/v1'
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return method
+    host = parts.netloc.rpartition("@")[2]
+    shown = f"{parts.scheme}://{host}{parts.path}"
+    return f"{method} {shown if len(shown) <= _LONGEST_URL else f'{shown[:_LONGEST_URL]}…'}"
+
+
 @attrs.frozen
 class HttpReply:
     """A reply that has arrived as a whole, whatever its status."""
@@ -32,6 +51,8 @@ class HttpReply:
     headers: Mapping[str, str]
     """Names are in lower case; a header that came several times is joined by commas."""
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    source: str = attrs.field(default="", eq=False, repr=False)
+    """The method and the URL that replied, as errors name them."""
 
 
 def dated(headers: Mapping[str, str], now: float) -> Mapping[str, str]:

@@ -26,6 +26,17 @@ _DECLARES = re.compile(r"(?:const|let|var)\s")
 _TOKEN = re.compile(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|;""")
 """A text, or the end of a statement."""
 
+_LITERAL = re.compile(
+    r"""(?s)"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`|//[^\n]*|/\*.*?\*/"""
+)
+_UNAVAILABLE = {
+    "require": re.compile(r"(?<![\w$.])require\s*\("),
+    "import": re.compile(r"(?m)^\s*import\b|(?<![\w$.])import\s*\("),
+    "process": re.compile(r"(?<![\w$.])process\.\w"),
+    "fetch": re.compile(r"(?<![\w$.])fetch\s*\("),
+}
+"""What Node.js has and the engine does not."""
+
 _SOURCE = """(function (written) {{
   const [{names}] = JSON.parse(written);
   const it = {it};
@@ -94,6 +105,8 @@ class Script:
         """What is wrong with the code as it is written; None if nothing is, as far as can be seen."""
         if importlib.util.find_spec("quickjs") is None:
             return f"is JavaScript, for which an engine is needed: {INSTALL}"
+        if unavailable := _unavailable(self.code):
+            return unavailable
         try:
             # A body is parsed when the function is made of it, and that runs none of it.
             made = self.form in {"line", "body"}
@@ -130,6 +143,21 @@ class Script:
             )
         name = json.dumps(self.function or "default")
         return f"exported[{name}], exported, exported.default", json.dumps(missing)
+
+
+def _unavailable(code: str) -> str | None:
+    """The first use of what the engine does not have; None where the code looks for it or defines it."""
+    plain = _LITERAL.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), code)
+    for name, used in _UNAVAILABLE.items():
+        own = rf"\btypeof\s+{name}\b|\b(?:function|const|let|var|class)\s+{name}\b|[(,]\s*{name}\s*[,)]"
+        found = used.search(plain)
+        if found is not None and re.search(own, plain) is None:
+            line = plain.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) + 1
+            return (
+                f"uses {name} in line {line}, which is not available: JavaScript runs without Node.js "
+                "and without modules; write it in one file of plain JavaScript, or in Python"
+            )
+    return None
 
 
 def _new_function(names: tuple[str, ...], body: str) -> str:

@@ -66,7 +66,7 @@ def agent_suite(
     except MistakenError as error:
         mistakes += error.parts
         are_settings_right = False
-    mistakes += _missing(data, suite)
+    mistakes += _missing(data, suite, around)
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(suite.tests))
         # What stands in another file may be a file of tests.
@@ -81,12 +81,14 @@ def agent_suite(
     return suite
 
 
-def _missing(data: Mapping[str, Any], suite: Suite) -> Iterator[Mistake]:
+def _missing(data: Mapping[str, Any], suite: Suite, around: Around) -> Iterator[Mistake]:
     """What an agent cannot be without; what stands there and is empty is told where it is read."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
         yield Mistake("there are no prompts, so nothing is to be done", hint)
-    if suite.rows_of is None and data.get("tests") in (None, []):
+    tests = data.get("tests")
+    is_missing = tests is None or (tests == [] and not around.allow_empty)
+    if suite.rows_of is None and is_missing:
         at = ("tests",) if "tests" in data else ()
         yield Mistake(
             "there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at

@@ -17,14 +17,14 @@ from trioeval.suite.models import Prompt, ProviderEntry
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.nested_files import with_files
+from trioeval.suite.sources.nested_files import config_values
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.strict import Hook, object_hook
 from trioeval.suite.templates import Templates
 
 T = TypeVar("T")
 
-_PYTHON_FILE = re.compile(r"\.py(:\w+(\.\w+)*)?$")
+_PROGRAM_FILE = re.compile(r"\.(?:py|[cm]?[jt]s|go|rb)(:\w+(\.\w+)*)?$")
 """A function in a file is a provider itself, not the description of one."""
 _PROVIDER_KEYS = {
     "id",
@@ -116,12 +116,7 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         errors = [templates.prompt_error(prompt.raw) for prompt in prompts if not prompt.function]
         if mistakes := [Mistake(error, at=at) for error in errors if error]:
             raise MistakenError(*mistakes)
-        return tuple(map(with_config, prompts))
-
-    def with_config(prompt: Prompt) -> Prompt:
-        if not prompt.config:
-            return prompt
-        return attrs.evolve(prompt, config=with_files({"config": prompt.config}, around)["config"])
+        return tuple(_prompt_with_files(prompt, around) for prompt in prompts)
 
     def hook(value: Any, _wanted: Any) -> tuple[Prompt, ...]:
         if isinstance(value, tuple):  # read already
@@ -131,6 +126,15 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         return many(value, " of prompts", read)
 
     return hook
+
+
+def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
+    if not prompt.config:
+        return prompt
+    try:
+        return attrs.evolve(prompt, config=config_values(prompt.config, around))
+    except MistakenError as error:
+        raise MistakenError(*(mistake.below("config") for mistake in error.parts)) from None
 
 
 def templates_of(around: Around, filters: Iterable[str]) -> Templates:
@@ -153,7 +157,7 @@ def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
         if again.is_known(entry):
             return ()
         match entry:
-            case str() if entry.startswith(FILE) and not _PYTHON_FILE.search(entry):
+            case str() if entry.startswith(FILE) and not _PROGRAM_FILE.search(entry):
                 file = around.file(entry)
                 document = read_placed(file, read_document)
                 return structured(document, file, lambda data: many(data, "", read, alone=dict))
@@ -192,10 +196,10 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def _with_files(entry: ProviderEntry, around: Around) -> Mapping[str, Any]:
-    """The config of a provider with what its files hold; programs in it keep their names."""
+    """The config of a provider with what its files hold and its functions return."""
     if entry.id.startswith("exec:"):  # gets it as it is written
         return entry.config
-    read = with_files({k: part for k, part in entry.config.items() if k not in _SENT}, around)
+    read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, around)
     return {key: read.get(key, part) for key, part in entry.config.items()}
 
 

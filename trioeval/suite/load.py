@@ -30,6 +30,7 @@ def load_suite(
     *more: str | PathLike[str],
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
+    allow_empty: bool = False,
     given: Mapping[str, Any] | None = None,
     kinds: Kinds = KINDS,
 ) -> Suite:
@@ -42,6 +43,7 @@ def load_suite(
         more: Other suite files, whose prompts, providers and tests are added; else what is later wins.
         environ: What `{{env.NAME}}` and switches are looked up in; the process environment if None.
         allow_outside: Whether the suite may read files outside of its folder.
+        allow_empty: Whether a list or a file of tests may have none.
         given: Keys of a suite that stand in place of the files', as `apply_given` has it. Its paths are
             absolute, and the folders of its files may be read.
         kinds: The assertion types that there are.
@@ -71,6 +73,7 @@ def load_suite(
             dict.fromkeys([*(file.absolute().parent for file in files), *folders_of(given)])
         ),
         allow_outside=allow_outside,
+        allow_empty=allow_empty,
         warn=found.warnings.append,
         note=found.add,
         kinds=kinds,
@@ -111,6 +114,7 @@ def parse_suite(
     directory: Path | None = None,
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
+    allow_empty: bool = False,
     given: Mapping[str, Any] | None = None,
     kinds: Kinds = KINDS,
 ) -> Suite:
@@ -121,6 +125,7 @@ def parse_suite(
         directory: What relative paths are relative to; the working directory if None.
         environ: What switches are looked up in; the process environment if None.
         allow_outside: Whether the suite may read files outside of `directory`.
+        allow_empty: Whether a list or a file of tests may have none.
         given: As for `load_suite`.
         kinds: The assertion types that there are.
 
@@ -142,6 +147,7 @@ def parse_suite(
         environ=_environ(document, os.environ if environ is None else environ),
         roots=tuple(dict.fromkeys([directory, *folders_of(given)])),
         allow_outside=allow_outside,
+        allow_empty=allow_empty,
         warn=found.warnings.append,
         note=found.add,
         kinds=kinds,

@@ -245,10 +245,8 @@ def _vars_hook(templates: Templates) -> Hook:
             except MistakenError as error:
                 mistakes += (one.below(name) for one in error.parts)
                 continue
-            if is_made(said):
-                fault = None if is_template(said) else "not a template: a mark is not closed"
-                if fault := fault or templates.syntax_error(said):
-                    mistakes.append(Mistake(fault, at=(name,)))
+            if is_made(said) and (fault := templates.syntax_error(said)):
+                mistakes.append(Mistake(fault, at=(name,)))
         if mistakes:
             raise MistakenError(*mistakes)
         return value

@@ -6,6 +6,7 @@ text or object, `targets` for `providers`) is brought into one form before it, a
 another file is read.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -63,6 +64,7 @@ from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
     assertion_hook,
     default_test_hook,
+    no_tests,
     options_hook,
     scenarios_hook,
     test_hook,
@@ -118,6 +120,7 @@ def structure_suite(
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
     known, mistakes = _top(document, around, needs_providers=whole and not may_be_alone)
+    mistakes += _missing_tests(known, around, elsewhere=of_agents or may_be_alone)
     has_tasks = "tasks" in known
     if has_tasks:
         mistakes += _take_tasks(known, around)
@@ -262,13 +265,19 @@ def _top(
     if known.setdefault("prompts", [_EVERYTHING]) == []:
         hint = f"leave the key out for the one prompt {_EVERYTHING}"
         mistakes.append(Mistake("there are no prompts", hint, at=("prompts",)))
-    if known.get("tests", []) == []:
-        # A file without tests has an empty one, but a file with scenarios means what it says.
-        known.pop("tests", None)
-        if known.get("scenarios") is not None:
-            known["tests"] = []
+    if known.get("scenarios") is not None:
+        known.setdefault("tests", [])
     mistakes += _move_options(known)
     return known, mistakes
+
+
+def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool) -> list[Mistake]:
+    """The mistake of an empty list of tests, unless it is checked elsewhere.
+
+    With scenarios it is no mistake: they are all that runs then.
+    """
+    is_allowed = elsewhere or around.allow_empty or "scenarios" in known
+    return [no_tests().below("tests")] if known.get("tests") == [] and not is_allowed else []
 
 
 def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:

@@ -9,6 +9,7 @@ import cattrs
 
 from trioeval.grading import Assertion, AsWritten, Computed, check_assertion, quote
 from trioeval.grading.algebra import SET
+from trioeval.grading.grade import is_code
 from trioeval.grading.kinds import split_type
 from trioeval.suite.agent_tests import (
     CASE_KEYS,
@@ -27,11 +28,11 @@ from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.scoring_forms import scoring_hook
 from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.computed import check_ruby, names_program, read_computed
-from trioeval.suite.sources.nested_files import with_files
-from trioeval.suite.sources.tests import read_tests
+from trioeval.suite.sources.nested_files import config_values
+from trioeval.suite.sources.tests import NONE_HINT, read_tests
 from trioeval.suite.sources.variables import read_vars, resolve_file_vars
 from trioeval.suite.strict import Hook, object_hook
-from trioeval.suite.templates import Templates
+from trioeval.suite.templates import Templates, unclosed_tag
 
 MOST_ASSERTIONS = 10_000
 """Of one test, those in sets among them."""
@@ -40,6 +41,8 @@ NOT_IN_TESTS = dict.fromkeys(("case", "fault", "is_data", "judge"))
 """Fields of a test that are found, or written as several keys."""
 
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
+_OPEN_TAG = re.compile(r"\{\{-?[ \t]*\w|\{%-?[ \t]*\w")
+"""A tag with a name; a mark alone is literal text, as in `not-contains: "{{"`."""
 _NEEDS_ONE = {
     "assert",
     "metadata",
@@ -106,7 +109,8 @@ def assertion_hook(
         if not of_agents:
             mistakes += misplaced_type(assertion.type)
         if templates is not None:
-            mistakes += _template_mistakes(templates, _texts_of(value))
+            runs_code = is_code(assertion, around.kinds)
+            mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         mistakes += _ruby_mistakes(assertion, around)
         if mistakes:
             raise MistakenError(*mistakes)
@@ -154,13 +158,25 @@ def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
 
 
 def _template_mistakes(
-    templates: Templates, texts: Iterator[tuple[DocumentPath, str]]
+    templates: Templates,
+    texts: Iterator[tuple[DocumentPath, str]],
+    *,
+    runs_code: bool = False,
 ) -> Iterator[Mistake]:
-    """What is found out when a row has been paid for, if not now."""
+    """The mistakes of templates, which would otherwise be found when the row has been paid for.
+
+    Args:
+        templates: Read them.
+        texts: Each with its place.
+        runs_code: Whether they are code, in which a tag that is not closed is literal text.
+    """
     for at, text in texts:
-        # Most texts differ only outside of their marks, and what is inside is read once.
-        marked = "".join(_MARKED.findall(text))
-        if templates.syntax_error(marked) and (error := templates.syntax_error(text)):
+        if unclosed_tag(text):
+            # Most texts differ only outside of their marks, and what is inside is read once.
+            is_wrong = not runs_code and _OPEN_TAG.search(text)
+        else:
+            is_wrong = templates.syntax_error("".join(_MARKED.findall(text)))
+        if is_wrong and (error := templates.syntax_error(text)):
             yield Mistake(error, at=at)
 
 
@@ -231,7 +247,7 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
                 raise MistakenError(*mistakes)
         if not options.overrides:
             return options
-        return attrs.evolve(options, overrides=with_files(options.overrides, around))
+        return attrs.evolve(options, overrides=config_values(options.overrides, around))
 
     return hook
 
@@ -303,10 +319,10 @@ def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
             raise MistakenError(Mistake(message))
         return test
 
-    return _from_files(structure, around, (Test(),))
+    return _from_files(structure, around)
 
 
-def _from_files(structure: Callable[[Any], Test], around: Around, no_tests: Sequence[Test]) -> Hook:
+def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
     def hook(value: Any, _wanted: Any) -> Sequence[Test]:
         entries = [value] if isinstance(value, str | dict) else value
         if not isinstance(entries, list):
@@ -332,10 +348,14 @@ def _from_files(structure: Callable[[Any], Test], around: Around, no_tests: Sequ
         parts = [part for part in (*parts, tuple(here)) if len(part)]
         if len(parts) == 1:
             return parts[0]
-        # A file without a test says as little as no file; an empty list is one of scenarios alone.
-        return Joined.of(*parts) if parts else no_tests if entries else ()
+        return Joined.of(*parts) if parts else ()
 
     return hook
+
+
+def no_tests() -> Mistake:
+    """The mistake of an empty list of tests."""
+    return Mistake("there are no tests", f"leave the key out to send each prompt once, {NONE_HINT}")
 
 
 def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
@@ -374,7 +394,10 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
         return (partial(entry, Test),)
 
     def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:
-        return tuple(listed(value, None)) or (Test(),)
+        found = tuple(listed(value, None))
+        if not (found or around.allow_empty):
+            raise MistakenError(no_tests())
+        return found
 
     hooks = {"config": settings, "tests": tests, "description": text_or_number}
     structure = object_hook(converter, Scenario, hooks=hooks)

@@ -18,6 +18,8 @@ import trio
 from trioeval.errors import InputError
 from trioeval.suite import Around, MistakenError, Step, load_file_value
 from trioeval.suite.sources.around import names_file
+from trioeval.suite.sources.computed import JAVASCRIPT
+from trioeval.suite.sources.variables import VARIABLE_NAMES
 from trioeval.suite.templates.marks import has_marks
 from trioeval.tasks.access import CONVERSATION_VARIABLE, Sharing, conversation_of
 from trioeval.tasks.history import History
@@ -113,15 +115,19 @@ class Variables:
         try:
             # Whoever made the value: a hook is not asked when the suite is loaded.
             path = self.around.file(reference)
-            if path.suffix != ".py":
+            suffix = path.suffix.lower()
+            if suffix != ".py" and suffix not in JAVASCRIPT:
                 return await trio.to_thread.run_sync(
                     load_file_value, path, self.around, abandon_on_cancel=True
                 )
         except MistakenError as error:
             raise InputError(f"variable {name}: {error}") from error
         arguments = [name, step.column.prompt.raw, dict(variables)]
-        answer = await self.scripts.call(path, _GET_VAR, arguments)
-        return _output(answer, name, reference)
+        if suffix == ".py":
+            answer = await self.scripts.call(path, _GET_VAR, arguments)
+            return _output(answer, name, f"{_GET_VAR} of {reference}")
+        answer = await self.scripts.javascript_file(path, None, VARIABLE_NAMES, arguments)
+        return _output(answer, name, f"the function of {reference}")
 
 
 def _has_marks(value: Any) -> bool:
@@ -136,13 +142,13 @@ def _has_marks(value: Any) -> bool:
             return False
 
 
-def _output(answer: Any, name: str, reference: str) -> str:
-    """What `get_var` gives, if it is as it has to be."""
+def _output(answer: Any, name: str, function: str) -> str:
+    """What the function of a file gives, if it is as it has to be."""
     match answer:
         case {"error": error} if error:
-            raise InputError(f"variable {name}: {reference} says: {error}")
+            raise InputError(f"variable {name}: {function} says: {error}")
         case {"output": str(output)} if output:
             return output.strip()
         case _:
-            msg = f'variable {name}: {_GET_VAR} of {reference} must return {{"output": text}}'
+            msg = f'variable {name}: {function} must return {{"output": text}}'
             raise InputError(msg)

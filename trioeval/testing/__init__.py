@@ -1,24 +1,13 @@
 """The reference implementation for property-testing schedulers.
 
-Importing this package imports hypothesis, which makes Trio's scheduling deterministic for the whole
-process: add `st.random_module()` to every property about concurrency.
+The strategies and the checks of foreign schedulers need hypothesis, and import it when they are first used.
+It makes Trio's scheduling deterministic for the whole process: add `st.random_module()` to every property
+about concurrency.
 """
 
-from trioeval.testing.conformance import OUTSIDE_LAWS as OUTSIDE_LAWS
-from trioeval.testing.conformance import Answer as Answer
-from trioeval.testing.conformance import Breach as Breach
-from trioeval.testing.conformance import Emit as Emit
-from trioeval.testing.conformance import ForeignJob as ForeignJob
-from trioeval.testing.conformance import Scheduler as Scheduler
-from trioeval.testing.conformance import Send as Send
-from trioeval.testing.conformance import broken_laws as broken_laws
-from trioeval.testing.conformance import check_scheduler as check_scheduler
-from trioeval.testing.conformance_pace import MakePace as MakePace
-from trioeval.testing.conformance_pace import PaceBreach as PaceBreach
-from trioeval.testing.conformance_pace import PaceLike as PaceLike
-from trioeval.testing.conformance_pace import PaceLimits as PaceLimits
-from trioeval.testing.conformance_pace import broken_pace_rules as broken_pace_rules
-from trioeval.testing.conformance_pace import check_pacer as check_pacer
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from trioeval.testing.conformance_provider import broken_promises as broken_promises
 from trioeval.testing.conformance_provider import check_provider as check_provider
 from trioeval.testing.conformance_provider import echoes as echoes
@@ -60,7 +49,6 @@ from trioeval.testing.model_parts import PredictedOutcome as PredictedOutcome
 from trioeval.testing.model_parts import Prediction as Prediction
 from trioeval.testing.perform import run_scenario as run_scenario
 from trioeval.testing.perform import run_side_by_side as run_side_by_side
-from trioeval.testing.plain import plain_scenarios as plain_scenarios
 from trioeval.testing.scenario import Attempt as Attempt
 from trioeval.testing.scenario import Call as Call
 from trioeval.testing.scenario import Caps as Caps
@@ -75,14 +63,6 @@ from trioeval.testing.scenario import Together as Together
 from trioeval.testing.shared import Keeper as Keeper
 from trioeval.testing.simulated import SimulatedProvider as SimulatedProvider
 from trioeval.testing.simulated import SimulatedServer as SimulatedServer
-from trioeval.testing.strategies import durations as durations
-from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
-from trioeval.testing.strategies import free_scenarios as free_scenarios
-from trioeval.testing.strategies import lane_specs as lane_specs
-from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
-from trioeval.testing.strategies import scenarios as scenarios
-from trioeval.testing.strategies import shared_scenarios as shared_scenarios
-from trioeval.testing.strategies import simple_scenarios as simple_scenarios
 from trioeval.testing.trace import Asked as Asked
 from trioeval.testing.trace import Emission as Emission
 from trioeval.testing.trace import Lent as Lent
@@ -93,3 +73,61 @@ from trioeval.testing.trace import Settled as Settled
 from trioeval.testing.trace import Span as Span
 from trioeval.testing.trace import Trace as Trace
 from trioeval.testing.virtual import run_virtual as run_virtual
+
+if TYPE_CHECKING:
+    from trioeval.testing.conformance import OUTSIDE_LAWS as OUTSIDE_LAWS
+    from trioeval.testing.conformance import Answer as Answer
+    from trioeval.testing.conformance import Breach as Breach
+    from trioeval.testing.conformance import Emit as Emit
+    from trioeval.testing.conformance import ForeignJob as ForeignJob
+    from trioeval.testing.conformance import Scheduler as Scheduler
+    from trioeval.testing.conformance import Send as Send
+    from trioeval.testing.conformance import broken_laws as broken_laws
+    from trioeval.testing.conformance import check_scheduler as check_scheduler
+    from trioeval.testing.conformance_pace import MakePace as MakePace
+    from trioeval.testing.conformance_pace import PaceBreach as PaceBreach
+    from trioeval.testing.conformance_pace import PaceLike as PaceLike
+    from trioeval.testing.conformance_pace import PaceLimits as PaceLimits
+    from trioeval.testing.conformance_pace import broken_pace_rules as broken_pace_rules
+    from trioeval.testing.conformance_pace import check_pacer as check_pacer
+    from trioeval.testing.plain import plain_scenarios as plain_scenarios
+    from trioeval.testing.strategies import durations as durations
+    from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
+    from trioeval.testing.strategies import free_scenarios as free_scenarios
+    from trioeval.testing.strategies import lane_specs as lane_specs
+    from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
+    from trioeval.testing.strategies import scenarios as scenarios
+    from trioeval.testing.strategies import shared_scenarios as shared_scenarios
+    from trioeval.testing.strategies import simple_scenarios as simple_scenarios
+
+_HOMES = {
+    "conformance": (
+        "OUTSIDE_LAWS Answer Breach Emit ForeignJob Scheduler Send broken_laws check_scheduler"
+    ),
+    "conformance_pace": "MakePace PaceBreach PaceLike PaceLimits broken_pace_rules check_pacer",
+    "plain": "plain_scenarios",
+    "strategies": (
+        "durations faulty_scenarios free_scenarios lane_specs learning_lane_specs scenarios"
+        " shared_scenarios simple_scenarios"
+    ),
+}
+"""Names whose modules import hypothesis."""
+_HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_BY_NAME.get(name)
+    if home is None:
+        msg = f"module 'trioeval.testing' has no attribute {name!r}"
+        raise AttributeError(msg)
+    try:
+        return getattr(importlib.import_module(f"trioeval.testing.{home}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "hypothesis":
+            raise
+        msg = f"trioeval.testing.{name} needs hypothesis: pip install 'trioeval[testing]'"
+        raise ModuleNotFoundError(msg, name="hypothesis") from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_BY_NAME})

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from trioeval.errors import Problem
 from trioeval.providers.config import show
-from trioeval.providers.generic.filling import template_fault
 from trioeval.providers.generic.parts import find
 from trioeval.providers.generic.transform import Transform, read_transform
 from trioeval.providers.programs.workers import WorkerSpec
 from trioeval.providers.settings import Surroundings
 from trioeval.scripting.javascript import Script, is_function
+from trioeval.scripting.python_syntax import python_fault
 
 DEFAULT_FUNCTION = "transform"
 """The function of a Python file that names none."""
@@ -31,7 +31,7 @@ def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
         script = Script(text.strip(), ("prompt", "vars", "context"))
         fault = script.fault()
         return script if fault is None else Problem(_REQUEST, fault)
-    fault = template_fault(text, around.templates)
+    fault = around.templates.syntax_error(text)
     return text if fault is None else Problem(_REQUEST, fault)
 
 
@@ -54,7 +54,10 @@ def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | s
         return path
     try:
         tree = ast.parse(path.read_bytes(), str(path))
-    except (OSError, SyntaxError, ValueError) as error:
+    except SyntaxError as error:
+        source = path.read_text(encoding="utf-8", errors="replace")
+        return f"{show(file)} {python_fault(error, source)}"
+    except (OSError, ValueError) as error:
         return f"{show(file)} cannot be loaded: {error}"
     names = frozenset(_names(tree))
     if name not in names and "*" not in names and _UNSEEN.isdisjoint(_mentioned(tree)):

@@ -20,7 +20,6 @@ from trioeval.providers.generic.body import (
     text_body,
 )
 from trioeval.providers.generic.code_keys import read_output, read_rewrite
-from trioeval.providers.generic.filling import template_fault
 from trioeval.providers.generic.identity import (
     find_secrets,
     lane_key,
@@ -281,7 +280,7 @@ class _Reader:
             case _:
                 pass  # parts are looked at where they are read
         for place, text in places:
-            if fault := template_fault(text, self._around.templates):
+            if fault := self._around.templates.syntax_error(text):
                 self._fault(raw or place, fault)
 
     def _rewrite(self) -> Script | str | None:

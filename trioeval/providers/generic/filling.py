@@ -16,8 +16,6 @@ from trioeval.providers.settings import Templates
 
 PROMPT = "prompt"
 
-_UNCLOSED = re.compile(r"(\{\{)[^}\n]*$|(\{%)[^%\n]*$", re.MULTILINE)
-_RAW = re.compile(r"\{%-?\s*raw\s*-?%\}")
 _WHOLE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
 _MARK = re.compile(r"\{(?=[{%#])")
 _MARK_OR_RETURN = re.compile(r"\{(?=[{%#])|\r")
@@ -76,19 +74,6 @@ class Filling:
             if whole[1] in self._given and not isinstance(value, str):
                 return value
         return self.text(written, what)
-
-
-def template_fault(text: str, templates: Templates) -> str | None:
-    """What is wrong with a text of the suite as a template; None if nothing is.
-
-    A text in which a template never ends is rendered as it is, so it would be sent without its variable.
-    """
-    found = _UNCLOSED.search(text)
-    if found is not None and _RAW.search(text) is None:
-        begin = found[1] or found[2]
-        how = f'to say it as text, write {{{{ "{begin}" }}}}'
-        return f'"{begin}" opens a template that its line does not close; {how}'
-    return templates.syntax_error(text)
 
 
 def _ready(prompt: Any) -> Any:

@@ -104,8 +104,9 @@ class Reading:
         )
 
     def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
-        """An error that shows the beginning of the body."""
-        message = hide(message, self.secrets)
+        """An error that names the URL and shows the beginning of the body."""
+        where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
+        message = hide(f"{message}{where}", self.secrets)
         return ProviderError(
             kind, message, status=reply.status, body_excerpt=excerpt(reply.body, self.secrets)
         )

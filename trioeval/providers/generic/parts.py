@@ -13,7 +13,7 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.config import Key, is_text, is_visible, read_config, show
 from trioeval.providers.generic.body import FieldPart, FilePart, LoadedFile
-from trioeval.providers.generic.filling import Filling, template_fault
+from trioeval.providers.generic.filling import Filling
 from trioeval.providers.settings import Surroundings
 
 LARGEST = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ def read_parts(
         problems += [
             Problem(f"{path}.{place}", wrong)
             for place, written in _texts(part)
-            if (wrong := template_fault(written, around.templates))
+            if (wrong := around.templates.syntax_error(written))
         ]
     return tuple(parts), problems
 

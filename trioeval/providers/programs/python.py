@@ -42,6 +42,7 @@ from trioeval.providers.programs.results import DEFAULT_FUNCTION, OUTPUT_BY_FUNC
 from trioeval.providers.programs.worker import describe, load
 from trioeval.providers.programs.workers import WorkerSpec, open_workers
 from trioeval.providers.settings import Shared, Surroundings
+from trioeval.scripting.python_syntax import python_fault
 
 WORKERS_VARIABLE = "TRIOEVAL_PYTHON_WORKERS"
 """The environment variable that says how many workers a provider has where its config does not."""
@@ -215,6 +216,10 @@ def _find_function(
             if names is not None and outer not in names:
                 fault = f'there is no {"class" if method else "function"} "{outer}" in "{file}"'
                 return Problem(".id", fault, did_you_mean(outer, names))
+    except SyntaxError as error:
+        source = file.read_text(encoding="utf-8", errors="replace")
+        hint = f"see line {error.lineno}"
+        return Problem(".id", f'"{file}" {python_fault(error, source)}', hint)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that is run
         return Problem(".id", f'"{file}" cannot be loaded: {describe(error)["what"]}')
     return None

@@ -189,9 +189,9 @@ def read(
     """Read an entry `anthropic:messages:<model>` or `anthropic:<model>`; see `Reader`."""
     kind, _, named = rest.partition(":")
     model = named if kind == "messages" else rest
-    if kind == "completion" or not model.strip():
-        what = "is of an API that is no more" if kind == "completion" else "names no model"
-        return [Problem(".id", f'"{prefix}:{rest}" {what}', f"write {prefix}:messages:<model>")]
+    if not model.strip():
+        hint = f"write {prefix}:messages:<model>"
+        return [Problem(".id", f'"{prefix}:{rest}" names no model', hint)]
     values, problems = read_config(config, anthropic_body.KEYS)
     problems += anthropic_body.find_conflicts(values) + anthropic_body.check_budget(values)
     endpoint, faults = read_endpoint(ANTHROPIC, model, values, around.environ)

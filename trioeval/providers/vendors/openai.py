@@ -31,11 +31,6 @@ READERS: Mapping[str, KindReader] = {
 }
 """Who reads the entries of a kind."""
 
-UNSUPPORTED = frozenset(
-    {"agents", "assistant", "completion", "image", "realtime", "speech", "transcription", "video"}
-)
-"""Kinds that other tools know."""
-
 ALIKE = 0.8
 """From this likeness on a kind is a misspelt one, and no part of a model's name."""
 
@@ -70,10 +65,6 @@ def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, l
     kind: str | None
     kind, colon, model = rest.partition(":")
     problems = []
-    if kind in UNSUPPORTED and colon:
-        hint = f"known are {', '.join(f'{prefix}:{known}:<model>' for known in READERS)}"
-        problems.append(Problem(".id", f'"{prefix}:{kind}:" is not supported', hint))
-        return None, model, problems
     if kind not in READERS:
         # Names of others' models may hold colons (`llama3:8b`), and be like a kind.
         likely = READERS if service.openai_models and colon else ()

@@ -41,6 +41,9 @@ class Document:
     """Finds where everything stands; the first time that is another pass over the text, for a complaint."""
 
 
+_CODE = frozenset({".cjs", ".cts", ".js", ".mjs", ".mts", ".py", ".ts"})
+
+
 def read_document(path: Path) -> Document:
     """Read a JSON, YAML or TOML file.
 
@@ -51,6 +54,9 @@ def read_document(path: Path) -> Document:
     readers = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml, ".toml": _read_toml}
     content = _read_bytes(path)
     reader = readers.get(path.suffix.lower())
+    if path.suffix.lower() in _CODE:
+        message = f'"{path.name}" is code, which is not read as data'
+        raise MistakenError(Mistake(message, "write the data as JSON or YAML"))
     if reader is None:
         hint = f"use one of {', '.join(readers)}"
         raise MistakenError(Mistake(f'the suffix "{path.suffix}" is not known', hint))

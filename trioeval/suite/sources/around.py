@@ -41,6 +41,8 @@ class Around:
     roots: tuple[Path, ...] = attrs.field()
     """Files outside of these folders are refused; those of the suite's own files."""
     allow_outside: bool = False
+    allow_empty: bool = False
+    """Whether a list or a file of tests may have none."""
     warn: Callable[[Mistake], None] = attrs.field(default=_forget, repr=False)
     """Told of what is odd but no mistake."""
     note: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)

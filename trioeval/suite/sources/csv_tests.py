@@ -80,7 +80,6 @@ def read_table(
     try:
         header = next(rows, None)
         if header is None:
-            around.warn(Mistake("there are no tests in it: the file is empty", file=file))
             return ()
         columns, found = _columns(header)
         mistakes += table.placed(header, found, file)
@@ -108,8 +107,6 @@ def read_table(
         mistakes += (attrs.evolve(mistake, file=file) for mistake in error.parts)
     if mistakes:
         raise MistakenError(*shortened(mistakes, file))
-    if not tests:
-        around.warn(Mistake("there are no tests in it: only a header", file=file))
     return tuple(tests)
 
 

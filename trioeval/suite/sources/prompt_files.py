@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.grading import quote
 from trioeval.grading.text import json_text
+from trioeval.scripting.python_syntax import python_fault
 from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
@@ -116,9 +117,11 @@ def read_python(file: Path, shown: str, function: str | None) -> str:
         ast.parse(source)
     except SyntaxError as error:
         place = (error.lineno or 1, error.offset or 1)
-        raise MistakenError(Mistake(f"not Python: {error.msg}", place=place, file=file)) from None
+        fault = f"{quote(shown)} {python_fault(error, source)}"
+        raise MistakenError(Mistake(fault, place=place, file=file)) from None
     except ValueError as error:  # a NUL
-        raise MistakenError(Mistake(f"not Python: {error}", file=file)) from None
+        fault = f"{quote(shown)} {python_fault(error, source)}"
+        raise MistakenError(Mistake(fault, file=file)) from None
     parts = function.split(".") if function else []
     if not all(re.search(rf"\b{part}\b", source) for part in parts):
         message = f"there is no function {quote(function)} in {quote(shown)}"

@@ -25,6 +25,7 @@ from trioeval.suite.sources.xlsx_tests import read_xlsx_tests
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
 """Of files that hold tests."""
+NONE_HINT = "add a test, or accept this with --allow-empty"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCRIPT = re.compile(r"(?P<file>.*\.(?P<suffix>py|[cm]?[jt]s))(?::(?P<function>[^:/]+))?")
@@ -59,13 +60,14 @@ def read_tests(
         if book["suffix"].lower() == "xls":
             message = f"tests from {quote(reference)} are not supported"
             raise MistakenError(Mistake(message, "save the file as .xlsx, or as CSV"))
-        return read_xlsx_tests(around.file(book["file"]), book["sheet"], around, structure)
+        file = around.file(book["file"])
+        return _checked_some(read_xlsx_tests(file, book["sheet"], around, structure), file, around)
     tests: list[Test] = []
     mistakes: list[Mistake] = []
     files = around.files(reference)
     for file in files:
         try:
-            found = _from_file(file, around, structure, alone=alone)
+            found = _checked_some(_from_file(file, around, structure, alone=alone), file, around)
             if len(files) == 1:
                 return found
             tests += found
@@ -74,6 +76,20 @@ def read_tests(
     if mistakes:
         raise MistakenError(*mistakes)
     return tuple(tests)
+
+
+def _checked_some(tests: Sequence[Test], file: Path, around: Around) -> Sequence[Test]:
+    """The tests of a file, which must have some unless an empty one is allowed.
+
+    Raises:
+        MistakenError: There are none.
+    """
+    if not tests:
+        message = "the file has no tests"
+        if not around.allow_empty:
+            raise MistakenError(Mistake(message, NONE_HINT, file=file))
+        around.warn(Mistake(message, file=file))
+    return tests
 
 
 def _generated(
@@ -127,7 +143,7 @@ def _from_script(
         message = f"{function} must return a list of tests, got {kind(found)}"
         raise MistakenError(Mistake(message, file=file))
     try:
-        return tuple(_structured(found, around, around, structure, numbered=False))
+        tests = tuple(_structured(found, around, around, structure, numbered=False))
     except MistakenError as error:
         message = f"{function} returned it"
         raise MistakenError(
@@ -136,6 +152,7 @@ def _from_script(
                 for part in shortened(error.parts, file)
             )
         ) from None
+    return _checked_some(tests, file, around)
 
 
 def _from_file(

@@ -11,6 +11,7 @@ from trioeval.grading import quote
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, transform_script
+from trioeval.scripting.python_syntax import python_fault
 from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.sources.around import Around
@@ -104,8 +105,7 @@ def checked_python(code: str, names: tuple[str, ...]) -> str:
     try:
         evaluator.make_function(code, names)
     except (SyntaxError, ValueError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        raise MistakenError(Mistake(f"{quote(code)} is not Python: {reason}")) from None
+        raise MistakenError(Mistake(f"{quote(code)} {python_fault(error, code)}")) from None
     return code
 
 

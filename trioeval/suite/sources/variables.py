@@ -2,18 +2,26 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trioeval.grading import quote
+from trioeval.scripting.javascript import Script
 from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import Around, names_file
+from trioeval.suite.sources.computed import JAVASCRIPT
 from trioeval.suite.sources.nested_files import with_files
+from trioeval.suite.sources.prompt_files import read_text
 
 _CONVERSATION = "_conversation"
 """May be given as a list of turns, for an assertion that judges a conversation from elsewhere."""
+
+_TYPESCRIPT = frozenset({".cts", ".mts", ".ts"})
+VARIABLE_NAMES = ("name", "prompt", "vars")
+"""What a JavaScript function that computes a variable is called with."""
 
 RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"})
 """Variables that every row gets by itself."""
@@ -106,4 +114,23 @@ def _resolved(value: Any, around: Around) -> Any:
 
 
 def _names(reference: str, around: Around) -> list[str]:
-    return [FILE + os.path.relpath(file, around.directory) for file in around.files(reference)]
+    files = around.files(reference)
+    for file in files:
+        _check_code(file)
+    return [FILE + os.path.relpath(file, around.directory) for file in files]
+
+
+def _check_code(file: Path) -> None:
+    """Refuse a file of JavaScript that cannot be run when the row is rendered.
+
+    Raises:
+        MistakenError: It is TypeScript, is wrong as it is written, or there is no engine.
+    """
+    if file.suffix.lower() in _TYPESCRIPT:
+        message = f"{quote(file.name)} is TypeScript, which cannot be run"
+        hint = f"compile it, and name the {file.suffix.replace('t', 'j')} file"
+        raise MistakenError(Mistake(message, hint))
+    if file.suffix.lower() in JAVASCRIPT:
+        script = Script(read_text(file), VARIABLE_NAMES, "module")
+        if fault := script.fault():
+            raise MistakenError(Mistake(f"{quote(file.name)} {fault}"))

@@ -7,3 +7,4 @@ behave), `variables` (templates inside variables), `bounds` (when to stop), `eng
 
 from trioeval.suite.templates.engine import Templates as Templates
 from trioeval.suite.templates.marks import is_template as is_template
+from trioeval.suite.templates.marks import unclosed_tag as unclosed_tag

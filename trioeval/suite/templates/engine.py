@@ -15,7 +15,7 @@ from trioeval.grading.text import parse_json, quote
 from trioeval.suite.templates.bounds import LEVELS, TooMuchError, joined, too_deep
 from trioeval.suite.templates.failures import RefusedError, refused, told
 from trioeval.suite.templates.grammar import refuse_syntax
-from trioeval.suite.templates.marks import has_marks, is_template
+from trioeval.suite.templates.marks import has_marks, is_template, unclosed_tag
 from trioeval.suite.templates.sandbox import Sandbox
 from trioeval.suite.templates.text_filters import dump
 from trioeval.suite.templates.values import NunjucksOnlyError
@@ -169,8 +169,10 @@ class Templates:
 
     def syntax_error(self, text: str) -> str | None:
         """What is wrong with a text as a template, with its line; None if nothing is."""
-        if not (self.enabled and is_template(text)):
+        if not (self.enabled and has_marks(text)):
             return None
+        if unclosed := unclosed_tag(text):
+            return unclosed
         compiled = self._compile(text)
         return str(compiled) if isinstance(compiled, TemplateError) else None
 

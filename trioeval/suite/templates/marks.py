@@ -27,7 +27,25 @@ def is_template(text: str) -> bool:
         >>> is_template("{{ a }}"), is_template("{ a }"), is_template("{{ a }} and {{ b")
         (True, False, False)
     """
-    if not has_marks(text):
-        return False
-    closed = all("" not in opened.findall(text) for mark, opened in _OPENED.items() if mark in text)
-    return closed or _RAW.search(text) is not None
+    return has_marks(text) and (not _has_unclosed(text) or _RAW.search(text) is not None)
+
+
+def unclosed_tag(text: str) -> str | None:
+    """The mistake of a tag that does not close on its line; None without one, or with a `raw` block.
+
+    Example:
+        >>> unclosed_tag("{{ a }}"), unclosed_tag("Hi {% if a").partition(";")[0]
+        (None, 'not a template: line 1, column 4: "{%" is not closed on its line')
+    """
+    if not has_marks(text) or not _has_unclosed(text) or _RAW.search(text):
+        return None
+    found = (one for opened in _OPENED.values() for one in opened.finditer(text) if not one[1])
+    first = min(found, key=lambda one: one.start())
+    before = text[: first.start()]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    how = "close it, or write literal text between {% raw %} and {% endraw %}"
+    return f'not a template: line {line}, column {column}: "{first[0][:2]}" is not closed on its line; {how}'
+
+
+def _has_unclosed(text: str) -> bool:
+    return any("" in opened.findall(text) for mark, opened in _OPENED.items() if mark in text)
