@@ -193,9 +193,7 @@ class Collector:
     def dataset(self, result: DatasetResult) -> None:
         """The dataset of a task is over: keep what became of it, without secrets."""
         part = self._by_task[result.task]
-        told = hide_in(dataset_json(result), part.keys)
-        self.run.dataset_ended(result.task, told)
-        part.dataset = read_dataset(told)
+        part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
 
     def open(self) -> None:
         """Begin all files that get rows as they come.

@@ -11,7 +11,7 @@ from trioeval.cli.settings import RunSettings
 from trioeval.datasets.result import DatasetResult
 from trioeval.kernel import Cut
 from trioeval.report import Totals, inert
-from trioeval.report.dataset_text import is_left, trouble
+from trioeval.report.dataset_text import trouble
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
@@ -101,7 +101,7 @@ def is_unfinished(
         unopened: Tasks whose rows never became known, although those that they are made of are there.
     """
     left = totals.outcome("interrupted", "not_run") > 0
-    return left or unopened > 0 or any(map(is_left, datasets))
+    return left or unopened > 0 or any(dataset.is_left for dataset in datasets)
 
 
 def _ending(

@@ -36,6 +36,7 @@ from trioeval.kernel.events import guarded
 from trioeval.tasks.endings import TaskEnd, lacking_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
+from trioeval.tasks.retries import has_ended
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.telling import Telling, Watch
@@ -143,6 +144,8 @@ class TaskRun:
     observers: Observers | None = None
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
+    unended: int = attrs.field(init=False, default=0)
+    """Those of them that did not come to an end, and are still to be run."""
 
     def observer(self, task: str | None, row_of: RowOf) -> Observer | None:
         """Who is told of the events of a task; None if nobody."""
@@ -336,6 +339,7 @@ class _Results:
             before = None if run.journal is None else run.journal.standing(row)
             status = row.status if before is None else _STATUSES[before["failureReason"]]
             run.counts[status] += 1
+            run.unended += not has_ended(row.outcome)
             if status is Status.ERROR and self.end != "incomplete":
                 self.end = "cut" if before is None and row.cut is Cut.BUDGET else "incomplete"
             if hooks is None:
