@@ -216,9 +216,9 @@ def _output(record: Mapping[str, Any], model: str) -> Json:
 
 
 def _usages(record: Mapping[str, Any], model: str) -> Json:
-    response, found = record["response"], {}
-    if response is not None:
-        found["model_usage"] = {model: model_usage(response["tokenUsage"], response["cost"])}
+    found = {}
+    if record["response"] is not None or record["tokenUsage"]["numRequests"]:
+        found["model_usage"] = {model: model_usage(record["tokenUsage"], record["cost"])}
     if was_judged(record["tokenUsage"]):
         used = model_usage(record["tokenUsage"]["assertions"], own_of(record).get("gradingCost"))
         found["role_usage"] = {"grader": used}

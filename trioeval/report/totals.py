@@ -90,8 +90,7 @@ class ColumnTotals:
         self.latency_ms += latency_ms or 0
         if latency_ms is not None:
             self.latencies.append(latency_ms)
-        if record["response"] is not None:
-            self.usage.add(record["response"]["tokenUsage"])
+        self.usage.add(record["tokenUsage"])
         if record["cost"] is not None:
             self.cost = (self.cost or 0) + record["cost"]
         self.usage.add_judges(record["tokenUsage"])
@@ -214,8 +213,7 @@ class Totals:
         self.columns[record["promptIdx"]].add(record, self._last[1])
         self.vars.update(dict.fromkeys(record["vars"]))
         self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
-        if record["response"] is not None:
-            self.usage.add(record["response"]["tokenUsage"])
+        self.usage.add(record["tokenUsage"])
         self.usage.add_judges(record["tokenUsage"])
 
     @property

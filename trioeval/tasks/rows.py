@@ -67,6 +67,8 @@ class Row:
     """The verdicts of single assertions that are there although the row has no verdict, in their order."""
     spent: Spent = NOTHING_SPENT
     """What asking judges used, also where that came to nothing."""
+    lost: Spent = NOTHING_SPENT
+    """What calls of the provider used that came to nothing, as far as it told that; not in `reply`."""
     cut: Cut | None = None
     """What kept it from running to its end; None if nothing did."""
     details: Mapping[str, Any] = attrs.field(factory=dict)
