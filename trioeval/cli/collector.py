@@ -81,7 +81,11 @@ class Part:
         """Whether nothing of it is missing, so that others may be made of its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
-        return self.task.settle is None and not self.totals.count(Status.ERROR)
+        return (
+            self.task.settle is None
+            and not self.totals.count(Status.ERROR)
+            and not self.totals.left
+        )
 
     def tests(self) -> Iterator[Any]:
         """What documents tell of its tests; nothing where they never became known."""

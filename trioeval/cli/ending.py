@@ -115,7 +115,7 @@ def _ending(
     unwritten: bool,
     standing: int,
 ) -> Ending:
-    passed, failed, errors = (totals.count(status) for status in Status)
+    passed, failed, errors, left = (totals.count(status) for status in Status)
     numbers = _numbers(totals, datasets, duration)
     troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
     if unwritten:
@@ -125,14 +125,17 @@ def _ending(
         return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
     if not totals.rows and not datasets:
         return Ending(Exit.OK, "no rows to run; exit 0")
-    if not failed and not errors and not standing and not troubles:
+    if not failed and not errors and not left and not standing and not troubles:
         every = "every row passed" if totals.rows else "every dataset is complete"
         return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
-    needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
+    needed = settings.environment.pass_rate_threshold
+    of = f" of the {totals.ended} rows that were run" if left else ""
     rate = (
-        f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed" if totals.rows else ""
+        f"{percent(passed, totals.ended)} %{of} passed, {needed:g} % are needed"
+        if totals.ended
+        else ""
     )
-    if totals.pass_rate >= needed and not unfinished and not standing and not troubles:
+    if totals.pass_rate >= needed and not left and not standing and not troubles:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
     found = [*filter(None, [_why(totals, causes)]), *troubles]
     why = ", ".join(found) or "not everything was run again"
@@ -143,9 +146,10 @@ def _ending(
 
 def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
     """How many rows there are, and of datasets how many are written."""
-    passed, failed, errors = (totals.count(status) for status in Status)
+    passed, failed, errors, left = (totals.count(status) for status in Status)
     took = "" if duration is None else f" in {duration:.1f} s"
     judged = f"{passed} passed, {failed} failed, {errors} errors"
+    judged += f", {left} not run" if left else ""
     if not datasets:
         return f"{totals.rows} rows{took}: {judged}"
     written = sum(dataset.written for dataset in datasets)
@@ -185,17 +189,13 @@ def _used(tokens: int, cost: float) -> str:
     return f"{tokens} tokens" + (f", {cost:.4f} US dollars" if cost else "")
 
 
-def _unfinished(totals: Totals) -> int:
-    return totals.outcome("interrupted", "not_run", "blocked")
-
-
 def _why(totals: Totals, causes: Sequence[str]) -> str:
     failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
     blocked = totals.outcome("blocked")
-    unfinished = _unfinished(totals) - blocked
+    unfinished = totals.left - blocked
     parts = [f"{failed} rows failed"] if failed else []
-    if errors > unfinished + blocked:
-        parts.append(f"{errors - unfinished - blocked} rows ended as errors")
+    if errors:
+        parts.append(f"{errors} rows ended as errors")
     if unfinished:
         parts.append(
             f"{' and '.join(causes)} left {unfinished} rows without a verdict"

@@ -26,7 +26,7 @@ from trioeval.suite.strict import camel
 from trioeval.tasks import Row, Status
 from trioeval.usage import Usage
 
-_FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
+_FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
 _SHORTEST = 0.001  # seconds of a wait that is worth telling
 

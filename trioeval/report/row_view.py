@@ -135,7 +135,7 @@ def _sections(
         yield from _block(_reply_title(response), _shown(output_of(record)))
         if "raw" in response:
             yield from _block("reply before transforms", _shown(response["raw"]))
-    if status_of(record) is Status.ERROR:
+    if not status_of(record).has_verdict:
         yield from _block("error", record["error"])
         yield from _block("what the provider sent", own_of(record).get("bodyExcerpt"))
     yield from _question(record)
@@ -159,7 +159,7 @@ def _heading(record: Mapping[str, Any]) -> Text:
     text.append(inert(name_of_test(record), _NAME) + "\n")
     text.append(f"{inert(provider['label'] or provider['id'], _NAME)} | ", style="dim")
     text.append(inert(record["prompt"]["label"], _NAME) + "\n", style="dim")
-    text.append(status.name, style=STATUS_STYLES[status])
+    text.append(status.label, style=STATUS_STYLES[status])
     facts = [f"score {score_text(record['score'])}"] if record["gradingResult"] else []
     agent = agent_of(record)
     gave_up = agent is not None and agent.gave_up and own["outcome"] == "done"

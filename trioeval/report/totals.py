@@ -16,7 +16,7 @@ import attrs
 from trioeval.report.agent_facts import agent_of
 from trioeval.report.clusters import place_of
 from trioeval.report.named_scores import shares_of
-from trioeval.report.records import is_ended, own_of, status_of, title_of_test
+from trioeval.report.records import own_of, status_of, title_of_test
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
@@ -62,17 +62,12 @@ class ColumnTotals:
     @property
     def left(self) -> int:
         """Rows that never came to an end, as the run was stopped before; of no rate and no interval."""
-        return self.outcomes["not_run"] + self.outcomes["interrupted"]
+        return self.statuses[Status.NOT_RUN]
 
     @property
     def ended(self) -> int:
         """All other rows."""
         return self.rows - self.left
-
-    @property
-    def errors(self) -> int:
-        """Rows that came to an end without a verdict."""
-        return self.statuses[Status.ERROR] - self.left
 
     def add(self, record: Mapping[str, Any], place: Place | None = None) -> None:
         """Count one more row.
@@ -99,11 +94,11 @@ class ColumnTotals:
         self.questions.add_record(record)
         if (agent := agent_of(record)) is not None:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
-        if is_ended(record):
+        if status is not Status.NOT_RUN:
             self._add_ended(record, status, place)
 
     def _add_ended(self, record: Mapping[str, Any], status: Status, place: Place | None) -> None:
-        judged = None if status is Status.ERROR else record["score"]
+        judged = record["score"] if status.has_verdict else None
         where = place_of(record) if place is None else place
         test = self.sums.add(where, passed=status is Status.PASS, score=judged)
         if record["gradingResult"] is not None:
@@ -150,6 +145,7 @@ class ColumnTotals:
             "testPassCount": self.statuses[Status.PASS],
             "testFailCount": self.statuses[Status.FAIL],
             "testErrorCount": self.statuses[Status.ERROR],
+            **({"testNotRunCount": self.left} if self.left else {}),
             "assertPassCount": self.passed_parts,
             "assertFailCount": self.failed_parts,
             "totalLatencyMs": self.latency_ms,
@@ -235,9 +231,14 @@ class Totals:
         return sum(column.outcomes[name] for column in self.columns for name in names)
 
     @property
+    def ended(self) -> int:
+        """All other rows, of which the pass rate is."""
+        return self.rows - self.left
+
+    @property
     def pass_rate(self) -> float:
-        """Percent of the rows that passed; 100 where there are none."""
-        return 100 * self.count(Status.PASS) / self.rows if self.rows else 100.0
+        """Percent of the rows that passed, of those that came to an end; 100 where none did."""
+        return 100 * self.count(Status.PASS) / self.ended if self.ended else 100.0
 
 
 def percent(part: int, whole: int) -> str:

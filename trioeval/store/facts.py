@@ -64,6 +64,9 @@ class RunFacts:
     passed: int
     failed: int
     errors: int
+    """Rows without a verdict that came to an end."""
+    not_run: int = 0
+    """Rows that were left before their end."""
     outcomes: Mapping[str, int]
     tokens: int
     cost: float

@@ -337,6 +337,7 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
         passed=sums["statuses"].get("pass", 0),
         failed=sums["statuses"].get("fail", 0),
         errors=sums["statuses"].get("error", 0),
+        not_run=sums["statuses"].get("not_run", 0),
         outcomes=sums["outcomes"],
         tokens=sums["tokens"],
         cost=sums["cost"],

@@ -337,7 +337,7 @@ class PromptEval:
     ) -> Row:
         step, asked = known.step, known.asked
         verdict = outcome.value if isinstance(outcome, Done) else None
-        status = Status.ERROR
+        status = Status.without_verdict(name_of(outcome))
         if verdict is not None:
             status = Status.PASS if verdict.passed else Status.FAIL
         waited, calls = 0.0, 0

@@ -252,7 +252,7 @@ class QuestionEval:
             index=outcome.index,
             step=step,
             provider=self._steps.suite.providers[step.column.provider_index],
-            status=_STATUSES.get(result.outcome, Status.ERROR),
+            status=_STATUSES.get(result.outcome) or Status.without_verdict(NAMES[type(outcome)]),
             prompt=None if known is None else self._prompt(question),
             reply=reply,
             output=None if known is None else known.output,

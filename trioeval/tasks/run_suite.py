@@ -30,7 +30,7 @@ from trioeval.tasks.task_run import Emit, Observers
 
 @attrs.frozen
 class SuiteSummary:
-    """How a suite ended, in numbers. Every row is in exactly one of the three, kept ones among them."""
+    """How a suite ended, in numbers. Every row is in exactly one of the four, kept ones among them."""
 
     passed: int
     failed: int
@@ -39,11 +39,13 @@ class SuiteSummary:
     """Seconds on the Trio clock."""
     datasets: tuple[DatasetResult, ...] = ()
     """What became of the datasets that it built, as they were over."""
+    not_run: int = 0
+    """Rows that were left before their end: they are not among the errors."""
 
     @property
     def rows(self) -> int:
         """All rows."""
-        return self.passed + self.failed + self.errors
+        return self.passed + self.failed + self.errors + self.not_run
 
 
 async def run_suite(
@@ -171,7 +173,12 @@ async def run_suite(
         end.is_finished = totals.is_finished
     found = totals.counts
     return SuiteSummary(
-        found[Status.PASS], found[Status.FAIL], found[Status.ERROR], totals.duration, tuple(built)
+        found[Status.PASS],
+        found[Status.FAIL],
+        found[Status.ERROR],
+        totals.duration,
+        tuple(built),
+        found[Status.NOT_RUN],
     )
 
 
