@@ -161,7 +161,9 @@ def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float 
 
 
 def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:
-    """What rows, datasets and judges used; None where that is no money, and nobody judged.
+    """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
+
+    Tokens alone are told in the table.
 
     Args:
         totals: Of all rows.
@@ -171,10 +173,15 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
     costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))
     cost = math.fsum(one or 0 for one in costs)
     judges = [column.usage.judges for column in columns if column.usage.judges is not None]
-    if not cost and not judges:
+    cached = sum(column.from_cache for column in columns)
+    if not cost and not judges and not cached:
         return None
-    tokens = sum(column.usage["total"] for column in columns)
+    tokens = sum(column.tokens for column in columns)
     used = _used(tokens + sum(one.usage.total or 0 for one in datasets), cost)
+    if cached:
+        saved = sum(column.cached_tokens for column in columns)
+        replies = "1 reply" if cached == 1 else f"{cached} replies"
+        used += f"; from the cache: {replies} of {saved} tokens"
     if not judges:
         return f"used: {used}"
     graded = _used(

@@ -82,7 +82,8 @@ def markdown_chunks(*parts: Results) -> Iterator[str]:
 def _sum(totals: Totals, results: Results) -> str:
     passed, failed, errors, left = (totals.count(status) for status in Status)
     ended = totals.ended
-    tokens = sum(column.usage["total"] for column in totals.columns)
+    tokens = sum(column.tokens for column in totals.columns)
+    cached = sum(column.from_cache for column in totals.columns)
     cost = math.fsum((own.cost or 0) + (own.grading_cost or 0) for own in totals.columns)
     share = f"{percent(passed, ended)} %" if ended else "None"
     rate = f"**{share} of {ended} rows passed**"
@@ -92,6 +93,7 @@ def _sum(totals: Totals, results: Results) -> str:
         f"{rate}: {counts}",
         f"{results.info.duration_ms / 1000:.1f} s",
         *([f"{tokens} tokens"] if tokens else ()),
+        *([f"{cached} replies from the cache"] if cached else ()),
         *([f"{cost:.4f} US dollars"] if cost else ()),
     ]
     return "; ".join(facts)
@@ -136,7 +138,7 @@ def _column(own: ColumnTotals) -> list[str]:
         f"{percent(passed, own.ended)} %" if own.ended else "–",
         _interval(own.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
-        str(own.usage["total"]),
+        str(own.tokens),
         "–" if cost is None else f"{cost:.4f}",
     ]
 

@@ -57,6 +57,17 @@ def is_ended(record: Mapping[str, Any]) -> bool:
             return True
 
 
+def is_from_cache(record: Mapping[str, Any]) -> bool:
+    """Whether nobody was asked for a row: what was used for it, and how long that took, was at another time.
+
+    Example:
+        >>> is_from_cache({"response": {"cached": True}, "tokenUsage": {"numRequests": 0}})
+        True
+    """
+    response = record["response"]
+    return bool(response and response["cached"]) and not record["tokenUsage"]["numRequests"]
+
+
 def output_of(record: Mapping[str, Any]) -> Any:
     """What was answered, after all transforms; None where nothing was."""
     return None if record["response"] is None else record["response"]["output"]
@@ -72,7 +83,10 @@ def shown_of(record: Mapping[str, Any]) -> Any:
         >>> shown_of({"failureReason": 1, "question": {"parseError": {"kind": "missing_answer"}}})
         'no answer: missing_answer'
     """
-    if not status_of(record).has_verdict:
+    status = status_of(record)
+    if status is Status.NOT_RUN:
+        return (record["error"] or "").removeprefix("not run: ")
+    if status is Status.ERROR:
         return record["error"]
     match record.get("question"):
         case {"agentAnswer": answer}:

@@ -18,7 +18,7 @@ from trioeval.grading.text import score_text
 from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.inert import inert, inert_lines
 from trioeval.report.json_text import indented
-from trioeval.report.records import name_of_test, output_of, own_of, status_of
+from trioeval.report.records import is_from_cache, name_of_test, output_of, own_of, status_of
 from trioeval.report.tables import STATUS_STYLES
 from trioeval.tasks import Status
 
@@ -165,6 +165,7 @@ def _heading(record: Mapping[str, Any]) -> Text:
     gave_up = agent is not None and agent.gave_up and own["outcome"] == "done"
     facts.append("gave up" if gave_up else str(own["outcome"]).replace("_", " "))
     facts += [] if record["latencyMs"] is None else [f"{record['latencyMs']:.0f} ms"]
+    facts += ["from the cache"] if is_from_cache(record) else []
     facts += [f"{total} tokens"] if (total := record["tokenUsage"]["total"]) else []
     facts += [f"{record['cost']:.6f} US dollars"] if record["cost"] else []
     facts.append(f"{own['attempts']} calls" if own["attempts"] != 1 else "1 call")

@@ -95,7 +95,7 @@ class Took:
         return cls(
             seconds=seconds,
             rows=sum(one.ended for one in ran),
-            tokens=sum(column.usage["total"] for one in ran for column in one.columns),
+            tokens=sum(column.tokens for one in ran for column in one.columns),
             activity=activity,
             hidden=hidden,
         )

@@ -173,7 +173,9 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
     for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
         found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
         yield _plain(title, found)
-    yield _plain("tokens", [str(own.usage["total"]) for own in columns])
+    yield _plain("tokens", [str(own.tokens) for own in columns])
+    if any(own.from_cache for own in columns):
+        yield _plain("from cache", [str(own.from_cache) for own in columns])
     if any(own.cost for own in columns):
         costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
         yield _plain("US dollars", costs)

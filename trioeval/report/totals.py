@@ -16,7 +16,7 @@ import attrs
 from trioeval.report.agent_facts import agent_of
 from trioeval.report.clusters import place_of
 from trioeval.report.named_scores import shares_of
-from trioeval.report.records import own_of, status_of, title_of_test
+from trioeval.report.records import is_from_cache, own_of, status_of, title_of_test
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
@@ -35,7 +35,11 @@ class ColumnTotals:
     failed_parts: int = 0
     latency_ms: float = 0
     latencies: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
-    """Milliseconds of each call that was measured."""
+    """Milliseconds of each call that was measured, those of replies from the cache not among them."""
+    from_cache: int = 0
+    """Rows whose reply came from the cache."""
+    cached_tokens: int = 0
+    """What those replies used when they were made; nothing was used for them now."""
     usage: UsageSum = attrs.field(factory=UsageSum)
     cost: float | None = None
     """US dollars; None while no row told any."""
@@ -53,6 +57,11 @@ class ColumnTotals:
     """Attempts of agents; None where no agent worked."""
     sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
     """What intervals are made of."""
+
+    @property
+    def tokens(self) -> int:
+        """Those that were used now, without judges."""
+        return self.usage["total"] - self.cached_tokens
 
     @property
     def rows(self) -> int:
@@ -83,7 +92,10 @@ class ColumnTotals:
         self.score += record["score"]
         latency_ms = record["latencyMs"]
         self.latency_ms += latency_ms or 0
-        if latency_ms is not None:
+        if is_from_cache(record):
+            self.from_cache += 1
+            self.cached_tokens += record["tokenUsage"]["total"]
+        elif latency_ms is not None:
             self.latencies.append(latency_ms)
         self.usage.add(record["tokenUsage"])
         if record["cost"] is not None:

@@ -67,10 +67,16 @@ def result_columns(record: Mapping[str, Any]) -> tuple[Value, ...]:
         _number(record.get("latencyMs")),
         _number(own.get("waitMs")),
         None if own.get("attempts") is None else _count(own["attempts"]),
-        _count(usage.get("total")) + _count(_object(usage.get("assertions")).get("total")),
+        _used(usage, is_cached=bool(response.get("cached")))
+        + _used(_object(usage.get("assertions")), is_cached=True),
         None if cost is None and judges is None else (cost or 0.0) + (judges or 0.0),
         int(bool(response.get("cached"))),
     )
+
+
+def _used(usage: Mapping[str, Any], *, is_cached: bool) -> int:
+    """Tokens that were used for a row; none for replies from the cache, for which there was no request."""
+    return 0 if is_cached and usage.get("numRequests") == 0 else _count(usage.get("total"))
 
 
 def status_of(record: Mapping[str, Any]) -> str:

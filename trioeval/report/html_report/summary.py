@@ -128,5 +128,6 @@ def _numbers(totals: ColumnTotals) -> Iterator[str]:
     for share in (0.50, 0.95):
         latency_ms = nearest_rank(totals.latencies, share)
         yield "–" if latency_ms is None else f"{latency_ms:.0f}"
-    yield str(totals.usage["total"])
+    cached = f" ({totals.from_cache} from cache)" if totals.from_cache else ""
+    yield f"{totals.tokens}{cached}"
     yield "–" if totals.cost is None else f"{totals.cost:.4f}"
