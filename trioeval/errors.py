@@ -38,6 +38,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.faults import FAULT_BY_KIND, ONCE_MORE, Fault, ProviderErrorKind
+from trioeval.usage import Usage
 
 # A library: who uses it says where its records go. Every part of it imports this module.
 logging.getLogger("trioeval").addHandler(logging.NullHandler())
@@ -356,7 +357,8 @@ class ProviderError(CallError):
         body_excerpt: The beginning of the reply's body (at most 2 KB).
         fault: What it means for the lane; None takes what such a kind means.
         retries: How often such a call is worth repeating, ≥ 0; None takes what such a kind is worth.
-        tokens: What the failed call has used all the same; None if that is not known.
+        tokens: What the failed call has used all the same; None if that is not known, or `usage` says it.
+        usage: Likewise, in more detail.
         money: Likewise, in US dollars.
         hint: What the failure told of the server's limits, a `trioeval.rates.RateHint`; None if nothing.
     """
@@ -372,6 +374,7 @@ class ProviderError(CallError):
         fault: Fault | None = None,
         retries: int | None = None,
         tokens: int | None = None,
+        usage: Usage | None = None,
         money: float | None = None,
         hint: Any = None,
     ) -> None:
@@ -380,10 +383,11 @@ class ProviderError(CallError):
             f"{kind}: {message}",
             retry_after=retry_after,
             retries=1 if retries is None and kind in ONCE_MORE else retries,
-            tokens=tokens,
+            tokens=tokens if usage is None else usage.in_all,
             money=money,
             hint=hint,
         )
+        self.usage = Usage(total=self.tokens) if usage is None else usage
         self.kind: ProviderErrorKind = kind
         self.message = message
         self.status = status

@@ -23,6 +23,18 @@ class Usage:
     accepted_prediction: int | None = None
     rejected_prediction: int | None = None
 
+    @property
+    def in_all(self) -> int | None:
+        """All tokens; None where neither their number nor that of prompt and completion is told.
+
+        Example:
+            >>> Usage(prompt=2, completion=1).in_all, Usage(prompt=2).in_all
+            (3, None)
+        """
+        if self.total is not None or self.prompt is None or self.completion is None:
+            return self.total
+        return self.prompt + self.completion
+
     @classmethod
     def sum(cls, several: Iterable["Usage"]) -> "Usage":
         """All of them together; what none of them tells stays None.

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from trioeval.datasets.result import ColumnProfile, DatasetResult, DroppedRow, Histogram
 from trioeval.report.dataset_json import dataset_json, read_dataset
 from trioeval.report.dataset_tables import Profile, failures_view, row_values, rows_view
-from trioeval.report.dataset_text import dataset_lines, is_left, trouble, values_of
+from trioeval.report.dataset_text import dataset_lines, trouble, values_of
 
 
 def drawn(picture: RenderableType, width: int) -> str:
@@ -79,7 +79,7 @@ def test_lost_and_left_rows_are_trouble_and_filters_are_none(
 ) -> None:
     """What was left out on purpose is no failure, unless nothing remains."""
     assert trouble(result) == told
-    assert is_left(result) is left
+    assert result.is_left is left
 
 
 def test_columns_are_told_on_any_terminal() -> None:
@@ -160,7 +160,7 @@ def test_failures_are_told_up_to_a_number() -> None:
 def test_processors_of_the_whole_that_were_cut_off_leave_something() -> None:
     """All rows are written, and it is not over."""
     cut = DatasetResult(task="a", requested=2, written=2, groups=1, unfinished="deadline")
-    assert is_left(cut)
+    assert cut.is_left
     said = "processors of afterGeneration cut off (the deadline)"
     assert trouble(cut) == f"dataset a: {said}"
     assert any(said in line for line in dataset_lines(cut))

@@ -68,7 +68,10 @@ def test_rows_that_were_not_run_to_their_end_are_no_failures() -> None:
             ),
         )
         page = "".join(markdown_chunks(results))
-        assert "**Not finished: 2 of 4 rows are still to be run**\n" in page
+        assert (
+            "**Not finished: 2 of 4 rows are still to be run; rates are of the 2 that were**\n"
+            in page
+        )
         assert "`not run`" not in page
         assert "more rows" not in page
         assert [row[0] for row in cells(page)[4:]] == ["0", "0"]

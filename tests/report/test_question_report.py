@@ -105,6 +105,7 @@ def test_a_document_says_how_the_task_ended(results: Results) -> None:
     assert (task["status"], task["failureReason"]) == ("error", "runtime_error")
     summary = {
         "questionsTotal": 4,
+        "questionsEnded": 4,
         "questionsCorrect": 1,
         "questionsIncorrect": 3,
         "questionsByOutcome": {
@@ -138,6 +139,7 @@ def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> N
         "passRate": 0.0,
         "tokensTotal": 20,
         "questionsTotal": 4,
+        "questionsEnded": 4,
         "questionsCorrect": 1,
         "questionsIncorrect": 3,
         "questionAccuracy": 0.25,
@@ -263,7 +265,7 @@ def test_a_sentence_counts_outcomes_in_their_order(results: Results) -> None:
     found = QuestionCounts.of(name for name in OUTCOMES for _ in range(many.get(name, 0)))
     totals = Totals([ColumnTotals(questions=found)])
     assert sentence(results.head, totals) == (
-        "error (runtime_error): 2 of 117 correct, accuracy 0.017, "
+        "error (runtime_error): 2 of 14 correct, accuracy 0.143, "
         "10 parse errors, 2 runtime errors, 100 cancelled, 3 skipped"
     )
 

@@ -26,6 +26,7 @@ class Listed:
     passed: int = 1001
     failed: int = 222
     errors: int = 11
+    not_run: int = 0
     dataset_rows: int | None = None
     outcomes: Any = attrs.field(factory=dict)
     tokens: int = 0

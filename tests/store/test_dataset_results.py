@@ -8,14 +8,16 @@ import trio
 
 from trioeval.datasets.files import GroupFile
 from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.result import DroppedRow
+from trioeval.datasets.result import DatasetResult, DroppedRow
 from trioeval.errors import StoreError
+from trioeval.report.dataset_json import dataset_json
 from trioeval.store import RunStart, open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import MIGRATIONS, RUNS
 
-TOLD = {"task": "a", "written": 2, "error": "half \ud800 of a pair"}
+ENDED = DatasetResult(task="a", requested=5, written=2, error="half \ud800 of a pair")
+NEVER_BEGUN = DatasetResult(task="b", requested=0, written=0)
 START = RunStart(
     id="eval-1",
     utc_created="2026-01-01T00:00:00Z",
@@ -36,8 +38,8 @@ def store(path: Path, *, ends: bool = True) -> None:
             dataset.dropped(DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2))
             dataset.dropped(DroppedRow(row=4, cause="filtered", column="x"))
             if ends:
-                run.dataset_ended("a", TOLD)
-                run.dataset_ended("b", {"task": "b"})
+                run.dataset_ended(ENDED)
+                run.dataset_ended(NEVER_BEGUN)
             await run.durable()
 
     trio.run(main)
@@ -52,10 +54,10 @@ def test_what_became_of_datasets_is_found_again(tmp_path: Path) -> None:
         found = reader.datasets(run)
         assert list(found) == ["a", "b"]
         facts = found["a"]
-        assert facts.result == TOLD
+        assert facts.result == dataset_json(ENDED)
         assert (facts.requested, facts.written, facts.dropped) == (5, 2, 2)
         assert facts.fingerprint == {"seed": "x"}
-        assert (found["b"].requested, found["b"].result) == (None, {"task": "b"})
+        assert (found["b"].requested, found["b"].result) == (None, dataset_json(NEVER_BEGUN))
         assert (run.dataset_rows, run.sizes) == (2, (0, 0, None))
         assert [row.row for row in reader.dropped_rows(run, "a")] == [3, 4]
         (lost,) = reader.dropped_rows(run, "a", row=3)

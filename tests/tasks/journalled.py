@@ -8,11 +8,13 @@ import attrs
 import trio
 
 from trioeval import Reply, Request, Row, SuiteSummary, parse_suite, run_suite
+from trioeval.datasets.result import DatasetResult
 from trioeval.providers import Usage
 from trioeval.providers.cacheable import Question
 from trioeval.providers.wire import HttpRequest
 from trioeval.report import row_json
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
+from trioeval.tasks.prepare import PreparedSuite
 from trioeval.testing import run_virtual
 
 
@@ -53,6 +55,15 @@ class Notes:
     @property
     def resumed(self) -> bool:
         return bool(self.before)
+
+    def begin(self, suite: PreparedSuite) -> None:
+        """What is run is known to the test."""
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """Nobody waits for it."""
+
+    def dataset_ended(self, result: DatasetResult) -> None:
+        """Not written down."""
 
     def call(self, call: CallRecord) -> None:
         self.writes.append(call)

@@ -356,6 +356,15 @@ class Notes:
     rows: Kept
     resumed: bool = True
 
+    def begin(self, suite: object) -> None:
+        pass
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        pass
+
+    def dataset_ended(self, result: object) -> None:
+        pass
+
     def call(self, call: object) -> None:
         pass
 

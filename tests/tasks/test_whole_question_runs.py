@@ -41,6 +41,7 @@ def test_a_run_begins_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
         "pass_rate": 0.5,
         "tokens_total": 90,
         "questions_total": 6,
+        "questions_ended": 6,
         "questions_correct": 5,
         "questions_incorrect": 1,
         "question_accuracy": pytest.approx(5 / 6),

@@ -1,23 +1,18 @@
 """How a run begins in its store: anew, or where an earlier execution of it left off."""
 
-import platform
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 
-from trioeval._version import __version__
-from trioeval.providers.secrets import longest_first, surely_keys
-from trioeval.report import Head, head_of
-from trioeval.report.redact import keys_of
+from trioeval.report import Head
 from trioeval.store import RunStart, Store, StoredRun
-from trioeval.tasks import PreparedSuite, PreparedTask
+from trioeval.store.beginning import run_start
+from trioeval.tasks import PreparedSuite
 from trioeval.tasks.reconcile import Reconciled
 from trioeval.tasks.retries import Retry
-from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of
 
 
 @attrs.frozen(kw_only=True)
@@ -82,52 +77,10 @@ def beginning_of(
     now = datetime.now(UTC)
     run = f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}" if continued is None else continued.id
     created = utc(now) if continued is None else continued.utc_created
-    versions = {
-        "trioevalVersion": __version__,
-        "pythonVersion": platform.python_version(),
-        "platform": sys.platform,
-        "arch": platform.machine(),
-    }
-    keys = {part.id: _keys(part.prepared) for part in prepared.parts}
-    heads = [
-        head_of(
-            part.prepared.suite,
-            part.prepared.steps,
-            eval_id=run,
-            utc_created=created,
-            versions=versions,
-            task=part.id,
-            depends_on=part.depends_on,
-            keys=keys[part.id],
-        )
-        for part in prepared.parts
-    ]
-    suite = prepared.suite
-    start = RunStart(
-        id=run,
-        suite=None if suite.file is None else str(suite.file.absolute()),
-        description=suite.description,
-        utc_created=created,
-        versions=versions,
-        flags=flags,
-        files=file_digests(files_of(suite)),
-        sources=CodeFiles(suite.directory),
-        heads=[head.json() for head in heads],
-        rows={part.id: rows for part in prepared.parts if (rows := judged_rows(part)) is not None},
-        keys=keys,
+    start = run_start(prepared, run=run, utc_created=created, flags=flags)
+    return Beginning(
+        heads=[*map(Head.read, start.heads)], keys=start.keys, start=start, continued=continued
     )
-    return Beginning(heads=heads, keys=keys, start=start, continued=continued)
-
-
-def judged_rows(part: PreparedTask) -> int | None:
-    """How many rows a task has that are judged: none of a dataset; None where that is not known yet."""
-    return 0 if part.prepared.suite.columns is not None else part.rows
-
-
-def _keys(prepared: PreparedSuite) -> Sequence[str]:
-    """Those in the environment of a task, and those that its providers are given."""
-    own = (secret for spec in prepared.specs for secret in spec.secrets)
-    return longest_first([*keys_of(prepared.around.environ), *surely_keys(own)])
 
 
 def utc(instant: datetime) -> str:

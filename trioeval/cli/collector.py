@@ -81,7 +81,11 @@ class Part:
         """Whether nothing of it is missing, so that others may be made of its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
-        return self.task.settle is None and not self.totals.count(Status.ERROR)
+        return (
+            self.task.settle is None
+            and not self.totals.count(Status.ERROR)
+            and not self.totals.left
+        )
 
     def tests(self) -> Iterator[Any]:
         """What documents tell of its tests; nothing where they never became known."""
@@ -193,9 +197,7 @@ class Collector:
     def dataset(self, result: DatasetResult) -> None:
         """The dataset of a task is over: keep what became of it, without secrets."""
         part = self._by_task[result.task]
-        told = hide_in(dataset_json(result), part.keys)
-        self.run.dataset_ended(result.task, told)
-        part.dataset = read_dataset(told)
+        part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
 
     def open(self) -> None:
         """Begin all files that get rows as they come.

@@ -163,8 +163,7 @@ def _exit(
 
 
 def _is_unfinished(run: RunFacts) -> bool:
-    left = run.outcomes.get("not_run", 0) + run.outcomes.get("interrupted", 0)
-    return run.state != "finished" or left > 0
+    return run.state != "finished" or run.not_run > 0
 
 
 def _clusters(

@@ -11,7 +11,7 @@ from trioeval.cli.settings import RunSettings
 from trioeval.datasets.result import DatasetResult
 from trioeval.kernel import Cut
 from trioeval.report import Totals, inert
-from trioeval.report.dataset_text import is_left, trouble
+from trioeval.report.dataset_text import trouble
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
@@ -101,7 +101,7 @@ def is_unfinished(
         unopened: Tasks whose rows never became known, although those that they are made of are there.
     """
     left = totals.outcome("interrupted", "not_run") > 0
-    return left or unopened > 0 or any(map(is_left, datasets))
+    return left or unopened > 0 or any(dataset.is_left for dataset in datasets)
 
 
 def _ending(
@@ -115,7 +115,7 @@ def _ending(
     unwritten: bool,
     standing: int,
 ) -> Ending:
-    passed, failed, errors = (totals.count(status) for status in Status)
+    passed, failed, errors, left = (totals.count(status) for status in Status)
     numbers = _numbers(totals, datasets, duration)
     troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
     if unwritten:
@@ -125,14 +125,17 @@ def _ending(
         return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
     if not totals.rows and not datasets:
         return Ending(Exit.OK, "no rows to run; exit 0")
-    if not failed and not errors and not standing and not troubles:
+    if not failed and not errors and not left and not standing and not troubles:
         every = "every row passed" if totals.rows else "every dataset is complete"
         return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
-    needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
+    needed = settings.environment.pass_rate_threshold
+    of = f" of the {totals.ended} rows that were run" if left else ""
     rate = (
-        f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed" if totals.rows else ""
+        f"{percent(passed, totals.ended)} %{of} passed, {needed:g} % are needed"
+        if totals.ended
+        else ""
     )
-    if totals.pass_rate >= needed and not unfinished and not standing and not troubles:
+    if totals.pass_rate >= needed and not left and not standing and not troubles:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
     found = [*filter(None, [_why(totals, causes)]), *troubles]
     why = ", ".join(found) or "not everything was run again"
@@ -143,9 +146,10 @@ def _ending(
 
 def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
     """How many rows there are, and of datasets how many are written."""
-    passed, failed, errors = (totals.count(status) for status in Status)
+    passed, failed, errors, left = (totals.count(status) for status in Status)
     took = "" if duration is None else f" in {duration:.1f} s"
     judged = f"{passed} passed, {failed} failed, {errors} errors"
+    judged += f", {left} not run" if left else ""
     if not datasets:
         return f"{totals.rows} rows{took}: {judged}"
     written = sum(dataset.written for dataset in datasets)
@@ -157,7 +161,9 @@ def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float 
 
 
 def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:
-    """What rows, datasets and judges used; None where that is no money, and nobody judged.
+    """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
+
+    Tokens alone are told in the table.
 
     Args:
         totals: Of all rows.
@@ -167,10 +173,15 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
     costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))
     cost = math.fsum(one or 0 for one in costs)
     judges = [column.usage.judges for column in columns if column.usage.judges is not None]
-    if not cost and not judges:
+    cached = sum(column.from_cache for column in columns)
+    if not cost and not judges and not cached:
         return None
-    tokens = sum(column.usage["total"] for column in columns)
+    tokens = sum(column.tokens for column in columns)
     used = _used(tokens + sum(one.usage.total or 0 for one in datasets), cost)
+    if cached:
+        saved = sum(column.cached_tokens for column in columns)
+        replies = "1 reply" if cached == 1 else f"{cached} replies"
+        used += f"; from the cache: {replies} of {saved} tokens"
     if not judges:
         return f"used: {used}"
     graded = _used(
@@ -185,17 +196,13 @@ def _used(tokens: int, cost: float) -> str:
     return f"{tokens} tokens" + (f", {cost:.4f} US dollars" if cost else "")
 
 
-def _unfinished(totals: Totals) -> int:
-    return totals.outcome("interrupted", "not_run", "blocked")
-
-
 def _why(totals: Totals, causes: Sequence[str]) -> str:
     failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
     blocked = totals.outcome("blocked")
-    unfinished = _unfinished(totals) - blocked
+    unfinished = totals.left - blocked
     parts = [f"{failed} rows failed"] if failed else []
-    if errors > unfinished + blocked:
-        parts.append(f"{errors - unfinished - blocked} rows ended as errors")
+    if errors:
+        parts.append(f"{errors} rows ended as errors")
     if unfinished:
         parts.append(
             f"{' and '.join(causes)} left {unfinished} rows without a verdict"

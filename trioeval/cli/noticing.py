@@ -14,6 +14,9 @@ class NoticingJournal(PassingJournal):
 
     notice: Callable[[Row], None]
 
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """The run is not over before its results are written, see `Execution`."""
+
     def row(self, row: Row, /) -> None:
         """See `Journal`."""
         super().row(row)

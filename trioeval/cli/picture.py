@@ -48,7 +48,7 @@ class Picture:
         """The picture of this moment. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
-        passed, failed, errors = (self.counts[status] for status in Status)
+        passed, failed, errors, not_run = (self.counts[status] for status in Status)
         lanes = lane_states(
             self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
         )
@@ -60,6 +60,7 @@ class Picture:
             passed=passed,
             failed=failed,
             errors=errors,
+            not_run=not_run,
             eta_s=None if stopping else self._eta_s(lanes, now),
             stopping=stopping,
             lanes=lanes,

@@ -11,9 +11,8 @@ from trioeval.cli.progress_log import RunLog
 from trioeval.cli.progress_plain import show_lines
 from trioeval.cli.progress_streams import say_beneath
 from trioeval.report import inert, stripped
-from trioeval.report.failures import LEFT
 from trioeval.report.github import workflow_command
-from trioeval.report.records import name_of_test, own_of, status_of
+from trioeval.report.records import name_of_test, status_of
 from trioeval.report.run_state import RunState
 from trioeval.suite.strip import Strip
 from trioeval.tasks import Status
@@ -40,7 +39,7 @@ class GitHubLog(RunLog):
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take note of a row, and keep what is told of it if it is one of the first that did not pass."""
-        if status_of(record) is not Status.PASS and own_of(record)["outcome"] not in LEFT:
+        if status_of(record) not in {Status.PASS, Status.NOT_RUN}:
             self._bad += 1
             if self._bad <= _MOST:
                 self._annotations.append(self._annotation(stripped(record, self.strip)))

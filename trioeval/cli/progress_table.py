@@ -82,6 +82,7 @@ def _counts(state: RunState, width: int) -> Line:
         facts += [(f"{state.passed} passed", "green")]
         facts += [(f"{state.failed} failed", "red" if state.failed else "dim")]
         facts += [(f"{state.errors} errors", "bold yellow" if state.errors else "dim")]
+        facts += [(f"{state.not_run} not run", "dim")] if state.not_run else []
     if state.kept:
         facts += [(f"{state.kept} there already", "")]
     if state.tokens:

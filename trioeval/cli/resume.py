@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.cli.arguments import LATEST
-from trioeval.cli.beginning import Continued, judged_rows
+from trioeval.cli.beginning import Continued
 from trioeval.cli.ending import ending
 from trioeval.cli.environment import EnvironmentSettings, read_environment
 from trioeval.cli.files import check_files, check_spared
@@ -24,6 +24,7 @@ from trioeval.datasets.files import is_whole
 from trioeval.errors import UsageError
 from trioeval.report import Head
 from trioeval.store import Reader, RunFacts
+from trioeval.store.beginning import PROGRAM, judged_rows
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.identity import name_of_record
 from trioeval.tasks.reconcile import Reconciled, reconcile, told
@@ -174,6 +175,12 @@ def find_run(suite: Path | None, flags: RunFlags) -> Found:
         facts = reader.run(flags.begin.resume or LATEST, suite=named)
         if facts.state == "running":
             raise UsageError(f"{facts.id} is being run by another process")
+        if PROGRAM in facts.flags:
+            raise UsageError(
+                f"{facts.id} cannot go on from the command line: its suite lives in the program "
+                f"{facts.flags[PROGRAM]}; go on with it there, with "
+                f'`await store.resume("{facts.id}", start)` in place of `store.begin(start)`'
+            )
         stored = StoredFlags.read(facts.flags, facts.id)
         goes_on_with = stored.with_flags(_absolute(flags, database))
         _enter(stored.directory, facts.id)

@@ -71,7 +71,10 @@ class StoredFlags:
         try:
             return _CONVERTER.structure(found, cls)
         except cattrs.BaseValidationError:
-            msg = f"{run} does not say how it was begun: it was imported, or written by another version"
+            msg = (
+                f"{run} does not say how it was begun: it was imported, or written by another version; "
+                "run its suite again"
+            )
             raise UsageError(msg) from None
 
     def with_flags(self, given: RunFlags) -> RunFlags:

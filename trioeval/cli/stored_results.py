@@ -120,7 +120,12 @@ def counted(facts: RunFacts) -> Totals:
     """How the rows of a run ended, without looking at them. To be counted, and nothing else."""
     column = ColumnTotals()
     column.statuses.update(
-        {Status.PASS: facts.passed, Status.FAIL: facts.failed, Status.ERROR: facts.errors}
+        {
+            Status.PASS: facts.passed,
+            Status.FAIL: facts.failed,
+            Status.ERROR: facts.errors,
+            Status.NOT_RUN: facts.not_run,
+        }
     )
     column.outcomes.update(facts.outcomes)
     return Totals([column])

@@ -128,6 +128,16 @@ class DatasetResult:
         return "incomplete" if self.not_run or self.unfinished else "complete"
 
     @property
+    def is_left(self) -> bool:
+        """Whether something of it is left for another time.
+
+        Example:
+            >>> DatasetResult(task="a", requested=2, written=1, not_run={"deadline": 1}).is_left
+            True
+        """
+        return self.outcome == "incomplete" or bool(self.not_run) or self.error is not None
+
+    @property
     def lost(self) -> int:
         """Rows that were dropped although nobody wanted it."""
         return sum(count for cause, count in self.dropped.items() if cause not in FILTERS)

@@ -213,7 +213,7 @@ def empty(
         status=reply.status,
         body_excerpt=excerpt(reply.body, endpoint.secrets),
         retries=0 if is_cut_off else None,
-        tokens=answer.usage.total,
+        usage=answer.usage,
         money=answer.cost,
         hint=answer.hint,
     )

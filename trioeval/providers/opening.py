@@ -151,7 +151,7 @@ class OpenProvider:
         raise ProviderError(
             "malformed_reply",
             "the reply is nested too deeply to look for keys in it",
-            tokens=reply.usage.total,
+            usage=reply.usage,
             money=reply.cost,
         )
 
@@ -166,7 +166,7 @@ class OpenProvider:
             retry_after=error.retry_after,
             body_excerpt=error.body_excerpt,
             retries=error.retries,
-            tokens=error.tokens,
+            usage=error.usage,
             money=error.money,
             hint=error.hint,
         )

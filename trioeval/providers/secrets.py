@@ -117,7 +117,7 @@ def hide_in_error(error: ProviderError, secrets: Sequence[str]) -> ProviderError
         body_excerpt=None if excerpt is None else hide(excerpt, secrets),
         fault=error.fault,
         retries=error.retries,
-        tokens=error.tokens,
+        usage=error.usage,
         money=error.money,
         hint=error.hint,
     )

@@ -15,20 +15,18 @@ import attrs
 import trio
 from filelock import FileLock, Timeout
 
-from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.kernel import Lanes
-from trioeval.providers.secrets import hide_in
 from trioeval.pytest_support.answers import Answers
-from trioeval.pytest_support.beginning import start_of
 from trioeval.pytest_support.choosing import chosen
 from trioeval.pytest_support.keys import Key, RowKey, TaskKey
 from trioeval.pytest_support.loading import LoadedFile
 from trioeval.pytest_support.telling import told_of_row, told_of_task
-from trioeval.report.dataset_json import dataset_json, read_dataset
+from trioeval.report.dataset_json import read_dataset
 from trioeval.report.dataset_text import trouble
 from trioeval.report.records import own_of
 from trioeval.store import RunFacts, Store, StoredRun, read_store
+from trioeval.store.beginning import PROGRAM, run_start
 from trioeval.store.cache import Cache
 from trioeval.tasks import PreparedSuite, Row, run_suite
 from trioeval.tasks.retries import has_ended
@@ -99,7 +97,8 @@ class FileRun:
         serving = self.serving
         whole = await trio.to_thread.run_sync(self.loaded.prepared)
         prepared = chosen(whole, self.wanted)
-        start = start_of(prepared, self.run, datetime.now(UTC))
+        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        start = run_start(prepared, run=self.run, utc_created=created, flags={PROGRAM: "pytest"})
         if facts is None:
             run = serving.store.begin(start)
             await run.durable()
@@ -116,7 +115,7 @@ class FileRun:
         began = trio.current_time()
         is_over = False
         try:
-            is_over = await self._run_suite(prepared, run, start.keys)
+            is_over = await self._run_suite(prepared, run)
         finally:
             # Also when it dies: its rows were paid for.
             with trio.move_on_after(_SAFE_WITHIN, shield=True):
@@ -127,9 +126,7 @@ class FileRun:
         if run.error is not None:
             raise run.error
 
-    async def _run_suite(
-        self, prepared: PreparedSuite, run: StoredRun, keys: Mapping[str | None, Any]
-    ) -> bool:
+    async def _run_suite(self, prepared: PreparedSuite, run: StoredRun) -> bool:
         """Whether it came to its end: what was never begun was not kept from it by a stop."""
         serving = self.serving
         unended = 0
@@ -138,9 +135,6 @@ class FileRun:
             nonlocal unended
             unended += not has_ended(row.outcome)
             self._tell([run.record(row)])
-
-        def built(result: DatasetResult) -> None:
-            run.dataset_ended(result.task, hide_in(dataset_json(result), keys[result.task]))
 
         # With limits that others share, whoever keeps those is asked by lanes of its own.
         shares = not prepared.lane_quotas
@@ -156,7 +150,6 @@ class FileRun:
             warn=serving.warn,
             journal=run,
             cache=serving.cache if is_cached else None,
-            datasets=built,
         )
         return not (unended and serving.stop.is_set())
 

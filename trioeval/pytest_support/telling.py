@@ -51,7 +51,7 @@ def told_of_row(record: Mapping[str, Any]) -> Told:
     unasked = own_of(record)["outcome"] in _UNASKED
     if unasked or record.get("question", {}).get("outcome") == "skipped":
         return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
-    if status is Status.ERROR:
+    if not status.has_verdict:
         reason = f"no verdict: {reason}"
     lines = [reason, *_shown(record)]
     return Told(ending="failed", text="\n".join(lines), properties=properties)

@@ -26,7 +26,7 @@ By: TypeAlias = Literal["row", "test"]
 """Whether rows are equal that ask the same provider with the same prompt about the same test, or all that
 ask about the same test in the same column, whoever is asked: to compare models or prompts."""
 
-_RANKS = {Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
+_RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
 _NAME = 200  # characters of the name of a test
 _DIGEST = 8  # bytes that tell answers apart

@@ -30,7 +30,7 @@ class Side:
     @property
     def judged(self) -> float | None:
         """Its score; None without a verdict."""
-        return None if self.status is Status.ERROR or not math.isfinite(self.score) else self.score
+        return self.score if self.status.has_verdict and math.isfinite(self.score) else None
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
@@ -93,7 +93,7 @@ class SideTotals:
 def metrics_of(record: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:
     """The value and the weight of each metric of a row that has a verdict."""
     verdict = record.get("gradingResult")
-    if verdict is None or status_of(record) is Status.ERROR:
+    if verdict is None or not status_of(record).has_verdict:
         return {}
     return {
         share.name: (share.total / share.weight, share.weight)

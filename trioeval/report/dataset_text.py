@@ -82,16 +82,6 @@ def trouble(result: DatasetResult) -> str | None:
     return f"dataset {_task(result)}: {', '.join(found)}" if found else None
 
 
-def is_left(result: DatasetResult) -> bool:
-    """Whether something of a dataset is left for another time.
-
-    Example:
-        >>> is_left(DatasetResult(task="a", requested=2, written=1, not_run={"deadline": 1}))
-        True
-    """
-    return result.outcome == "incomplete" or bool(result.not_run) or result.error is not None
-
-
 def was_cut_short(result: DatasetResult) -> bool:
     """Whether rows of a dataset were not tried, since too much had failed: only a retry makes them.
 

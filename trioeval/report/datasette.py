@@ -76,7 +76,8 @@ VIEWS: Mapping[str, View] = {
             "rows": "Rows that are there",
             "passed": "Rows that passed",
             "failed": "Rows that failed",
-            "errors": "Rows without a verdict",
+            "errors": "Rows without a verdict that came to an end",
+            "not_run": "Rows that were not run to their end",
             "tokens": _CALLED["tokens"],
             "cost_usd": _CALLED["cost_usd"],
             "flags": "What it was asked for with, as JSON",
@@ -232,10 +233,11 @@ HIDDEN = (
 _QUERIES = {
     "pass_rates": {
         "title": "Pass rates",
-        "description": "Of each run, by task and provider.",
+        "description": "Of each run, by task and provider, of the rows that came to an end.",
         "sql": (
             "SELECT run, task, provider, count(*) AS rows, sum(status = 'pass') AS passed,"
-            " round(100.0 * sum(status = 'pass') / count(*), 1) AS percent, round(avg(score), 4) AS score,"
+            " round(100.0 * sum(status = 'pass') / nullif(sum(status <> 'not_run'), 0), 1) AS percent,"
+            " round(avg(score), 4) AS score,"
             " round(avg(latency_ms), 1) AS latency_ms, sum(tokens) AS tokens, sum(cost_usd) AS cost_usd"
             " FROM results GROUP BY run, task, provider ORDER BY run DESC, task, percent DESC"
         ),

@@ -33,6 +33,7 @@ def document(results: Results) -> dict[str, Any]:
                 "successes": totals.count(Status.PASS),
                 "failures": totals.count(Status.FAIL),
                 "errors": totals.count(Status.ERROR),
+                **({"notRun": totals.left} if totals.left else {}),
                 "tokenUsage": totals.usage.json(),
                 "durationMs": info.duration_ms,
                 "evaluationDurationMs": info.duration_ms,

@@ -9,11 +9,9 @@ import attrs
 from trioeval.grading import output_text
 from trioeval.report.inert import inert
 from trioeval.report.json_text import shallow
-from trioeval.report.records import name_of_test, own_of, status_of
+from trioeval.report.records import name_of_test, status_of
 from trioeval.tasks import Status
 
-LEFT = frozenset({"interrupted", "not_run", "blocked"})
-"""Outcomes of rows that were not run to their end: they say nothing of who was asked."""
 _NAME = 60  # characters of the name of a test
 _REASON = 300  # of a reason
 _EXPECTED = 120  # of what was expected
@@ -55,7 +53,7 @@ class Failures:
         status = status_of(record)
         if status is Status.PASS:
             return
-        if own_of(record)["outcome"] in LEFT:
+        if status is Status.NOT_RUN:
             self.left += 1
             return
         self.count += 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.errors import StoreError
 from trioeval.providers.secrets import hide_in
 from trioeval.report.config import config_json, options_json
 from trioeval.suite import Column, Expansion, Suite
@@ -97,6 +98,9 @@ class Head:
     def read(cls, found: Mapping[str, Any]) -> "Head":
         """What `json` made.
 
+        Raises:
+            StoreError: It says nothing, since the program that began the run never ran a suite in it.
+
         Example:
             >>> head = Head(
             ...     eval_id="e",
@@ -109,6 +113,11 @@ class Head:
             >>> Head.read(head.json()) == head
             True
         """
+        if "evalId" not in found:
+            raise StoreError(
+                "the run does not say what it is of: the program that began it gave it to no "
+                "`run_suite(…, journal=run)`, so there are no results to show"
+            )
         return cls(
             eval_id=found["evalId"],
             utc_created=found["timestamp"],

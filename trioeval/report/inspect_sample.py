@@ -102,7 +102,7 @@ def sample_of(record: Mapping[str, Any], sample_id: str | int, epoch: int) -> Sa
         shared["working_time"] = record["latencyMs"] / 1000
     messages = [*_as_messages(asked), *_answer(record, model)]
     error = record["error"] or "no reason is known"
-    failed = status_of(record) is Status.ERROR
+    failed = not status_of(record).has_verdict
     whole = {
         **shared,
         "messages": messages,
@@ -142,7 +142,7 @@ def _scores(record: Mapping[str, Any]) -> tuple[dict[str, Json], dict[str, float
     """The scores of a row, and what they are as numbers."""
     verdict = record["gradingResult"]
     status = status_of(record)
-    if status is Status.ERROR:
+    if not status.has_verdict:
         return {}, {}
     passed = status is Status.PASS
     told: Json = {"answer": _text(shown_of(record))}
@@ -216,9 +216,9 @@ def _output(record: Mapping[str, Any], model: str) -> Json:
 
 
 def _usages(record: Mapping[str, Any], model: str) -> Json:
-    response, found = record["response"], {}
-    if response is not None:
-        found["model_usage"] = {model: model_usage(response["tokenUsage"], response["cost"])}
+    found = {}
+    if record["response"] is not None or record["tokenUsage"]["numRequests"]:
+        found["model_usage"] = {model: model_usage(record["tokenUsage"], record["cost"])}
     if was_judged(record["tokenUsage"]):
         used = model_usage(record["tokenUsage"]["assertions"], own_of(record).get("gradingCost"))
         found["role_usage"] = {"grader": used}

@@ -77,7 +77,7 @@ def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> d
         "tests": sum(column.rows for column in columns) + len(datasets),
         "failures": sum(column.statuses[Status.FAIL] for column in columns)
         + sum(trouble(dataset) is not None for dataset in datasets),
-        "errors": sum(column.statuses[Status.ERROR] for column in columns) - skipped,
+        "errors": sum(column.statuses[Status.ERROR] for column in columns),
         "skipped": skipped,
         "time": _seconds(
             sum(column.latency_ms for column in columns)

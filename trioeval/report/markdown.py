@@ -10,9 +10,8 @@ from typing import Any
 
 from trioeval.report.activity import longest_waits
 from trioeval.report.dataset_text import dataset_lines
-from trioeval.report.failures import LEFT
 from trioeval.report.inert import inert
-from trioeval.report.records import name_of_test, own_of, status_of
+from trioeval.report.records import name_of_test, status_of
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
 from trioeval.report.summary import unfinished_line
@@ -81,16 +80,20 @@ def markdown_chunks(*parts: Results) -> Iterator[str]:
 
 
 def _sum(totals: Totals, results: Results) -> str:
-    passed, failed, errors = (totals.count(status) for status in Status)
-    errors, ended = errors - totals.left, totals.rows - totals.left
-    tokens = sum(column.usage["total"] for column in totals.columns)
+    passed, failed, errors, left = (totals.count(status) for status in Status)
+    ended = totals.ended
+    tokens = sum(column.tokens for column in totals.columns)
+    cached = sum(column.from_cache for column in totals.columns)
     cost = math.fsum((own.cost or 0) + (own.grading_cost or 0) for own in totals.columns)
     share = f"{percent(passed, ended)} %" if ended else "None"
     rate = f"**{share} of {ended} rows passed**"
+    counts = f"{passed} passed, {failed} failed, {errors} errors"
+    counts += f", {left} not run" if left else ""
     facts = [
-        f"{rate}: {passed} passed, {failed} failed, {errors} errors",
+        f"{rate}: {counts}",
         f"{results.info.duration_ms / 1000:.1f} s",
         *([f"{tokens} tokens"] if tokens else ()),
+        *([f"{cached} replies from the cache"] if cached else ()),
         *([f"{cost:.4f} US dollars"] if cost else ()),
     ]
     return "; ".join(facts)
@@ -131,11 +134,11 @@ def _column(own: ColumnTotals) -> list[str]:
     latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
-        *(str(count) for count in (passed, failed, own.errors)),
+        *(str(count) for count in (passed, failed, own.statuses[Status.ERROR])),
         f"{percent(passed, own.ended)} %" if own.ended else "–",
         _interval(own.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
-        str(own.usage["total"]),
+        str(own.tokens),
         "–" if cost is None else f"{cost:.4f}",
     ]
 
@@ -148,7 +151,7 @@ def _interval(found: Estimate | None) -> str:
 
 def _failures(part: Results) -> Iterator[str]:
     """The first rows that did not pass, and how many more there are."""
-    bad = part.totals.rows - part.totals.count(Status.PASS) - part.totals.outcome(*LEFT)
+    bad = part.totals.ended - part.totals.count(Status.PASS)
     if not bad:
         return
     yield "#### What did not pass\n\n"
@@ -161,7 +164,7 @@ def _failures(part: Results) -> Iterator[str]:
 def _bad_rows(part: Results, headings: Sequence[str]) -> Iterator[Sequence[str]]:
     found = 0
     for row in part.shown():
-        if status_of(row) is not Status.PASS and own_of(row)["outcome"] not in LEFT:
+        if status_of(row) not in {Status.PASS, Status.NOT_RUN}:
             yield _bad_row(row, headings)
             found += 1
             if found == _FAILURES:

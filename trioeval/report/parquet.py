@@ -99,7 +99,10 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
         lambda _, record: output_of(record),
     ),
     ParquetColumn(
-        "status", "text", "`pass`, `fail` or `error`", lambda _, record: status_of(record).value
+        "status",
+        "text",
+        "`pass`, `fail`, `error` or `not_run`",
+        lambda _, record: status_of(record).value,
     ),
     ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
     ParquetColumn("outcome", "text", "how its job ended", _own("outcome")),

@@ -92,7 +92,7 @@ def sentence(head: Head, totals: Totals) -> str | None:
         if name not in {"correct", "incorrect"} and (count := counts.by_outcome[name])
     ]
     why = "" if counts.reason is None else f" ({counts.reason})"
-    parts = [f"{counts.correct} of {counts.total} correct, accuracy {counts.accuracy:.3f}"]
+    parts = [f"{counts.correct} of {counts.ended} correct, accuracy {counts.accuracy:.3f}"]
     return f"{counts.status}{why}: " + ", ".join([*parts, *others])
 
 
@@ -108,7 +108,7 @@ def run_sentence(tasks: Iterable[Ended]) -> str | None:
     questions = counts.questions
     ended = (
         f"{counts.passed} passed, {counts.failed} failed, {counts.errored} ended as errors",
-        f"{questions.correct} of {questions.total} correct, accuracy {questions.accuracy:.3f}",
+        f"{questions.correct} of {questions.ended} correct, accuracy {questions.accuracy:.3f}",
         f"{questions.tokens} tokens",
     )
     return f"{len(counts.tasks)} tasks of questions: " + "; ".join(ended)

@@ -7,6 +7,7 @@ from typing import Any
 from trioeval.report.json_text import shallow
 from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Status
+from trioeval.tasks.retries import has_ended
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
@@ -25,13 +26,15 @@ _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 
 
 def status_of(record: Mapping[str, Any]) -> Status:
-    """Whether a row passed, failed, or has no verdict.
+    """Whether a row passed, failed, has no verdict, or was not run to its end.
 
     Example:
         >>> status_of({"failureReason": 2})
         <Status.ERROR: 'error'>
+        >>> status_of({"failureReason": 2, "metadata": {"trioeval": {"outcome": "not_run"}}})
+        <Status.NOT_RUN: 'not_run'>
     """
-    return _STATUSES[record["failureReason"]]
+    return _STATUSES[record["failureReason"]] if is_ended(record) else Status.NOT_RUN
 
 
 def own_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -41,17 +44,28 @@ def own_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_ended(record: Mapping[str, Any]) -> bool:
-    """Whether a row came to an end; not if its run was stopped before.
+    """Whether a row came to an end; not if its run was stopped before, or what it depends on failed.
 
     Example:
         >>> is_ended({"metadata": {"trioeval": {"outcome": "not_run"}}})
         False
     """
     match record.get("metadata"):
-        case {"trioeval": {"outcome": "not_run" | "interrupted"}}:
-            return False
+        case {"trioeval": {"outcome": str(outcome)}}:
+            return has_ended(outcome)
         case _:
             return True
+
+
+def is_from_cache(record: Mapping[str, Any]) -> bool:
+    """Whether nobody was asked for a row: what was used for it, and how long that took, was at another time.
+
+    Example:
+        >>> is_from_cache({"response": {"cached": True}, "tokenUsage": {"numRequests": 0}})
+        True
+    """
+    response = record["response"]
+    return bool(response and response["cached"]) and not record["tokenUsage"]["numRequests"]
 
 
 def output_of(record: Mapping[str, Any]) -> Any:
@@ -69,7 +83,10 @@ def shown_of(record: Mapping[str, Any]) -> Any:
         >>> shown_of({"failureReason": 1, "question": {"parseError": {"kind": "missing_answer"}}})
         'no answer: missing_answer'
     """
-    if status_of(record) is Status.ERROR:
+    status = status_of(record)
+    if status is Status.NOT_RUN:
+        return (record["error"] or "").removeprefix("not run: ")
+    if status is Status.ERROR:
         return record["error"]
     match record.get("question"):
         case {"agentAnswer": answer}:

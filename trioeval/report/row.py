@@ -19,14 +19,14 @@ from trioeval.providers import Guardrails, Reply
 from trioeval.report.json_text import shallow
 from trioeval.report.questions import question_json
 from trioeval.report.redact import redacted, redacted_judges
-from trioeval.report.usage import spent_json, usage_json
+from trioeval.report.usage import spent_json, sum_json, usage_json
 from trioeval.suite import Prompt, TestOptions
 from trioeval.suite.plain_form import plain_data
 from trioeval.suite.strict import camel
 from trioeval.tasks import Row, Status
 from trioeval.usage import Usage
 
-_FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
+_FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
 _SHORTEST = 0.001  # seconds of a wait that is worth telling
 
@@ -43,7 +43,16 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
     step, reply = row.step, row.reply
     own = () if reply is None else (reply.usage, *_more_requests(row))
     usage = usage_json(*own, cached=row.cached)
-    judged = usage if row.spent is NOTHING_SPENT else {**usage, "assertions": spent_json(row.spent)}
+    whole, cost = usage, None if reply is None else reply.cost
+    if row.lost is not NOTHING_SPENT:
+        whole = {**usage, **sum_json(usage, spent_json(row.lost))}
+        cost = (
+            None
+            if cost is None and row.lost.cost is None
+            else (cost or 0.0) + (row.lost.cost or 0.0)
+        )
+    if row.spent is not NOTHING_SPENT:
+        whole = {**whole, "assertions": spent_json(row.spent)}
     metadata = shallow(dict(step.test.metadata))
     # A test and its verdict say the same assertions, and a test may have many.
     said = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
@@ -78,8 +87,8 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "error": row.error,
         "gradingResult": None if row.verdict is None else verdict_json(row.verdict, said),
         "latencyMs": row.latency_ms,
-        "cost": None if reply is None else reply.cost,
-        "tokenUsage": judged,
+        "cost": cost,
+        "tokenUsage": whole,
         "metadata": {**metadata, "trioeval": _own(row)},
         **({} if row.question is None else {"question": shallow(question_json(row.question))}),
     }

@@ -18,7 +18,7 @@ from trioeval.grading.text import score_text
 from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.inert import inert, inert_lines
 from trioeval.report.json_text import indented
-from trioeval.report.records import name_of_test, output_of, own_of, status_of
+from trioeval.report.records import is_from_cache, name_of_test, output_of, own_of, status_of
 from trioeval.report.tables import STATUS_STYLES
 from trioeval.tasks import Status
 
@@ -136,7 +136,7 @@ def _sections(
         yield from _block(_reply_title(response), _shown(output_of(record)))
         if "raw" in response:
             yield from _block("reply before transforms", _shown(response["raw"]))
-    if status_of(record) is Status.ERROR:
+    if not status_of(record).has_verdict:
         yield from _block("error", record["error"])
         yield from _block("what the provider sent", own_of(record).get("bodyExcerpt"))
     yield from _question(record)
@@ -160,12 +160,13 @@ def _heading(record: Mapping[str, Any]) -> Text:
     text.append(inert(name_of_test(record), _NAME) + "\n")
     text.append(f"{inert(provider['label'] or provider['id'], _NAME)} | ", style="dim")
     text.append(inert(record["prompt"]["label"], _NAME) + "\n", style="dim")
-    text.append(status.name, style=STATUS_STYLES[status])
+    text.append(status.label, style=STATUS_STYLES[status])
     facts = [f"score {score_text(record['score'])}"] if record["gradingResult"] else []
     agent = agent_of(record)
     gave_up = agent is not None and agent.gave_up and own["outcome"] == "done"
     facts.append("gave up" if gave_up else str(own["outcome"]).replace("_", " "))
     facts += [] if record["latencyMs"] is None else [f"{record['latencyMs']:.0f} ms"]
+    facts += ["from the cache"] if is_from_cache(record) else []
     facts += [f"{total} tokens"] if (total := record["tokenUsage"]["total"]) else []
     facts += [f"{record['cost']:.6f} US dollars"] if record["cost"] else []
     facts.append(f"{own['attempts']} calls" if own["attempts"] != 1 else "1 call")

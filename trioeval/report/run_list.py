@@ -85,7 +85,12 @@ class ListedRun(Protocol):
 
     @property
     def errors(self) -> int:
-        """Rows without a verdict."""
+        """Rows without a verdict that came to an end."""
+        ...
+
+    @property
+    def not_run(self) -> int:
+        """Rows that were left before their end."""
         ...
 
     @property
@@ -165,7 +170,10 @@ def _fields(runs: Sequence[ListedRun]) -> Iterator[_Field]:
     yield _Field("pass", [Text(str(run.passed)) for run in runs])
     yield _Field("fail", [Text(str(run.failed)) for run in runs])
     yield _Field("error", [Text(str(run.errors)) for run in runs])
-    rates = (f"{percent(run.passed, run.rows)} %" if run.rows else "–" for run in runs)
+    if any(run.not_run for run in runs):
+        yield _Field("not run", [Text(str(run.not_run)) for run in runs])
+    ended = [(run, run.rows - run.not_run) for run in runs]
+    rates = (f"{percent(run.passed, rows)} %" if rows else "–" for run, rows in ended)
     yield _Field("pass rate", [*map(Text, rates)])
     if any(run.cost for run in runs) or not makes_datasets:
         yield _Field("cost", [Text(f"{run.cost:.4f}" if run.cost else "–") for run in runs])
@@ -203,9 +211,8 @@ def _lines(fields: Sequence[_Field], names: Sequence[str], width: int) -> Iterat
 def run_line(run: ListedRun) -> str:
     """One run in a line."""
     came = _came(run, " of ")
-    left = run.outcomes.get("not_run", 0) + run.outcomes.get("interrupted", 0)
-    counts = f"{run.passed} passed, {run.failed} failed, {run.errors - left} errors"
-    counts += f", {left} not run" if left else ""
+    counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
+    counts += f", {run.not_run} not run" if run.not_run else ""
     name = _name(run)
     of = f" of {name}" if name else ""
     begun = _instant(run.utc_created)
@@ -230,6 +237,7 @@ def run_json(run: ListedRun) -> dict[str, Any]:
         "passed": run.passed,
         "failed": run.failed,
         "errors": run.errors,
+        "notRun": run.not_run,
         **({} if run.dataset_rows is None else {"datasetRows": run.dataset_rows}),
         "outcomes": dict(run.outcomes),
         "tokens": run.tokens,

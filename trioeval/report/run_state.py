@@ -97,6 +97,8 @@ class RunState:
     passed: int
     failed: int
     errors: int
+    not_run: int = 0
+    """Rows that were left before their end."""
     eta_s: float | None
     """Seconds until all rows are there, if it goes on like this; None where that is not known."""
     stopping: bool
@@ -114,7 +116,7 @@ class RunState:
 
     @property
     def pass_rate(self) -> float | None:
-        """Percent of the rows that were counted; None of none."""
+        """Percent of the rows that came to an end and were counted; None of none."""
         counted = self.passed + self.failed + self.errors
         return 100 * self.passed / counted if counted else None
 
@@ -128,6 +130,7 @@ class RunState:
             "passed": self.passed,
             "failed": self.failed,
             "errors": self.errors,
+            "notRun": self.not_run,
             "etaS": None if self.eta_s is None else round(self.eta_s, 1),
             "stopping": self.stopping,
             "tokens": self.tokens,

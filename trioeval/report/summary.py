@@ -94,8 +94,8 @@ class Took:
         ran = [one for one in totals if one.rows]
         return cls(
             seconds=seconds,
-            rows=sum(one.rows - one.outcome("not_run", "blocked", "interrupted") for one in ran),
-            tokens=sum(column.usage["total"] for one in ran for column in one.columns),
+            rows=sum(one.ended for one in ran),
+            tokens=sum(column.tokens for one in ran for column in one.columns),
             activity=activity,
             hidden=hidden,
         )
@@ -139,7 +139,9 @@ def unfinished_line(totals: Sequence[Totals], missing: int = 0) -> str | None:
     if not left:
         return None
     rows = missing + sum(one.rows for one in totals)
-    return f"not finished: {left} of {rows} rows are still to be run"
+    ended = sum(one.ended for one in totals)
+    rates = f"; rates are of the {ended} that were" if ended else ""
+    return f"not finished: {left} of {rows} rows are still to be run{rates}"
 
 
 def _number(found: float) -> str:

@@ -20,7 +20,12 @@ from trioeval.report.statistics import Estimate
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.tasks import Status
 
-STATUS_STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.ERROR: "bold yellow"}
+STATUS_STYLES = {
+    Status.PASS: "green",
+    Status.FAIL: "red",
+    Status.ERROR: "bold yellow",
+    Status.NOT_RUN: "dim",
+}
 """How a verdict looks."""
 
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
@@ -77,7 +82,7 @@ class _RowsTable:
         cell = self.rows.cells.get((test_idx, prompt_idx))
         if cell is None:
             return Text("–")
-        verdict = Text(cell.status.name, style=STATUS_STYLES[cell.status])
+        verdict = Text(cell.status.label, style=STATUS_STYLES[cell.status])
         return verdict.append(f" {cell.text}", style="default")
 
 
@@ -156,7 +161,7 @@ def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
 
 def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
     for status, title in ((Status.PASS, "pass"), (Status.FAIL, "fail"), (Status.ERROR, "error")):
-        counts = [_count(own, status) for own in columns]
+        counts = [own.statuses[status] for own in columns]
         yield _Figure(
             title, [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in counts]
         )
@@ -168,7 +173,9 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
     for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
         found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
         yield _plain(title, found)
-    yield _plain("tokens", [str(own.usage["total"]) for own in columns])
+    yield _plain("tokens", [str(own.tokens) for own in columns])
+    if any(own.from_cache for own in columns):
+        yield _plain("from cache", [str(own.from_cache) for own in columns])
     if any(own.cost for own in columns):
         costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
         yield _plain("US dollars", costs)
@@ -181,10 +188,6 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
 
 def _plain(title: str, cells: Sequence[str]) -> _Figure:
     return _Figure(title, [*map(Text, cells)])
-
-
-def _count(own: ColumnTotals, status: Status) -> int:
-    return own.errors if status is Status.ERROR else own.statuses[status]
 
 
 def _pass_rate(own: ColumnTotals) -> str:

@@ -16,7 +16,7 @@ import attrs
 from trioeval.report.agent_facts import agent_of
 from trioeval.report.clusters import place_of
 from trioeval.report.named_scores import shares_of
-from trioeval.report.records import is_ended, own_of, status_of, title_of_test
+from trioeval.report.records import is_from_cache, own_of, status_of, title_of_test
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
@@ -35,7 +35,11 @@ class ColumnTotals:
     failed_parts: int = 0
     latency_ms: float = 0
     latencies: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
-    """Milliseconds of each call that was measured."""
+    """Milliseconds of each call that was measured, those of replies from the cache not among them."""
+    from_cache: int = 0
+    """Rows whose reply came from the cache."""
+    cached_tokens: int = 0
+    """What those replies used when they were made; nothing was used for them now."""
     usage: UsageSum = attrs.field(factory=UsageSum)
     cost: float | None = None
     """US dollars; None while no row told any."""
@@ -55,6 +59,11 @@ class ColumnTotals:
     """What intervals are made of."""
 
     @property
+    def tokens(self) -> int:
+        """Those that were used now, without judges."""
+        return self.usage["total"] - self.cached_tokens
+
+    @property
     def rows(self) -> int:
         """All rows of the column."""
         return self.statuses.total()
@@ -62,17 +71,12 @@ class ColumnTotals:
     @property
     def left(self) -> int:
         """Rows that never came to an end, as the run was stopped before; of no rate and no interval."""
-        return self.outcomes["not_run"] + self.outcomes["interrupted"]
+        return self.statuses[Status.NOT_RUN]
 
     @property
     def ended(self) -> int:
         """All other rows."""
         return self.rows - self.left
-
-    @property
-    def errors(self) -> int:
-        """Rows that came to an end without a verdict."""
-        return self.statuses[Status.ERROR] - self.left
 
     def add(self, record: Mapping[str, Any], place: Place | None = None) -> None:
         """Count one more row.
@@ -88,10 +92,12 @@ class ColumnTotals:
         self.score += record["score"]
         latency_ms = record["latencyMs"]
         self.latency_ms += latency_ms or 0
-        if latency_ms is not None:
+        if is_from_cache(record):
+            self.from_cache += 1
+            self.cached_tokens += record["tokenUsage"]["total"]
+        elif latency_ms is not None:
             self.latencies.append(latency_ms)
-        if record["response"] is not None:
-            self.usage.add(record["response"]["tokenUsage"])
+        self.usage.add(record["tokenUsage"])
         if record["cost"] is not None:
             self.cost = (self.cost or 0) + record["cost"]
         self.usage.add_judges(record["tokenUsage"])
@@ -100,11 +106,11 @@ class ColumnTotals:
         self.questions.add_record(record)
         if (agent := agent_of(record)) is not None:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
-        if is_ended(record):
+        if status is not Status.NOT_RUN:
             self._add_ended(record, status, place)
 
     def _add_ended(self, record: Mapping[str, Any], status: Status, place: Place | None) -> None:
-        judged = None if status is Status.ERROR else record["score"]
+        judged = record["score"] if status.has_verdict else None
         where = place_of(record) if place is None else place
         test = self.sums.add(where, passed=status is Status.PASS, score=judged)
         if record["gradingResult"] is not None:
@@ -151,6 +157,7 @@ class ColumnTotals:
             "testPassCount": self.statuses[Status.PASS],
             "testFailCount": self.statuses[Status.FAIL],
             "testErrorCount": self.statuses[Status.ERROR],
+            **({"testNotRunCount": self.left} if self.left else {}),
             "assertPassCount": self.passed_parts,
             "assertFailCount": self.failed_parts,
             "totalLatencyMs": self.latency_ms,
@@ -214,8 +221,7 @@ class Totals:
         self.columns[record["promptIdx"]].add(record, self._last[1])
         self.vars.update(dict.fromkeys(record["vars"]))
         self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
-        if record["response"] is not None:
-            self.usage.add(record["response"]["tokenUsage"])
+        self.usage.add(record["tokenUsage"])
         self.usage.add_judges(record["tokenUsage"])
 
     @property
@@ -237,9 +243,14 @@ class Totals:
         return sum(column.outcomes[name] for column in self.columns for name in names)
 
     @property
+    def ended(self) -> int:
+        """All other rows, of which the pass rate is."""
+        return self.rows - self.left
+
+    @property
     def pass_rate(self) -> float:
-        """Percent of the rows that passed; 100 where there are none."""
-        return 100 * self.count(Status.PASS) / self.rows if self.rows else 100.0
+        """Percent of the rows that passed, of those that came to an end; 100 where none did."""
+        return 100 * self.count(Status.PASS) / self.ended if self.ended else 100.0
 
 
 def percent(part: int, whole: int) -> str:

@@ -88,6 +88,14 @@ def usage_json(
     return {**found, "assertions": spent_json(judges)}
 
 
+def sum_json(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """What several parts told by `usage_json` used together, but for judges."""
+    found = UsageSum()
+    for part in parts:
+        found.add(part)
+    return found.own_json()
+
+
 def spent_json(spent: Spent) -> Mapping[str, Any]:
     """What judges used for one verdict. To be looked at only: verdicts that used nothing share one."""
     return _NOTHING if spent is NOTHING_SPENT else tokens_json(spent.usage, spent.calls)

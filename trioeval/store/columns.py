@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from trioeval.store.payloads import plain
+from trioeval.tasks import Status
+from trioeval.tasks.retries import has_ended
 
 Value: TypeAlias = str | bytes | float | None
 
@@ -35,7 +37,7 @@ RESULT = [
 SCORE = ["key", "position", "type", "metric", "passed", "score", "weight", "reason"]
 """The columns of one assertion's verdict."""
 
-_STATUSES = ("pass", "fail", "error")
+_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 """By `failureReason`."""
 
 _LONGEST_REASON = 2000  # characters; the record has all of it
@@ -59,24 +61,36 @@ def result_columns(record: Mapping[str, Any]) -> tuple[Value, ...]:
         _count(record.get("testIdx")),
         _count(record.get("promptIdx")),
         status_of(record),
-        plain(str(own.get("outcome") or "done")),
+        plain(outcome_of(record)),
         _text(own.get("errorKind")),
         _number(record.get("score")),
         _number(record.get("latencyMs")),
         _number(own.get("waitMs")),
         None if own.get("attempts") is None else _count(own["attempts"]),
-        _count(usage.get("total")) + _count(_object(usage.get("assertions")).get("total")),
+        _used(usage, is_cached=bool(response.get("cached")))
+        + _used(_object(usage.get("assertions")), is_cached=True),
         None if cost is None and judges is None else (cost or 0.0) + (judges or 0.0),
         int(bool(response.get("cached"))),
     )
 
 
+def _used(usage: Mapping[str, Any], *, is_cached: bool) -> int:
+    """Tokens that were used for a row; none for replies from the cache, for which there was no request."""
+    return 0 if is_cached and usage.get("numRequests") == 0 else _count(usage.get("total"))
+
+
 def status_of(record: Mapping[str, Any]) -> str:
-    """Whether a row passed, failed or has no verdict, as `trioeval.tasks.Status` says it."""
+    """Whether a row passed, failed, has no verdict or was not run, as `trioeval.tasks.Status` says it."""
     reason = record.get("failureReason")
     if isinstance(reason, int) and 0 <= reason < len(_STATUSES):
-        return _STATUSES[reason]
+        return (_STATUSES[reason] if has_ended(outcome_of(record)) else Status.NOT_RUN).value
     return "pass" if record.get("success") else "fail"
+
+
+def outcome_of(record: Mapping[str, Any]) -> str:
+    """How its job ended; `done` where that is not told."""
+    own = _object(_object(record.get("metadata")).get("trioeval"))
+    return str(own.get("outcome") or "done")
 
 
 def score_columns(record: Mapping[str, Any]) -> Iterator[tuple[Value, ...]]:

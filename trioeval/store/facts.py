@@ -25,8 +25,12 @@ class RunStart:
     flags: Mapping[str, Any] = attrs.field(factory=dict)
     files: Mapping[str, str | None] = attrs.field(factory=dict)
     """The files that the suite was read from, each with its SHA-256; None where there is none."""
-    heads: Sequence[Mapping[str, Any]] = ({},)
-    """What is told of each task beside its rows, in their order; `task` is its id, if it has one."""
+    heads: Sequence[Mapping[str, Any]] = ()
+    """What is told of each task beside its rows, in their order; `task` is its id, if it has one.
+
+    Where there are none, `run_suite` says what they are when it is given the run as its journal, and with
+    them all that is below here, the versions, the description and the path of the suite.
+    """
     rows: Mapping[str | None, int] = attrs.field(factory=dict)
     """How many rows each task will have, where that is known."""
     sources: Callable[[str], str | None] | None = attrs.field(default=None, repr=False)
@@ -37,7 +41,7 @@ class RunStart:
     @property
     def tasks(self) -> tuple[str | None, ...]:
         """The ids of its tasks, in their order."""
-        return tuple(head.get("task") for head in self.heads)
+        return tuple(head.get("task") for head in self.heads) or (None,)
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +64,9 @@ class RunFacts:
     passed: int
     failed: int
     errors: int
+    """Rows without a verdict that came to an end."""
+    not_run: int = 0
+    """Rows that were left before their end."""
     outcomes: Mapping[str, int]
     tokens: int
     cost: float

@@ -252,7 +252,7 @@ class Reader:
         """How the rows of a task ended, by their indices."""
         lines = self._facts_of("key, outcome, status", run, task)
         return (
-            StoredOutcome(key & _INDEX, outcome, status != "error", status == "pass")
+            StoredOutcome(key & _INDEX, outcome, status in {"pass", "fail"}, status == "pass")
             for key, outcome, status in lines
         )
 

@@ -125,7 +125,7 @@ def _mark(
     for key, outcome, status, before in connection.execute(
         "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
     ):
-        index, passed = key & _INDEX, None if status == "error" else status == "pass"
+        index, passed = key & _INDEX, status == "pass" if status in {"pass", "fail"} else None
         if asks_anew(retry, outcome, passed=passed, index=index):
             anew.append(index)
         mark = Mark(before)

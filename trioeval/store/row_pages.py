@@ -18,7 +18,7 @@ from trioeval.store.facts import RunFacts
 from trioeval.store.records import Source, read_body
 from trioeval.store.schema import INDEX_BITS
 
-RowStatus: TypeAlias = Literal["pass", "fail", "error"]
+RowStatus: TypeAlias = Literal["pass", "fail", "error", "not_run"]
 
 _LINES = 500  # a statement, so that no reading keeps the log of a run from being shortened
 _INDEX = (1 << INDEX_BITS) - 1

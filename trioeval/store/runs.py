@@ -58,13 +58,13 @@ def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dic
             *(plain(compact(dict(told))) for told in (start.versions, start.flags, start.files)),
         ),
     ).fetchone()[0]
-    parts = [_begin_part(connection, number, start, place) for place in range(len(start.heads))]
+    parts = [_begin_part(connection, number, start, place) for place in range(len(start.tasks))]
     return number, dict(zip(start.tasks, parts, strict=True))
 
 
 def _begin_part(connection: sqlite3.Connection, number: int, start: RunStart, position: int) -> int:
-    head = start.heads[position]
-    task = head.get("task")
+    head = start.heads[position] if start.heads else {}
+    task = start.tasks[position]
     part: int = connection.execute(
         "INSERT INTO part (run, position, task, expected, head) VALUES (?, ?, ?, ?, ?) RETURNING part",
         (number, position, task, start.rows.get(task), stored_json(compact(dict(head)))),
@@ -82,8 +82,27 @@ def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
             number,
         ),
     ).fetchone()[0]
-    _change_parts(connection, number, start)
+    if start.heads:
+        _change_parts(connection, number, start)
     return execution
+
+
+def tell_suite(
+    connection: sqlite3.Connection, number: int, start: RunStart
+) -> dict[str | None, int]:
+    """Write down what a run that has begun is of: the numbers of its parts."""
+    connection.execute(
+        "UPDATE run SET suite = ?, description = ?, versions = ?, flags = ?, files = ? WHERE run = ?",
+        (
+            None if start.suite is None else plain(start.suite),
+            None if start.description is None else plain(start.description),
+            *(plain(compact(dict(told))) for told in (start.versions, start.flags, start.files)),
+            number,
+        ),
+    )
+    _change_parts(connection, number, start)
+    found = connection.execute("SELECT task, part FROM part WHERE run = ?", (number,))
+    return dict(found.fetchall())
 
 
 def _change_parts(connection: sqlite3.Connection, number: int, start: RunStart) -> None:
@@ -106,15 +125,39 @@ def _change_parts(connection: sqlite3.Connection, number: int, start: RunStart) 
 
 
 def finish_run(
-    connection: sqlite3.Connection, number: int, state: EndState, duration_ms: float, derived: str
+    connection: sqlite3.Connection,
+    number: int,
+    execution: int,
+    state: EndState,
+    *,
+    duration_ms: float,
+    derived: str,
 ) -> None:
-    """Write down how a run ended, and what its rows come to. A finished one has nothing in line any more."""
-    connection.execute(
+    """Write down how an execution of a run ended, and what the rows of the run come to.
+
+    Of one that another has followed nothing is written. A finished run has nothing in line any more.
+
+    Args:
+        connection: In a transaction.
+        number: Of the run.
+        execution: That has ended.
+        state: How.
+        duration_ms: What is added to the time that the run took.
+        derived: Metrics that were derived, as JSON text.
+    """
+    changed = connection.execute(
         "UPDATE run SET state = ?, utc_finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), "
-        "duration_ms = duration_ms + ?, derived = ?, totals = ? WHERE run = ?",
-        (state, duration_ms, plain(derived), compact(totals(connection, number)), number),
+        "duration_ms = duration_ms + ?, derived = ?, totals = ? WHERE run = ? AND executions = ?",
+        (
+            state,
+            duration_ms,
+            plain(derived),
+            compact(totals(connection, number)),
+            number,
+            execution,
+        ),
     )
-    if state == "finished":
+    if changed.rowcount and state == "finished":
         forget_run(connection, number)
 
 
@@ -294,6 +337,7 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
         passed=sums["statuses"].get("pass", 0),
         failed=sums["statuses"].get("fail", 0),
         errors=sums["statuses"].get("error", 0),
+        not_run=sums["statuses"].get("not_run", 0),
         outcomes=sums["outcomes"],
         tokens=sums["tokens"],
         cost=sums["cost"],

@@ -177,6 +177,7 @@ _VERSION_1 = (
         {_counted("pass")} AS passed,
         {_counted("fail")} AS failed,
         {_counted("error")} AS errors,
+        {_counted("not_run")} AS not_run,
         json_extract(run.totals, '$.tokens') AS tokens,
         json_extract(run.totals, '$.cost') AS cost_usd,
         run.flags

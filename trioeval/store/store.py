@@ -104,8 +104,10 @@ async def open_store(
         finally:
             with contextlib.suppress(sqlite3.Error):
                 reading.close()  # first, so that nobody uses the log that is truncated
-            await writer.aclose()
-            store.release()
+            try:
+                await writer.aclose()
+            finally:
+                store.release()
 
 
 def _open_whole(path: Path, durability: Durability, *, wal: bool) -> sqlite3.Connection:
@@ -147,7 +149,7 @@ class Store:
         def write(connection: sqlite3.Connection) -> None:
             place.number, place.parts = begin_run(connection, start)
 
-        run = StoredRun(self._writer, place, self._connection, lock, going=Going())
+        run = StoredRun(self._writer, place, self._connection, lock, start=start, going=Going())
         self._runs.append(run)
         self._writer.put(StepWork(write))
         return run
@@ -168,7 +170,8 @@ class Store:
 
         Args:
             run_id: Its id.
-            start: As to begin it. Its flags, files and heads take the place of those that are stored.
+            start: As to begin it. Its flags, files and heads take the place of those that are stored; heads
+                that it lacks are those that the suite has which `run_suite` is given.
             retry: What is run again beside what never came to an end.
             reconciled: What has become of the rows of tasks whose suite is another one now.
 
@@ -197,7 +200,7 @@ class Store:
             parts=dict(going.parts),
             identities=Identities(start.sources),
         )
-        run = StoredRun(self._writer, place, self._connection, lock, going=going)
+        run = StoredRun(self._writer, place, self._connection, lock, start=start, going=going)
         self._runs.append(run)
         return run
 

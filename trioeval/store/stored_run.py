@@ -9,17 +9,22 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, Why
+from trioeval.providers.secrets import hide_in
+from trioeval.report import config_tests
+from trioeval.report.dataset_json import dataset_json
 from trioeval.report.json_text import compact
+from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.columns import Value, number
-from trioeval.store.facts import EndState
+from trioeval.store.facts import EndState, RunStart
 from trioeval.store.locks import RunLock
 from trioeval.store.payloads import plain, stored_json
 from trioeval.store.records import Source, merged, read_body, read_call, record_texts
 from trioeval.store.replies import read_reply
 from trioeval.store.resuming import Going
-from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity
+from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.stored_agents import StoredAgents
 from trioeval.store.stored_dataset import StoredDataset
@@ -34,7 +39,8 @@ from trioeval.store.works import (
     make_record,
 )
 from trioeval.store.writer import Writer
-from trioeval.tasks import Row
+from trioeval.tasks import PreparedSuite, Row
+from trioeval.tasks.identity import Identities
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, Paid
 from trioeval.tasks.retries import has_ended
 
@@ -82,6 +88,7 @@ class StoredRun(Journal):
         read: Callable[[], sqlite3.Connection],
         lock: RunLock | None,
         *,
+        start: RunStart,
         going: Going,
     ) -> None:
         self.id = place.eval_id
@@ -89,6 +96,8 @@ class StoredRun(Journal):
         self._place = place
         self._read = read
         self._lock = lock
+        self._start = start
+        self._told_ms = 0.0
         self._resumed = going.execution > 1
         self._kept = {
             task: Kept(Source(writer.path, task), going.parts[task], rows, read)
@@ -117,6 +126,42 @@ class StoredRun(Journal):
     def standing_rows(self) -> int:
         """How many rows were not run again although they should be, and stand as they were."""
         return len(self._standing)
+
+    def begin(self, suite: PreparedSuite, /) -> None:
+        """Write down what is run, where that was not known when the run began."""
+        place = self._place
+        if self._start.heads:
+            return
+        starts: list[RunStart] = []
+
+        def ready() -> None:
+            start = run_start(suite, run=self.id, utc_created=self._start.utc_created)
+            place.keys, place.identities = start.keys, Identities(start.sources)
+            starts.append(start)
+
+        def write(connection: sqlite3.Connection) -> None:
+            place.parts = tell_suite(connection, place.number, starts[0])
+
+        # Reads files, so it is done where nothing else waits for it.
+        self._put(StepWork(write, ready))
+        for part in suite.parts:
+            if part.settle is None:
+                tests = config_tests(part.prepared.suite, keys_of_task(part))
+                self.tests(part.id, tests)
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """Write down how the run ended, and free it for others once that is safe. A checkpoint.
+
+        Args:
+            finished: Whether nothing is left to be run.
+            duration: Seconds on the Trio clock.
+        """
+        try:
+            state: EndState = "interrupted" if self._standing or not finished else "finished"
+            self.finish(state, duration_ms=1000 * duration)
+            await self.durable()
+        finally:
+            self.release()
 
     def call(self, call: CallRecord, /) -> None:
         """Write down a call."""
@@ -321,26 +366,39 @@ class StoredRun(Journal):
             return read_activity(self._read(), self._place.number)
         return []
 
-    def dataset_ended(self, task: str | None, told: Mapping[str, Any]) -> None:
-        """Write down how the dataset of a task ended, as JSON data without secrets."""
+    def dataset_ended(self, result: DatasetResult, /) -> None:
+        """Write down how the dataset of a task ended."""
+        place, task = self._place, result.task
 
         def write(connection: sqlite3.Connection) -> None:
-            line = (self._place.parts[task], stored_json(compact(told)))
+            told = hide_in(dataset_json(result), place.keys.get(task, ()))
+            line = (place.parts[task], stored_json(compact(told)))
             insert(connection, "dataset_result", ("part", "body"), [line])
 
         self._put(StepWork(write))
 
     def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
-        """Say how the run ended, and free it for others. Nothing is written down of it after that.
+        """Say how this execution of the run ended; what was said of that before does not count any more.
+
+        Nothing is written where another execution has begun meanwhile.
 
         Args:
             state: Whether everything was done.
             duration_ms: How long this execution took.
             derived: Metrics that were derived, as JSON data.
         """
+        place, more_ms = self._place, duration_ms - self._told_ms
+        self._told_ms = duration_ms
 
         def write(connection: sqlite3.Connection) -> None:
-            finish_run(connection, self._place.number, state, duration_ms, compact(derived))
+            finish_run(
+                connection,
+                place.number,
+                place.execution,
+                state,
+                duration_ms=more_ms,
+                derived=compact(derived),
+            )
 
         self._put(StepWork(write))
 

@@ -288,9 +288,13 @@ class StepWork:
     """Anything else that is done in its turn."""
 
     write: Callable[[sqlite3.Connection], None]
+    ready: Callable[[], None] | None = None
+    """What is done before, without the database."""
 
     def make(self) -> int:
-        """It is ready."""
+        """Do what needs no database."""
+        if self.ready is not None:
+            self.ready()
         return 0
 
     def lose(self) -> None:

@@ -36,7 +36,7 @@ from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
 from trioeval.suite import ProviderEntry
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole, Journal, Paid, question_digest
-from trioeval.tasks.metering import Estimate, Meter, counted_tokens, tokens_used, with_bounds
+from trioeval.tasks.metering import Estimate, Meter, counted_tokens, with_bounds
 from trioeval.tasks.tools import kept
 
 _log = logging.getLogger("trioeval.tasks")
@@ -60,8 +60,21 @@ class Inquiry:
 class Listener(Protocol):
     """Who is told what becomes of a question, each time in the step in which it happens."""
 
-    def sent(self) -> None:
-        """A request is made, which may be paid for whatever becomes of it."""
+    def sent(self, tokens: int, /) -> None:
+        """A request is made, which may be paid for whatever becomes of it.
+
+        Args:
+            tokens: What it may use, and counts as where nothing is ever heard of it.
+        """
+        ...
+
+    def failed(self, error: ProviderError, tokens: int, /) -> None:
+        """It failed.
+
+        Args:
+            error: How; knows what was used all the same, as far as the provider has told it.
+            tokens: What it counts as.
+        """
         ...
 
     def heard(self, paid: Paid, /, *, recalled: bool) -> None:
@@ -282,11 +295,12 @@ class Asker:
     async def _send(
         self, inquiry: Inquiry, estimate: Estimate, listener: Listener
     ) -> Metered[Paid]:
-        listener.sent()
+        listener.sent(estimate.tokens)
         started_at = trio.current_time()
         try:
             reply = await self.providers[inquiry.place](inquiry.request)
         except ProviderError as error:
+            listener.failed(error, error.used(estimate.tokens, estimate.money)[0])
             if inquiry.key is not None:
                 took_ms = (trio.current_time() - started_at) * 1000
                 self._write(inquiry, inquiry.key, error, took_ms)
@@ -297,7 +311,7 @@ class Asker:
         listener.heard(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
         self._check_cost(inquiry.place, estimate, reply)
-        tokens = tokens_used(reply.usage)
+        tokens = reply.usage.in_all
         if tokens is None and self.estimates and not self.meter.bounds_only:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
@@ -340,7 +354,7 @@ class Asker:
 
 def _from_cache(reply: Reply) -> Reply:
     """A reply that was paid for before: all of its tokens are cached ones, and it costs nothing."""
-    total = tokens_used(reply.usage)
+    total = reply.usage.in_all
     return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
 
 

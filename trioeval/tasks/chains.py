@@ -10,9 +10,12 @@ from collections.abc import Sequence
 
 import attrs
 
+from trioeval.errors import ProviderError
+from trioeval.grading import Spent
 from trioeval.providers import Reply, Usage
 from trioeval.tasks.journal import Paid
 from trioeval.tasks.metering import counted_tokens
+from trioeval.tasks.spending import Spending, spent_on_failure
 from trioeval.tasks.tool_turns import (
     Message,
     ToolResult,
@@ -37,6 +40,12 @@ class Chain:
     """Of all steps."""
     tokens: int = 0
     """Of all steps, estimated where a provider tells none."""
+    failures: Spending = attrs.field(factory=Spending)
+    """What calls used that failed, as far as providers told it."""
+    lost_tokens: int = 0
+    """What those count as at limits."""
+    sent_tokens: int = 0
+    """What the call counts as of which nothing was heard yet."""
     tool_calls: Counter[str] = attrs.field(factory=Counter)
     recalled: int = 0
     """Steps that an earlier execution paid for."""
@@ -62,9 +71,19 @@ class Chain:
         """Steps that were made."""
         return len(self.replies)
 
+    def sent(self, tokens: int) -> None:
+        """A call is made."""
+        self.sent_tokens = tokens
+
+    def failed(self, error: ProviderError, tokens: int) -> None:
+        """It has failed."""
+        self.sent_tokens = 0
+        self.lost_tokens += tokens
+        self.failures.add(spent_on_failure(error))
+
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         """There is a reply."""
-        reply = paid.reply
+        reply, self.sent_tokens = paid.reply, 0
         self.tokens += counted_tokens(self.prompt, reply)
         (self.wasted if reply.output is None else self.replies).append(reply)
         self.latency_ms += paid.latency_ms
@@ -84,6 +103,12 @@ class Chain:
             working: Those of the present run of its job.
         """
         return self.recalled_s + self.worked_s + working
+
+    @property
+    def used(self) -> Spent:
+        """What all replies used, and calls that failed."""
+        replies = (Spent(usage=one.usage, cost=one.cost) for one in (*self.wasted, *self.replies))
+        return Spent.sum((*replies, self.failures.total))
 
     def reply(self) -> Reply | None:
         """The last reply, with what all of them used; None before the first."""

@@ -267,7 +267,7 @@ def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
         why = explain(failed)
         return attrs.evolve(
             row,
-            status=Status.ERROR,
+            status=Status.without_verdict(NAMES[type(outcome)]),
             verdict=None,
             graded=row.verdict.parts,
             error=why if isinstance(failed, Failed) else f"not compared with others: {why}",

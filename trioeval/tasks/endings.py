@@ -9,7 +9,7 @@ from trioeval.agents.dependencies import Lacking
 from trioeval.errors import BlockedError, GradingError, ProviderError, TrioevalError
 from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, Status
 
 TaskEnd: TypeAlias = Literal["complete", "incomplete", "cut"]
 """How a task ended: everything of it is there; something is missing; or only what was left for another time
@@ -69,7 +69,9 @@ def lacking_task(row: Row, lacking: Lacking) -> Row:
         kind_of = question.run_error.kind if cut is None else "budget_exhausted"
         run_error = attrs.evolve(question.run_error, kind=kind_of, message=why)
         question = attrs.evolve(question, run_error=run_error)
-    return attrs.evolve(row, outcome=NAMES[kind], error=why, cut=cut, question=question)
+    outcome = NAMES[kind]
+    status = Status.without_verdict(outcome)
+    return attrs.evolve(row, status=status, outcome=outcome, error=why, cut=cut, question=question)
 
 
 def cut_of(outcome: Outcome[Any]) -> Cut | None:

@@ -42,7 +42,7 @@ from trioeval.tasks.grader_replies import read_flags, read_labels, read_vector
 from trioeval.tasks.graders import Graders
 from trioeval.tasks.journal import Paid
 from trioeval.tasks.rubric_prompts import chosen_prompt, named_values, render_prompt
-from trioeval.tasks.spending import Spending
+from trioeval.tasks.spending import Spending, spent_on_failure
 from trioeval.tasks.tools import Asked, kept
 
 _FAILURES = (CallError, LaneClosedError, BudgetError, QuotaError, TooLateError)
@@ -239,14 +239,17 @@ class _Payer:
     question: Question
     spending: Spending
 
-    def sent(self) -> None:
+    def sent(self, _tokens: int) -> None:
         self._count_in(Spent(calls=1))  # whatever becomes of it
+
+    def failed(self, error: ProviderError, _tokens: int) -> None:
+        self._count_in(attrs.evolve(spent_on_failure(error), calls=0))
 
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         reply = self.question.reply = paid.reply
         if recalled and not paid.cached:
             self.row.recalled += 1
-            self.sent()
+            self.sent(0)
         name = self.row.name(self.question.place)
         self._count_in(Spent(usage=reply.usage, cost=reply.cost, judges=(name,)))
 

@@ -34,7 +34,7 @@ _PARTS_OF_RECORDS = {
     "response": ("output", "cost", "metadata"),
     "gradingResult": ("pass", "score", "reason"),
 }
-_FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
+_FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
 
 @attrs.frozen(kw_only=True)

@@ -9,10 +9,11 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Container, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import attrs
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply, Request
 from trioeval.providers.asked import Asked
@@ -20,6 +21,9 @@ from trioeval.suite.plain_form import plain_data
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.rows import Row
+
+if TYPE_CHECKING:
+    from trioeval.tasks.prepare import PreparedSuite
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
 """Who is asked: what is tested, a judge, the maker of a column's cell, or an agent."""
@@ -91,6 +95,21 @@ class Journal(Protocol):
         """Whether there is anything to find: False if this is the first execution of the run."""
         ...
 
+    def begin(self, suite: "PreparedSuite", /) -> None:
+        """Write down what is run, before anything is asked."""
+        ...
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """Write down how the run ended, and free it for others: nothing of it follows. A checkpoint.
+
+        Called once, whatever ended the run, in a scope that cancels it after a few seconds.
+
+        Args:
+            finished: Whether nothing is left to be run.
+            duration: Seconds on the Trio clock.
+        """
+        ...
+
     def call(self, call: CallRecord, /) -> None:
         """Write down a call."""
         ...
@@ -133,6 +152,10 @@ class Journal(Protocol):
 
     def dataset(self, task: str | None, /) -> DatasetJournal | None:
         """Where the dataset of a task of type `columns` is written down; None if datasets are not."""
+        ...
+
+    def dataset_ended(self, result: DatasetResult, /) -> None:
+        """Write down how the dataset of a task ended."""
         ...
 
     def agents(self, task: str | None, /) -> AgentJournal | None:

@@ -134,7 +134,7 @@ def counted_tokens(prompt: str, reply: Reply) -> int:
         >>> counted_tokens("12345", Reply(output="678", usage=Usage(total=7)))
         7
     """
-    used = tokens_used(reply.usage)
+    used = reply.usage.in_all
     if used is not None:
         return used
     return estimate_tokens(prompt, "" if reply.output is None else reply.output)
@@ -149,15 +149,3 @@ def estimate_tokens(*texts: Any) -> int:
     """
     characters = sum(len(text if isinstance(text, str) else str(text)) for text in texts)
     return -(-characters // CHARACTERS_A_TOKEN)
-
-
-def tokens_used(usage: Usage) -> int | None:
-    """All tokens of a call; None if its provider tells neither their number nor its parts.
-
-    Example:
-        >>> tokens_used(Usage(prompt=2, completion=1)), tokens_used(Usage(prompt=2))
-        (3, None)
-    """
-    if usage.total is not None or usage.prompt is None or usage.completion is None:
-        return usage.total
-    return usage.prompt + usage.completion

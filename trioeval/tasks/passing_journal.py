@@ -5,9 +5,11 @@ from typing import Any
 
 import attrs
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.tasks.prepare import PreparedSuite
 from trioeval.tasks.rows import Row
 
 
@@ -21,6 +23,14 @@ class PassingJournal(Journal):
     def resumed(self) -> bool:
         """See `Journal`, as for all others."""
         return self.journal.resumed
+
+    def begin(self, suite: PreparedSuite, /) -> None:
+        """See there."""
+        self.journal.begin(suite)
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """See there."""
+        await self.journal.end(finished=finished, duration=duration)
 
     def call(self, call: CallRecord, /) -> None:
         """See there."""
@@ -57,6 +67,10 @@ class PassingJournal(Journal):
     def dataset(self, task: str | None, /) -> DatasetJournal | None:
         """See there."""
         return self.journal.dataset(task)
+
+    def dataset_ended(self, result: DatasetResult, /) -> None:
+        """See there."""
+        self.journal.dataset_ended(result)
 
     def agents(self, task: str | None, /) -> AgentJournal | None:
         """See there."""

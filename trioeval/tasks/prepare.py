@@ -94,6 +94,8 @@ class PreparedSuite:
     """How servers are trusted of which no config says anything."""
     one_by_one: bool = False
     """Whether its steps run one after another, whatever they share."""
+    has_own_providers: bool = False
+    """Whether callables of the program stand for providers, which no file can name."""
     extensions: tuple[Extension, ...] = ()
     """What is told of its rows, and of its end."""
     warnings: tuple[Problem, ...] = ()
@@ -414,6 +416,7 @@ def _prepare(
         sharing=sharing,
         trust=trust,
         one_by_one=one_by_one,
+        has_own_providers=bool(providers),
         extensions=extensions,
         warnings=(
             *loaded.warnings,

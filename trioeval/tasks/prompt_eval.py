@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, InputError, ProviderError
-from trioeval.grading import Verdict
+from trioeval.grading import Spent, Verdict
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import (
     Blocked,
@@ -43,6 +43,7 @@ from trioeval.tasks.judges import Judges
 from trioeval.tasks.judging import Bench, Judging
 from trioeval.tasks.refusals import as_refused
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.spending import Spending, spent_on_failure
 from trioeval.tasks.step_jobs import StepJobs, timeout_of
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
@@ -64,18 +65,31 @@ class _Known:
     cached: bool = False
     recalled: int = 0
     """Requests of earlier executions whose reply is this."""
+    lost: Spending = attrs.field(factory=Spending)
+    """What calls used that came to nothing."""
     graders: RowGraders | None = None
     judging: Judging | None = None
     ending: Done[Verdict] | Failed | None = None
     """How it ended, before extensions are told of that."""
 
-    def sent(self) -> None:
+    def sent(self, _tokens: int) -> None:
         """The kernel counts requests."""
+
+    def failed(self, error: ProviderError, _tokens: int) -> None:
+        """The provider has not answered, and may be paid for that all the same."""
+        self.lost.add(spent_on_failure(error))
 
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         """The provider has answered."""
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
         self.recalled = int(recalled and not paid.cached)
+
+    @property
+    def unused(self) -> Spent:
+        """What a reply used that is asked for again."""
+        if self.reply is None or self.inquiry is None or self.recalled:
+            return NOTHING_SPENT
+        return Spent(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
 
     def come_to(self, reply: Reply, latency_ms: float, recalled: int) -> None:
         """What an agent has come to so far, of whose attempts some were made by earlier executions."""
@@ -195,7 +209,11 @@ class PromptEval:
         """What is known of a row that begins: one that was judged before has all that was paid for."""
         known = self._known.get(job.index)
         if known is None or known.judging is None:
-            known = self._known[job.index] = _Known(job.payload)
+            before, known = known, _Known(job.payload)
+            self._known[job.index] = known
+            if before is not None:
+                known.lost = before.lost
+                known.lost.add(before.unused)
         known.ending = None
         return known
 
@@ -319,7 +337,7 @@ class PromptEval:
     ) -> Row:
         step, asked = known.step, known.asked
         verdict = outcome.value if isinstance(outcome, Done) else None
-        status = Status.ERROR
+        status = Status.without_verdict(name_of(outcome))
         if verdict is not None:
             status = Status.PASS if verdict.passed else Status.FAIL
         waited, calls = 0.0, 0
@@ -351,6 +369,7 @@ class PromptEval:
             waits=waits,
             graded=() if verdict is not None or known.judging is None else known.judging.parts,
             spent=NOTHING_SPENT if graders is None else graders.spending.total,
+            lost=known.lost.total,
             details={**grading_details(outcome), **unjudged},
             task=self._task,
             planned=known.planned,

@@ -12,6 +12,7 @@ import trio
 
 from trioeval.errors import InputError, ProviderError
 from trioeval.grading import output_text
+from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.questions import question_prompt
 from trioeval.kernel import Blocked, Calls, Done, Job, NotRun, Outcome, Plan
 from trioeval.providers import Request
@@ -51,8 +52,13 @@ class _Known:
     output: object = None
     """What the last reply said, transformed."""
 
-    def sent(self) -> None:
-        """The kernel counts requests."""
+    def sent(self, tokens: int) -> None:
+        """The model is asked; the kernel counts requests."""
+        self.chain.sent(tokens)
+
+    def failed(self, error: ProviderError, tokens: int) -> None:
+        """It has not answered."""
+        self.chain.failed(error, tokens)
 
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         """The model has answered."""
@@ -246,7 +252,7 @@ class QuestionEval:
             index=outcome.index,
             step=step,
             provider=self._steps.suite.providers[step.column.provider_index],
-            status=_STATUSES.get(result.outcome, Status.ERROR),
+            status=_STATUSES.get(result.outcome) or Status.without_verdict(NAMES[type(outcome)]),
             prompt=None if known is None else self._prompt(question),
             reply=reply,
             output=None if known is None else known.output,
@@ -261,6 +267,7 @@ class QuestionEval:
             calls=calls,
             cached=chain is not None and 0 < chain.steps == chain.cached,
             waits=waits,
+            lost=NOTHING_SPENT if chain is None else chain.failures.total,
             task=self._task,
             question=result,
         )

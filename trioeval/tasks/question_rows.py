@@ -153,7 +153,7 @@ def result_of(
         answer_listed=None if value is None else value.listed,
         parse_error=_parse_error(value),
         run_error=error,
-        tokens_total=_tokens(outcome, chain),
+        tokens_total=_tokens(chain),
         wall_time_s=chain.elapsed(0.0) if chain is not None and begun else None,
         wait_s=wait_s if begun or wait_s else None,
         attempts=calls,
@@ -216,10 +216,8 @@ def _parse_error(value: Answered | None) -> ParseError | None:
     return ParseError(kind=value.fault.kind, message=value.fault.message)
 
 
-def _tokens(outcome: Outcome[Answered], chain: Chain | None) -> int | None:
-    more = None
-    if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
-        more = outcome.error.tokens
-    if chain is None or not (chain.steps or chain.tokens):
-        return more
-    return chain.tokens + (more or 0)
+def _tokens(chain: Chain | None) -> int | None:
+    """What a question used, and what its calls count as that failed, or were given up; None without any."""
+    if chain is None or not (chain.steps or chain.wasted or chain.lost_tokens or chain.sent_tokens):
+        return None
+    return chain.tokens + chain.lost_tokens + chain.sent_tokens

@@ -20,6 +20,9 @@ TaskReason: TypeAlias = Literal[
 OUTCOMES: tuple[QuestionOutcome, ...] = get_args(QuestionOutcome)
 """In the order in which they are listed."""
 
+_LEFT: tuple[QuestionOutcome, ...] = ("cancelled", "skipped")
+"""Those of rows that are `Status.NOT_RUN`."""
+
 
 @attrs.define
 class QuestionCounts:
@@ -29,6 +32,8 @@ class QuestionCounts:
         >>> found = QuestionCounts.of(["correct", "incorrect", "parse_error", "correct"])
         >>> found.accuracy, found.incorrect, found.status, found.reason
         (0.5, 2, 'fail', 'incorrect_answers')
+        >>> QuestionCounts.of(["correct", "runtime_error", "cancelled", "skipped"]).accuracy
+        0.5
     """
 
     by_outcome: Counter[QuestionOutcome] = attrs.field(factory=Counter)
@@ -71,14 +76,22 @@ class QuestionCounts:
         return self.by_outcome["correct"]
 
     @property
+    def ended(self) -> int:
+        """Those that were run to their end; what failed is among them, and makes no share larger."""
+        return self.total - sum(self.by_outcome[name] for name in _LEFT)
+
+    @property
     def incorrect(self) -> int:
-        """All others: what failed makes no share of them larger."""
-        return self.total - self.correct
+        """Those that were run to their end, and not answered right."""
+        return self.ended - self.correct
 
     @property
     def accuracy(self) -> float:
-        """Share of the correct ones among all, from 0 to 1; 0 where there are none."""
-        return self.correct / self.total if self.total else 0.0
+        """Share of the correct ones among those that were run to their end, 0 to 1; 0 where none was.
+
+        The pass rate of their rows is the same.
+        """
+        return self.correct / self.ended if self.ended else 0.0
 
     @property
     def status(self) -> TaskStatus:
@@ -108,6 +121,7 @@ class QuestionCounts:
         """The summary of a result file."""
         return {
             "questionsTotal": self.total,
+            "questionsEnded": self.ended,
             "questionsCorrect": self.correct,
             "questionsIncorrect": self.incorrect,
             "questionsByOutcome": {
@@ -170,6 +184,7 @@ class TaskCounts:
             "pass_rate": self.pass_rate,
             "tokens_total": questions.tokens,
             "questions_total": questions.total,
+            "questions_ended": questions.ended,
             "questions_correct": questions.correct,
             "questions_incorrect": questions.incorrect,
             "question_accuracy": questions.accuracy,

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.errors import UsageError
+from trioeval.tasks.rows import LEFT
 
 Which: TypeAlias = Literal["rest", "none", "errors", "timeouts", "failed", "rows"]
 """What is run again besides the rows that never came to an end, which always are.
@@ -16,7 +17,6 @@ Which: TypeAlias = Literal["rest", "none", "errors", "timeouts", "failed", "rows
 _WORDS: tuple[Which, ...] = ("failed", "errors", "timeouts", "none")
 _RANGE = re.compile(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?")
 
-_UNENDED = frozenset({"interrupted", "not_run", "blocked"})
 _TIMED_OUT = "timed_out"
 
 
@@ -87,7 +87,7 @@ def has_ended(outcome: str) -> bool:
         >>> has_ended("failed"), has_ended("not_run")
         (True, False)
     """
-    return outcome not in _UNENDED
+    return outcome not in LEFT
 
 
 def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:

@@ -15,6 +15,9 @@ from trioeval.providers import Reply
 from trioeval.suite import ProviderEntry, Step
 from trioeval.tasks.question_result import QuestionResult
 
+LEFT = frozenset({"interrupted", "not_run", "blocked"})
+"""How jobs ended that did not run to their end: they say nothing of who was asked."""
+
 
 class Status(enum.Enum):
     """Every row is exactly one of these."""
@@ -24,6 +27,28 @@ class Status(enum.Enum):
     """Assertions did not hold."""
     ERROR = "error"
     """There is no verdict: no reply, no grading, or no time."""
+    NOT_RUN = "not_run"
+    """It did not run to its end: the run was stopped before, or something that it depends on failed."""
+
+    @classmethod
+    def without_verdict(cls, outcome: str) -> "Status":
+        """That of a row without a verdict, by how its job ended, as in `Row.outcome`.
+
+        Example:
+            >>> Status.without_verdict("timed_out"), Status.without_verdict("interrupted")
+            (<Status.ERROR: 'error'>, <Status.NOT_RUN: 'not_run'>)
+        """
+        return cls.NOT_RUN if outcome in LEFT else cls.ERROR
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether the row was judged."""
+        return self in {Status.PASS, Status.FAIL}
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.name.replace("_", " ")
 
 
 @attrs.frozen(kw_only=True)
@@ -67,6 +92,8 @@ class Row:
     """The verdicts of single assertions that are there although the row has no verdict, in their order."""
     spent: Spent = NOTHING_SPENT
     """What asking judges used, also where that came to nothing."""
+    lost: Spent = NOTHING_SPENT
+    """What calls of the provider used that came to nothing, as far as it told that; not in `reply`."""
     cut: Cut | None = None
     """What kept it from running to its end; None if nothing did."""
     details: Mapping[str, Any] = attrs.field(factory=dict)

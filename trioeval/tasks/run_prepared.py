@@ -7,13 +7,14 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
 import attrs
 import trio
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.errors import ProviderError, UsageError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
@@ -25,6 +26,7 @@ from trioeval.suite.sources.functions import Calls
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.agents.opening import open_agents
 from trioeval.tasks.caching import ReplyCache
+from trioeval.tasks.columns.dataset_stages import Rows
 from trioeval.tasks.columns.opening import DatasetsTold, read_seeds
 from trioeval.tasks.journal import Journal
 from trioeval.tasks.lanes import merge_lane_specs
@@ -74,6 +76,8 @@ class RunTotals:
     """How a run ended."""
 
     counts: Mapping[Status, int]
+    is_finished: bool
+    """Whether nothing is left to be run."""
     duration: float
     """Seconds on the Trio clock."""
 
@@ -105,6 +109,49 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
         PlanError: A lane is missing, or tasks wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
     """
+    journal = how.journal
+    if journal is None:
+        return await _run(prepared, how)
+    journal.begin(prepared)
+    is_left = False
+
+    def tell(result: DatasetResult, rows: Rows) -> None:
+        nonlocal is_left
+        is_left = is_left or result.is_left
+        journal.dataset_ended(result)
+        how.datasets.tell(result, rows)
+
+    datasets = attrs.evolve(how.datasets, tell=tell)
+    totals = await _run(prepared, attrs.evolve(how, datasets=datasets))
+    return attrs.evolve(totals, is_finished=totals.is_finished and not is_left)
+
+
+@attrs.define
+class JournalEnd:
+    """What is written down of a run when it is over."""
+
+    is_finished: bool = False
+    """Whether nothing is left to be run."""
+
+
+@asynccontextmanager
+async def ended(journal: Journal | None) -> AsyncIterator[JournalEnd]:
+    """A block in which a run is under way; whatever ends it, its journal is ended, and the run is free.
+
+    Args:
+        journal: Of the run; None where it is not kept.
+    """
+    end, began_at = JournalEnd(), trio.current_time()
+    try:
+        yield end
+    finally:
+        if journal is not None:
+            duration = trio.current_time() - began_at
+            with trio.move_on_after(_ENDED_WITHIN, shield=True):
+                await journal.end(finished=end.is_finished, duration=duration)
+
+
+async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _left(prepared)
@@ -166,7 +213,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     if opening.cancelled_caught:
         msg = f"the providers were not open within {OPENED_WITHIN:g} seconds"
         raise ProviderError("attempt_timeout", msg)
-    return RunTotals(run.counts, duration)
+    return RunTotals(run.counts, not run.unended, duration)
 
 
 async def prepared_of(

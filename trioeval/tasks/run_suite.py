@@ -24,13 +24,13 @@ from trioeval.tasks.journal import Journal
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask
 from trioeval.tasks.question_events import QuestionObserver
 from trioeval.tasks.rows import Row, Status
-from trioeval.tasks.run_prepared import RunTerms, log, nobody, prepared_of, run_prepared
+from trioeval.tasks.run_prepared import RunTerms, ended, log, nobody, prepared_of, run_prepared
 from trioeval.tasks.task_run import Emit, Observers
 
 
 @attrs.frozen
 class SuiteSummary:
-    """How a suite ended, in numbers. Every row is in exactly one of the three, kept ones among them."""
+    """How a suite ended, in numbers. Every row is in exactly one of the four, kept ones among them."""
 
     passed: int
     failed: int
@@ -39,11 +39,13 @@ class SuiteSummary:
     """Seconds on the Trio clock."""
     datasets: tuple[DatasetResult, ...] = ()
     """What became of the datasets that it built, as they were over."""
+    not_run: int = 0
+    """Rows that were left before their end: they are not among the errors."""
 
     @property
     def rows(self) -> int:
         """All rows."""
-        return self.passed + self.failed + self.errors
+        return self.passed + self.failed + self.errors + self.not_run
 
 
 async def run_suite(
@@ -93,10 +95,10 @@ async def run_suite(
         recorder: Writes down everything that providers answer; not what is had without asking them.
         run_id: What templates see as `__evalId`.
         warn: Told of what fails without harm, such as an extension behind a row; None logs it.
-        journal: Where calls and rows are written down, each as soon as it ends; a row is emitted when it
-            is safe there. Rows that it keeps are not run and not emitted, but counted; replies that it
-            has are not asked for again. They count in their rows as if they were asked for now, and use
-            nothing of a budget.
+        journal: Where the suite, calls and rows are written down, each as soon as it ends, and how the run
+            ended, whatever ended it: then it can go on at once. A row is emitted when it is safe there.
+            Rows that it keeps are not run and not emitted, but counted; replies that it has are not asked
+            for again. They count in their rows as if they were asked for now, and use nothing of a budget.
         cache: Where replies are looked for and kept; None asks for each.
         refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
         questions: Told of what becomes of each question of tasks of type `question_eval`, as it happens.
@@ -140,7 +142,6 @@ async def run_suite(
         SAY HI pass
         1
     """
-    prepared = await prepared_of(suite, providers, kinds)
     built: list[DatasetResult] = []
 
     def tell(result: DatasetResult, _rows: object) -> None:
@@ -148,29 +149,36 @@ async def run_suite(
         if datasets is not None:
             datasets(result)
 
-    totals = await run_prepared(
-        prepared,
-        RunTerms(
-            emit=emit,
-            lanes=lanes,
-            stop=trio.Event() if stop is None else stop,
-            observe=guarded(observe),
-            observers=observers,
-            recorder=recorder,
-            run_id=run_id,
-            warn=warn or log.warning,
-            journal=journal,
-            cache=cache,
-            refresh_cache=refresh_cache,
-            questions=guarded(questions),
-            settled=settled or nobody,
-            datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
-            agents=agents or AgentTerms(),
-        ),
-    )
+    async with ended(journal) as end:
+        totals = await run_prepared(
+            await prepared_of(suite, providers, kinds),
+            RunTerms(
+                emit=emit,
+                lanes=lanes,
+                stop=trio.Event() if stop is None else stop,
+                observe=guarded(observe),
+                observers=observers,
+                recorder=recorder,
+                run_id=run_id,
+                warn=warn or log.warning,
+                journal=journal,
+                cache=cache,
+                refresh_cache=refresh_cache,
+                questions=guarded(questions),
+                settled=settled or nobody,
+                datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
+                agents=agents or AgentTerms(),
+            ),
+        )
+        end.is_finished = totals.is_finished
     found = totals.counts
     return SuiteSummary(
-        found[Status.PASS], found[Status.FAIL], found[Status.ERROR], totals.duration, tuple(built)
+        found[Status.PASS],
+        found[Status.FAIL],
+        found[Status.ERROR],
+        totals.duration,
+        tuple(built),
+        found[Status.NOT_RUN],
     )
 
 

@@ -143,6 +143,8 @@ class TaskRun:
     observers: Observers | None = None
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
+    unended: int = attrs.field(init=False, default=0)
+    """Those of them that were cut off, and are still to be run."""
 
     def observer(self, task: str | None, row_of: RowOf) -> Observer | None:
         """Who is told of the events of a task; None if nobody."""
@@ -244,7 +246,7 @@ class TaskRun:
 
     async def _count_kept(self, kept: Kept, task: OpenTask) -> bool:
         """Count the rows that were not run again; whether each of them has a verdict."""
-        before = self.counts[Status.ERROR]
+        before = self.counts[Status.PASS] + self.counts[Status.FAIL]
         for number, index in enumerate(kept.indices):
             if number % _STRIDE == 0:
                 # Not one that a cancellation could end: rows that are kept are counted in any case.
@@ -257,7 +259,7 @@ class TaskRun:
                 task.watch.kept(record)
             if task.left is not None:
                 task.left.add_record(index, record)
-        return self.counts[Status.ERROR] == before
+        return self.counts[Status.PASS] + self.counts[Status.FAIL] == before + len(kept.indices)
 
     @property
     def is_cut(self) -> bool:
@@ -336,7 +338,8 @@ class _Results:
             before = None if run.journal is None else run.journal.standing(row)
             status = row.status if before is None else _STATUSES[before["failureReason"]]
             run.counts[status] += 1
-            if status is Status.ERROR and self.end != "incomplete":
+            run.unended += row.cut is not None
+            if not status.has_verdict and self.end != "incomplete":
                 self.end = "cut" if before is None and row.cut is Cut.BUDGET else "incomplete"
             if hooks is None:
                 continue

@@ -29,7 +29,7 @@ from trioeval.kernel import Admitted, CallStarted, Event, Observer, Waiting
 from trioeval.kernel.events import Why
 from trioeval.providers.secrets import hide
 from trioeval.tasks.journal import CallKey, CallRecord, Journal
-from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.rows import Row
 from trioeval.tasks.task_run import RowOf
 from trioeval.telemetry import names, told
 from trioeval.telemetry.asked import operation_of
@@ -228,7 +228,7 @@ class Telemetry:
                 names.WAIT_SECONDS: wait.ended_at - wait.at,
             }
             span.add_event(names.WAIT, about, self._utc(wait.at))
-        if row.status is Status.ERROR:
+        if not row.status.has_verdict:
             self._failed(span, row.error_kind or row.outcome)
         judged = trace.set_span_in_context(found.answered or span)
         for verdict in told.judged(row):

@@ -5,10 +5,12 @@ from typing import Any, Protocol
 
 import attrs
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 from trioeval.tasks.passing_journal import PassingJournal
+from trioeval.tasks.prepare import PreparedSuite
 from trioeval.tasks.rows import Row
 
 
@@ -70,6 +72,12 @@ class NoJournal(Journal):
         """Never."""
         return False
 
+    def begin(self, suite: PreparedSuite, /) -> None:
+        """Nothing."""
+
+    async def end(self, *, finished: bool, duration: float) -> None:  # noqa: ASYNC124
+        """Nothing."""
+
     def call(self, call: CallRecord, /) -> None:
         """Nothing."""
 
@@ -101,6 +109,9 @@ class NoJournal(Journal):
     def dataset(self, task: str | None, /) -> DatasetJournal | None:  # noqa: ARG002
         """Not written down."""
         return None
+
+    def dataset_ended(self, result: DatasetResult, /) -> None:
+        """Nothing."""
 
     def agents(self, task: str | None, /) -> AgentJournal | None:  # noqa: ARG002
         """Not written down."""

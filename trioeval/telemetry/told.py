@@ -11,6 +11,7 @@ from trioeval.tasks.journal import CallRecord
 from trioeval.tasks.rows import Row
 from trioeval.telemetry import names
 from trioeval.telemetry.asked import Operation
+from trioeval.usage import Usage
 
 
 def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
@@ -35,20 +36,30 @@ def answered(call: CallRecord) -> Mapping[str, Any]:
     """What is known of a call when it is over, but for how it failed."""
     reply = call.answer
     if isinstance(reply, ProviderError):
-        return {names.STATUS_CODE: reply.status}
-    usage, about = reply.usage, reply.metadata
+        return {
+            names.STATUS_CODE: reply.status,
+            **_used(reply.usage, is_cached=False),
+            names.COST: reply.money,
+        }
+    about = reply.metadata
     return {
         names.RESPONSE_MODEL: _text(about.get("model")),
         names.RESPONSE_ID: response_id(reply),
         names.FINISH_REASONS: None if reply.finish_reason is None else [reply.finish_reason],
         names.FIRST_CHUNK: reply.first_token,
+        **_used(reply.usage, is_cached=call.cached),
+        names.COST: reply.cost,
+    }
+
+
+def _used(usage: Usage, *, is_cached: bool) -> Mapping[str, Any]:
+    return {
         names.INPUT_TOKENS: usage.prompt,
         names.OUTPUT_TOKENS: usage.completion,
         # Those of a reply from our own cache were read from that, not from the provider's.
-        names.CACHE_READ: None if call.cached else usage.cached,
+        names.CACHE_READ: None if is_cached else usage.cached,
         names.CACHE_CREATION: usage.cache_creation,
         names.REASONING: usage.reasoning,
-        names.COST: reply.cost,
     }
 
 

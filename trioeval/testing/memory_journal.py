@@ -14,9 +14,11 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.providers import Reply
 from trioeval.report import row_json
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
+from trioeval.tasks.prepare import PreparedSuite
 from trioeval.tasks.retries import Retry, asks_anew, has_ended, runs_again
 from trioeval.tasks.rows import Row
 from trioeval.testing.memory_dataset import DatasetWrite, MemoryDataset
@@ -126,6 +128,12 @@ class MemoryJournal:
         """Whether an earlier execution wrote anything."""
         return bool(self.earlier)
 
+    def begin(self, suite: PreparedSuite) -> None:
+        """What is run is known to the test."""
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """A run in memory has no other owner."""
+
     def call(self, call: CallRecord) -> None:
         """Write down a call."""
         self.writes.append(call)
@@ -176,6 +184,9 @@ class MemoryJournal:
             one.what for one in self.earlier if isinstance(one, DatasetWrite) and one.task == task
         ]
         return MemoryDataset(task, earlier, self.writes)
+
+    def dataset_ended(self, result: DatasetResult) -> None:
+        """What became of a dataset is made again from what is written down of it."""
 
     def agents(self, task: str | None) -> None:
         """Processes are not written down: nobody survives a cut."""

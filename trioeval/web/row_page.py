@@ -55,7 +55,7 @@ def summary_of(record: Mapping[str, Any]) -> RowSummary:
         status=status.value,
         shown="" if shown is None else output_text(shown),
         facts=facts,
-        score="" if graded is None or status is Status.ERROR else score_text(record["score"]),
+        score="" if graded is None or not status.has_verdict else score_text(record["score"]),
     )
 
 
@@ -68,7 +68,7 @@ def sections_of(record: Mapping[str, Any], calls: Sequence[StoredCall]) -> Itera
     if response is not None:
         yield from _text(_reply_title(response), output_of(record))
         yield from _text("Reply before transforms", response.get("raw"), folded=True)
-    if status_of(record) is Status.ERROR:
+    if not status_of(record).has_verdict:
         yield from _text("Error", record["error"])
         yield from _text("What the provider sent", own.get("bodyExcerpt"))
     yield from _verdict(record)

@@ -34,6 +34,7 @@ class RunLine:
     passed: int
     failed: int
     errors: int
+    not_run: int = 0
     tokens: int
     cost: float
     seconds: float | None
@@ -84,6 +85,7 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
         passed=run.passed,
         failed=run.failed,
         errors=run.errors,
+        not_run=run.not_run,
         tokens=run.tokens,
         cost=run.cost,
         seconds=run.duration_ms / 1000 if run.duration_ms else None,
@@ -103,6 +105,7 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
         stopping=state["stopping"],
     )
     counts = {name: state[name] for name in ("passed", "failed", "errors")}
+    counts["not_run"] = state["notRun"]
     # The run tells of rows in their order, and counts kept ones in their turn; the store knows them before.
     return (
         attrs.evolve(found, rows=state["done"], **counts)

@@ -12,10 +12,10 @@ NAME = 160  # characters of the name of a test
 _SAID = 200  # of an answer
 _WHY = 200  # of a reason
 _METRICS = 40  # of a row that are told
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
+_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN)
 
 CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metrics", "row")
-"""What stands in a cell, in this order; `status` by its place among pass, fail and error."""
+"""What stands in a cell, in this order; `status` by its place among pass, fail, error and not run."""
 
 
 def cell_json(record: Mapping[str, Any], row: int) -> list[Any]:
@@ -30,7 +30,7 @@ def cell_json(record: Mapping[str, Any], row: int) -> list[Any]:
     reason = record["error"] if graded is None else graded["reason"]
     # The reason of an error is what is shown of it, and nobody asks why a row has passed.
     why = plain(reason, _WHY) if status is Status.FAIL and reason else ""
-    if status is not Status.ERROR and own["outcome"] not in {"done", "failed"}:
+    if status.has_verdict and own["outcome"] not in {"done", "failed"}:
         why = f"{own['outcome']}: {why}" if why else str(own["outcome"])
     metrics = {
         plain(name, NAME): score for name, score in [*record["namedScores"].items()][:_METRICS]

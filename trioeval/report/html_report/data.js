@@ -7,7 +7,7 @@ window.trustedTypes?.createPolicy("default", {
 });
 
 const page = JSON.parse(document.getElementById("data").textContent);
-const STATUSES = ["pass", "fail", "error"];
+const STATUSES = ["pass", "fail", "error", "not_run"];
 const CELL = Object.fromEntries(page.fields.map((name, place) => [name, place]));
 
 /** An element with attributes and children; all text in it is text. */

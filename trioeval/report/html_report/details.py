@@ -74,7 +74,7 @@ def _facts(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _blocks(record: Mapping[str, Any], most: int) -> Iterator[Block]:
     own = own_of(record)
-    if status_of(record) is Status.ERROR:
+    if not status_of(record).has_verdict:
         yield from _text("error", record["error"], most)
         yield from _text("what the provider sent", own.get("bodyExcerpt"), most)
     yield from _question(record, most)
@@ -106,7 +106,7 @@ def _question(record: Mapping[str, Any], most: int) -> Iterator[Block]:
     if found is None:
         return
     pairs = [["ended", str(found["outcome"]).replace("_", " ")]]
-    if status_of(record) is not Status.ERROR:
+    if status_of(record).has_verdict:
         pairs.append(["answer", output_text(shown_of(record) or "")])
     if right := found.get("correctAnswers"):
         pairs.append(["right", ", ".join(map(str, right))])

@@ -16,6 +16,7 @@ _WORDS = (
     (Status.PASS, "passed"),
     (Status.FAIL, "failed"),
     (Status.ERROR, "without a verdict"),
+    (Status.NOT_RUN, "not run"),
 )
 _BAR = 120  # units of the picture of a pass rate
 
@@ -74,11 +75,12 @@ def minute_text(utc: str) -> str:
 
 def sentence_of(totals: Totals) -> dict[str, Any]:
     """How many rows ended in which way, for the template."""
-    counts = [(status.value, totals.count(status), word) for status, word in _WORDS]
-    ended = totals.rows - totals.left
-    if totals.left:
-        name, errors, word = counts[-1]
-        counts[-1:] = [(name, errors - totals.left, word), ("left", totals.left, "not run")]
+    counts = [
+        (status.value, count, word)
+        for status, word in _WORDS
+        if (count := totals.count(status)) or status is not Status.NOT_RUN
+    ]
+    ended = totals.ended
     return {
         "rows": totals.rows,
         "counts": counts,
@@ -111,7 +113,7 @@ def _line(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Line:
         provider=column.provider,
         prompt=prompt,
         rows=totals.rows,
-        counts=(passed, failed, totals.errors),
+        counts=(passed, failed, totals.statuses[Status.ERROR]),
         left=totals.left,
         rate=rate,
         interval=interval,
@@ -126,5 +128,6 @@ def _numbers(totals: ColumnTotals) -> Iterator[str]:
     for share in (0.50, 0.95):
         latency_ms = nearest_rank(totals.latencies, share)
         yield "–" if latency_ms is None else f"{latency_ms:.0f}"
-    yield str(totals.usage["total"])
+    cached = f" ({totals.from_cache} from cache)" if totals.from_cache else ""
+    yield f"{totals.tokens}{cached}"
     yield "–" if totals.cost is None else f"{totals.cost:.4f}"

@@ -72,7 +72,7 @@ class Matrix {
   heading(column, number) {
     const name = `${column.provider} ${column.prompt}`.trim();
     const select = make("select", { "aria-label": `Status of ${name}` });
-    for (const status of ["", ...STATUSES]) select.append(make("option", { value: status }, status || "any status"));
+    for (const status of ["", ...STATUSES]) select.append(make("option", { value: status }, status.replace("_", " ") || "any status"));
     select.addEventListener("change", () => {
       this.statuses[number] = select.value;
       this.filter();
@@ -226,19 +226,19 @@ function valueOf(cell, measure) {
 /** Where a cell stands when its column is sorted: errors first, then by score. */
 function rank(cell) {
   if (!cell) return -2;
-  return cell[CELL.status] === 2 ? -1 : cell[CELL.score] + (cell[CELL.status] === 0 ? 1e6 : 0);
+  return cell[CELL.status] >= 2 ? -1 : cell[CELL.score] + (cell[CELL.status] === 0 ? 1e6 : 0);
 }
 
 function cellView(cell) {
   if (!cell) return make("span", { class: "dim" }, "–");
   const status = STATUSES[cell[CELL.status]];
   const facts = [];
-  if (status !== "error") facts.push(String(Number(cell[CELL.score].toPrecision(4))));
+  if (cell[CELL.status] < 2) facts.push(String(Number(cell[CELL.score].toPrecision(4))));
   if (cell[CELL.ms] !== null) facts.push(`${Math.round(cell[CELL.ms])} ms`);
   return make(
     "div",
     { class: "result" },
-    make("div", { class: "first" }, make("b", { class: `status ${status}` }, status.toUpperCase()), make("span", { class: "dim" }, facts.join(" · "))),
+    make("div", { class: "first" }, make("b", { class: `status ${status}` }, status.toUpperCase().replace("_", " ")), make("span", { class: "dim" }, facts.join(" · "))),
     make("div", { class: cell[CELL.why] ? "said one" : "said" }, cell[CELL.said]),
     cell[CELL.why] ? make("div", { class: "why" }, cell[CELL.why]) : null,
   );

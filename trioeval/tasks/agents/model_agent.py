@@ -103,8 +103,8 @@ class ModelAgent:
             return AttemptEnd(failure=_no_files(error))
         work = _Work(self, attempt, log)
         failure = await work.run()
-        chain, reply = work.chain, work.chain.reply()
-        found = AttemptEnd(
+        chain, used = work.chain, work.chain.used
+        return AttemptEnd(
             output=work.output,
             failure=failure,
             duration_s=work.worked() + chain.recalled_s,
@@ -113,8 +113,9 @@ class ModelAgent:
                 "toolCalls": dict(chain.tool_calls),
                 "toolLog": str(log_file),
             },
+            usage=used.usage,
+            cost=used.cost,
         )
-        return found if reply is None else attrs.evolve(found, usage=reply.usage, cost=reply.cost)
 
 
 @attrs.define(eq=False)
@@ -144,8 +145,13 @@ class _Work:
         is_known = self.agent.asker.recalled(self._inquiry(fresh)) is not None
         return fresh if is_known else Chain(_opening(self.attempt))
 
-    def sent(self) -> None:
-        """The kernel counts requests."""
+    def sent(self, tokens: int) -> None:
+        """The model is asked; the kernel counts requests."""
+        self.chain.sent(tokens)
+
+    def failed(self, error: ProviderError, tokens: int) -> None:
+        """It has not answered."""
+        self.chain.failed(error, tokens)
 
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         """The model has answered."""

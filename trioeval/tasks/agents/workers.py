@@ -26,7 +26,6 @@ from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.tasks.agents.survivors import end_survivors
 from trioeval.tasks.agents.workspace_tools import WorkspaceTools
 from trioeval.tasks.asking import Asker
-from trioeval.tasks.metering import tokens_used
 from trioeval.tasks.tools import Asked
 
 R = TypeVar("R")
@@ -151,7 +150,7 @@ class _LaneSlots:
             result = await run()
             if not isinstance(result, AttemptEnd):
                 return Metered(result, tokens=0, money=0.0)
-            return Metered(result, tokens=tokens_used(result.usage) or 0, money=result.cost or 0.0)
+            return Metered(result, tokens=result.usage.in_all or 0, money=result.cost or 0.0)
 
         # What stands first in the suite goes on first.
         return await self.calls(AGENT_RUNS, send, tokens=1, money=_LEAST, ahead=True)

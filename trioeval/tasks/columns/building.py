@@ -25,7 +25,7 @@ from trioeval.tasks.columns.opening import DatasetsTold
 from trioeval.tasks.journal import Journal
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
 from trioeval.tasks.rows import Row
-from trioeval.tasks.run_prepared import RunTerms, log, nobody, run_prepared
+from trioeval.tasks.run_prepared import RunTerms, ended, log, nobody, run_prepared
 
 _TASK = "dataset"
 
@@ -135,23 +135,25 @@ async def build_columns(
     columns = prepared.parts[0].prepared.suite.columns
     told: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
-    await run_prepared(
-        prepared,
-        _terms(
-            lanes=lanes,
-            stop=trio.Event() if stop is None else stop,
-            observe=observe,
-            journal=journal,
-            cache=cache,
-            warn=warn,
-            datasets=DatasetsTold(
-                tell=lambda result, rows: told.append(_in_memory(result, rows)),
-                observe=observe_all,
-                in_memory=preview is not None or columns is None or columns.output_dir is None,
-                preview=preview,
+    async with ended(journal) as end:
+        totals = await run_prepared(
+            prepared,
+            _terms(
+                lanes=lanes,
+                stop=trio.Event() if stop is None else stop,
+                observe=observe,
+                journal=journal,
+                cache=cache,
+                warn=warn,
+                datasets=DatasetsTold(
+                    tell=lambda result, rows: told.append(_in_memory(result, rows)),
+                    observe=observe_all,
+                    in_memory=preview is not None or columns is None or columns.output_dir is None,
+                    preview=preview,
+                ),
             ),
-        ),
-    )
+        )
+        end.is_finished = totals.is_finished
     [dataset] = told
     if (folder := dataset.result.folder) is not None:
         rows = await trio.to_thread.run_sync(DatasetRows, folder)

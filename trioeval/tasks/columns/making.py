@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.errors import TrioevalError
+from trioeval.errors import ProviderError, TrioevalError
 from trioeval.kernel import Calls
 from trioeval.tasks.journal import Paid
 from trioeval.usage import Usage
@@ -38,17 +38,24 @@ class Tally:
     cost: float | None = None
     seconds: float = 0.0
 
-    def sent(self) -> None:
+    def sent(self, _tokens: int, /) -> None:
         """A request is made."""
         self.calls += 1
+
+    def failed(self, error: ProviderError, _tokens: int, /) -> None:
+        """It failed, and may have been paid for."""
+        self._count(error.usage, error.money)
 
     def heard(self, paid: Paid, /, *, recalled: bool) -> None:
         """There is a reply."""
         self.recalled += recalled
-        self.usages.append(paid.reply.usage)
         self.seconds += paid.latency_ms / 1000
-        if paid.reply.cost is not None:
-            self.cost = (self.cost or 0.0) + paid.reply.cost
+        self._count(paid.reply.usage, paid.reply.cost)
+
+    def _count(self, usage: Usage, cost: float | None) -> None:
+        self.usages.append(usage)
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
 
 
 @attrs.frozen

@@ -1,0 +1,44 @@
+"""What comes from the cache is told as such, and not as if it were used and waited for now."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_command_line import fake_provider, http_suite, stats_of, write
+
+from trioeval.cli import run_command_line
+from trioeval.store import read_store
+
+
+def test_a_run_from_the_cache_uses_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No tokens, no latency, no cost, and how many replies came from there; repetitions likewise."""
+    monkeypatch.chdir(tmp_path)
+    with fake_provider("--latency", "0") as base_url:
+        write(tmp_path / "s.json", http_suite(base_url, 3))
+        command = ["s.json", "--no-progress", "--repeat", "2", "-o", "o.json"]
+        assert run_command_line(command) == 0
+        first = capsys.readouterr()
+        assert "from cache" not in first.out + first.err
+        asked = stats_of(base_url)["requests"]
+        assert run_command_line(command) == 0
+        said = capsys.readouterr()
+        assert stats_of(base_url)["requests"] == asked
+    document = json.loads((tmp_path / "o.json").read_text())
+    then = document["results"]["prompts"][0]["metrics"]["tokenUsage"]
+    assert then["numRequests"] == 0
+    assert then["total"] == then["cached"] > 0
+    line = next(line for line in said.err.splitlines() if line.startswith("used: "))
+    assert line == f"used: 0 tokens; from the cache: 6 replies of {then['total']} tokens"
+    lines = (said.out + said.err).splitlines()
+    head = next(line for line in lines if line.split()[:1] == ["provider"])
+    cells = next(line for line in lines if line.split()[:1] == ["openai:chat:fake"])
+    assert head.split()[-4:] == ["ms", "tokens", "from", "cache"]
+    assert cells.split()[-4:] == ["–", "–", "0", "6"]
+    assert run_command_line(["show", "latest", "0"]) == 0
+    assert "from the cache" in capsys.readouterr().out.splitlines()[2]
+    with read_store(tmp_path / ".trioeval" / "results.db") as reader:
+        latest, before = reader.run("latest"), reader.run("latest~1")
+        assert (latest.tokens, latest.cost) == (0, 0)
+        assert before.tokens == then["total"]

@@ -1,0 +1,101 @@
+"""A row is the same thing wherever it is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trioeval.cli import run_command_line
+
+SUITE = {
+    "providers": [{"id": "echo", "lane": {"maxConcurrency": 1}}],
+    "prompts": ["say {{word}}"],
+    "tests": [
+        {"vars": {"word": word}, "assert": [{"type": "contains", "value": "h"}]}
+        for word in ("hi", "x", "ho", "hu")
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.json").write_text(json.dumps(SUITE))
+    return tmp_path
+
+
+def test_rows_that_were_not_run_are_the_same_everywhere(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the table of rows and of columns, the last line, JSON, HTML, `runs` and `show`."""
+    code = run_command_line(
+        ["s.json", "--fail-fast", "--no-progress", "-o", "o.json", "-o", "o.html", "-o", "o.jsonl"]
+    )
+    said = capsys.readouterr()
+    rows = [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
+    left = sum(row["metadata"]["trioeval"]["outcome"] == "not_run" for row in rows)
+    assert (code, left) == (100, 2)
+    assert said.out.count("NOT RUN") == left
+    assert "ERROR" not in said.out
+    last = said.err.splitlines()[-1]
+    assert ": 1 passed, 1 failed, 0 errors, 2 not run; exit 100: " in last
+    assert "not finished: 2 of 4 rows are still to be run; rates are of the 2 that were" in said.err
+    document = json.loads((folder / "o.json").read_text())
+    stats = document["results"]["stats"]
+    counts = [stats[name] for name in ("successes", "failures", "errors", "notRun")]
+    assert counts == [1, 1, 0, 2]
+    metrics = document["results"]["prompts"][0]["metrics"]
+    assert (metrics["testErrorCount"], metrics["testNotRunCount"]) == (0, 2)
+    page = (folder / "o.html").read_text()
+    assert '<b class="error">0</b> without a verdict' in page
+    assert '<b class="not_run">2</b> not run' in page
+    assert run_command_line(["runs", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert [run[name] for name in ("passed", "failed", "errors", "notRun")] == [1, 1, 0, 2]
+    assert run_command_line(["show"]) == 0
+    shown = capsys.readouterr().out
+    assert "4 rows: 1 passed, 1 failed, 0 errors, 2 not run" in shown
+    assert shown.count("NOT RUN") == left
+    assert shown.count("50.0 %") == 1
+
+
+def test_a_rate_that_is_asked_for_is_of_the_rows_that_were_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the last line says so."""
+    monkeypatch.setenv("TRIOEVAL_PASS_RATE_THRESHOLD", "75")
+    assert run_command_line(["s.json", "--fail-fast", "--no-progress", "--no-table"]) == 100
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "50.0 % of the 2 rows that were run passed, 75 % are needed" in last
+
+
+def test_accuracy_is_the_pass_rate_of_questions(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a task ended early: both are of the questions that were run to their end."""
+    questions = [
+        {"id": str(n), "question": "?", "answers": ["a", "b"], "correct_answers": ["a"]}
+        for n in range(4)
+    ]
+    (folder / "q.json").write_text(json.dumps({"version": 1, "questions": questions}))
+    right = "<answer>a</answer>"
+    suite = {
+        "providers": [
+            {
+                "id": "sequence",
+                "config": {"inputs": [right]},
+                "lane": {"maxConcurrency": 1},
+            }
+        ],
+        "evaluateOptions": {"budget": {"requests": 2}},
+        "tasks": [{"id": "quiz", "type": "question_eval", "questionsFile": "q.json"}],
+    }
+    (folder / "s.json").write_text(json.dumps(suite))
+    assert run_command_line(["s.json", "--no-progress", "-o", "o.json"]) == 100
+    said = capsys.readouterr()
+    assert "error (cancelled): 2 of 2 correct, accuracy 1.000, 2 cancelled" in said.err + said.out
+    assert "100.0 %" in said.out + said.err
+    summary = json.loads((folder / "o.json").read_text())["tasks"]["quiz"]["questionEval"][
+        "summary"
+    ]
+    assert (summary["questionsEnded"], summary["accuracy"]) == (2, 1.0)

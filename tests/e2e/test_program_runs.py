@@ -1,0 +1,299 @@
+"""Runs that a program keeps are like those of the command line: they are shown, exported, and go on."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import trioeval
+from trioeval.cli import run_command_line
+from trioeval.store import Store, StoredRun, read_store
+from trioeval.tasks import Row
+
+KEY = "sk-proj-0123456789abcdefghijklmnop"
+
+
+def suite_of(*words: str) -> dict[str, Any]:
+    return {
+        "description": "words",
+        "providers": ["echo"],
+        "prompts": ["say {{word}}"],
+        "tests": [
+            {"vars": {"word": word}, "assert": [{"type": "contains", "value": "h"}]}
+            for word in words
+        ],
+    }
+
+
+SEVERAL = {
+    "providers": ["echo"],
+    "tasks": [
+        {"id": "a", "type": "prompt_eval", "prompts": ["a {{x}}"], "tests": [{"vars": {"x": 1}}]},
+        {
+            "id": "b",
+            "type": "prompt_eval",
+            "dependsOn": ["a"],
+            "prompts": ["b {{x}}"],
+            "tests": [{"vars": {"x": 1}}, {"vars": {"x": 2}}],
+        },
+    ],
+}
+
+
+async def ignore(_row: Row) -> None:
+    """What is kept is looked at later."""
+
+
+def start_of(run: str = "eval-mine") -> trioeval.RunStart:
+    return trioeval.RunStart(id=run, utc_created="2026-01-01T00:00:00.000Z")
+
+
+def keep(path: Path, suite: Any, run: str = "eval-mine", **how: Any) -> None:
+    """A program that keeps a run, as the guide has it."""
+
+    async def main() -> None:
+        async with trioeval.open_store(path) as store:
+            kept = store.begin(start_of(run))
+            await trioeval.run_suite(suite, emit=ignore, journal=kept, **how)
+
+    trio.run(main)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRIOEVAL_DB", "mine.db")
+    return tmp_path
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(line: str) -> tuple[int, str, str]:
+        code = run_command_line(line.split())
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+Command = Callable[[str], tuple[int, str, str]]
+
+
+def test_a_run_of_a_program_is_read_like_any_other(folder: Path, command: Command) -> None:
+    """With its suite, its tests and how it ended, although no file has it."""
+    keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "x")))
+    keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")), "eval-2")
+    code, shown, _ = command("show eval-mine")
+    assert code == 0
+    assert shown.startswith("eval-mine of words: finished, begun 2026-01-01 00:00 UTC; 3 rows: ")
+    assert "word=ho   FAIL" not in shown
+    code, _, said = command("export eval-mine -o x.json -o x.html -o x.csv")
+    assert (code, said) == (
+        0,
+        "".join(f"wrote x.{one}: 3 rows of eval-mine\n" for one in ("json", "html", "csv")),
+    )
+    document = json.loads((folder / "x.json").read_text())
+    assert document["config"]["prompts"][0]["raw"] == "say {{word}}"
+    assert [test["vars"]["word"] for test in document["config"]["tests"]] == ["hi", "ho", "x"]
+    assert document["metadata"]["trioevalVersion"] == trioeval.__version__
+    code, compared, _ = command("compare eval-mine eval-2")
+    assert (code, compared.splitlines()[-1]) == (0, "4 rows: 2 same, 1 new, 1 gone")
+    with read_store(folder / "mine.db") as reader:
+        facts = reader.run("eval-mine")
+        assert (facts.expected, facts.description, facts.state) == (3, "words", "finished")
+
+
+def test_the_tasks_of_a_program_are_kept_apart(folder: Path, command: Command) -> None:
+    """A suite of several tasks has the rows of each, also where the run goes on."""
+    path = folder / "mine.db"
+    keep(path, trioeval.parse_suite(SEVERAL))
+
+    async def again() -> trioeval.SuiteSummary:
+        async with trioeval.open_store(path) as store:
+            run = await store.resume("eval-mine", start_of())
+            suite = trioeval.parse_suite(SEVERAL)
+            return await trioeval.run_suite(suite, emit=_refuse, journal=run)
+
+    assert trio.run(again).passed == 3
+    with read_store(path) as reader:
+        facts = reader.run("eval-mine")
+        assert facts.tasks == ("a", "b")
+        assert [len([*reader.records(facts, task)]) for task in facts.tasks] == [1, 2]
+    code, shown, _ = command("show --task b")
+    assert (code, "b 2" in shown, "a 1" in shown) == (0, True, False)
+
+
+async def _refuse(row: Row) -> None:  # noqa: ASYNC124
+    pytest.fail(f"row {row.index} was run again")
+
+
+def test_keys_of_a_program_are_hidden(folder: Path) -> None:
+    """As they are where the command line keeps a run."""
+    suite = suite_of(KEY)
+    suite["env"] = {"MY_API_KEY": KEY}
+    keep(folder / "mine.db", trioeval.parse_suite(suite))
+    assert KEY.encode() not in (folder / "mine.db").read_bytes()
+
+
+def test_a_suite_of_a_program_goes_on_there(folder: Path, command: Command) -> None:
+    """The command line says that, and how."""
+    keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi")))
+    code, _, said = command("resume eval-mine")
+    assert code == 2
+    assert said == (
+        "eval-mine cannot go on from the command line: its suite lives in the program "
+        f'{Path(sys.argv[0]).absolute()}; go on with it there, with `await store.resume("eval-mine", '
+        "start)` in place of `store.begin(start)`\n"
+    )
+
+
+def test_a_run_without_a_suite_says_so(folder: Path, command: Command) -> None:
+    """A program that began a run and ran nothing in it has nothing to show."""
+
+    async def main() -> None:
+        async with trioeval.open_store(folder / "mine.db") as store:
+            store.begin(start_of())
+
+    trio.run(main)
+    code, _, said = command("show eval-mine")
+    assert code == 1
+    assert said.startswith("the run does not say what it is of: the program that began it")
+
+
+@attrs.define
+class Cutting:
+    """Answers, and after some answers ends the run in one of several ways."""
+
+    scope: trio.CancelScope
+    after: int
+    asked: list[str] = attrs.field(factory=list)
+
+    async def __call__(self, request: Any) -> str:
+        self.asked.append(request.prompt)
+        if len(self.asked) > self.after:
+            self.scope.cancel()
+            await trio.sleep_forever()
+        return str(request.prompt)
+
+
+def test_a_file_of_a_program_goes_on_from_the_command_line(folder: Path, command: Command) -> None:
+    """What is left of a run that was stopped is run by `resume`, and nothing else."""
+    (folder / "s.json").write_text(json.dumps(suite_of("hi", "ho", "h")))
+    stop = trio.Event()
+
+    async def main() -> None:
+        async with trioeval.open_store(folder / "mine.db") as store:
+            run = store.begin(start_of())
+            await trioeval.run_suite(folder / "s.json", emit=ignore, journal=run, stop=stop)
+
+    stop.set()
+    trio.run(main)
+    with read_store(folder / "mine.db") as reader:
+        facts = reader.run("eval-mine")
+        assert (facts.state, facts.outcomes) == ("interrupted", {"not_run": 3})
+    code, _, said = command("resume eval-mine --no-progress")
+    assert (code, said.splitlines()[-1][:26]) == (0, "3 rows in 0.0 s: 3 passed,")
+    with read_store(folder / "mine.db") as reader:
+        assert (reader.run("eval-mine").state, reader.run("eval-mine").executions) == (
+            "finished",
+            2,
+        )
+
+
+def test_a_run_that_was_cancelled_goes_on_at_once(folder: Path) -> None:
+    """In the same process and the same store, and nothing that was answered is asked again."""
+    suite = trioeval.parse_suite({**suite_of("hi", "ho", "hx"), "providers": ["own"]})
+    suite = attrs.evolve(suite, evaluate_options=trioeval.EvaluateOptions(max_concurrency=1))
+
+    async def main() -> tuple[Cutting, Cutting, trioeval.SuiteSummary]:
+        async with trioeval.open_store(folder / "mine.db") as store:
+            run = store.begin(start_of())
+            with trio.CancelScope() as scope:
+                first = Cutting(scope, 1)
+                await trioeval.run_suite(suite, emit=ignore, journal=run, providers={"own": first})
+            assert scope.cancelled_caught or scope.cancel_called
+            run = await store.resume("eval-mine", start_of())
+            second = Cutting(trio.CancelScope(), 9)
+            summary = await trioeval.run_suite(
+                suite, emit=ignore, journal=run, providers={"own": second}
+            )
+            return first, second, summary
+
+    first, second, summary = trio.run(main)
+    assert (first.asked, second.asked) == (["say hi", "say ho"], ["say ho", "say hx"])
+    assert (summary.passed, summary.errors) == (3, 0)
+    with read_store(folder / "mine.db") as reader:
+        facts = reader.run("eval-mine")
+        assert (facts.state, facts.executions, facts.passed) == ("finished", 2, 3)
+
+
+async def _fails_to_emit(run: StoredRun) -> None:
+    async def emit(_row: Row) -> None:  # noqa: ASYNC124
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await trioeval.run_suite(trioeval.parse_suite(suite_of("hi")), emit=emit, journal=run)
+
+
+async def _is_no_suite(run: StoredRun) -> None:
+    suite = trioeval.parse_suite({**suite_of("hi"), "providers": ["nothing:at:all"]})
+    with pytest.raises(trioeval.SuiteError):
+        await trioeval.run_suite(suite, emit=ignore, journal=run)
+
+
+async def _is_cancelled_before(run: StoredRun) -> None:
+    with trio.move_on_after(0):
+        await trioeval.run_suite(trioeval.parse_suite(suite_of("hi")), emit=ignore, journal=run)
+
+
+async def _meets_its_deadline(run: StoredRun) -> None:
+    options = trioeval.EvaluateOptions(max_eval_time_ms=1)
+    suite = trioeval.parse_suite({**suite_of("hi"), "providers": ["own"]})
+    suite = attrs.evolve(suite, evaluate_options=options)
+
+    async def never(_request: Any) -> str:
+        await trio.sleep_forever()
+        return ""
+
+    await trioeval.run_suite(suite, emit=ignore, journal=run, providers={"own": never})
+
+
+@pytest.mark.parametrize(
+    "ends", [_fails_to_emit, _is_no_suite, _is_cancelled_before, _meets_its_deadline]
+)
+def test_a_run_is_free_whatever_ended_it(folder: Path, ends: Callable[[StoredRun], Any]) -> None:
+    """It goes on in the same store at once."""
+
+    async def main() -> trioeval.SuiteSummary:
+        async with trioeval.open_store(folder / "mine.db") as store:
+            await ends(store.begin(start_of()))
+            return await _again(store)
+
+    assert trio.run(main).passed == 1
+
+
+async def _again(store: Store) -> trioeval.SuiteSummary:
+    run = await store.resume("eval-mine", start_of())
+    suite = trioeval.parse_suite(suite_of("hi"))
+    return await trioeval.run_suite(suite, emit=ignore, journal=run)
+
+
+def test_an_execution_that_ends_late_says_nothing_of_the_next_one(folder: Path) -> None:
+    """What is written of its end does not end a run that goes on meanwhile."""
+
+    async def main() -> None:
+        async with trioeval.open_store(folder / "mine.db") as store:
+            late = store.begin(start_of())
+            await _is_cancelled_before(late)
+            run = await store.resume("eval-mine", start_of())
+            late.finish("finished", duration_ms=5.0)
+            await run.durable()
+            with read_store(folder / "mine.db") as reader:
+                assert reader.run("eval-mine").state == "running"
+
+    trio.run(main)

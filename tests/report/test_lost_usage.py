@@ -1,0 +1,103 @@
+"""What calls used that came to nothing is told of their rows, wherever their usage is told."""
+
+from typing import Any
+
+import attrs
+from finished import records_of, results_of, rows_of, totals_of
+
+import trioeval
+from trioeval.errors import ProviderError
+from trioeval.providers import Reply, Request, Usage
+from trioeval.report.inspect_sample import sample_of
+from trioeval.report.parquet import PARQUET_COLUMNS
+from trioeval.tasks.journal import CallKey, CallRecord
+from trioeval.telemetry import names
+from trioeval.telemetry.told import answered
+
+USED = Usage(prompt=10, completion=5, total=15, reasoning=5)
+SUITE = {"providers": [{"id": "mine", "lane": {"retryDelay": 0}}], "prompts": ["say hi"]}
+
+
+def empty(*, retries: int | None = None) -> ProviderError:
+    return ProviderError("empty_reply", "no text", usage=USED, money=0.25, retries=retries)
+
+
+@attrs.define
+class Says:
+    """Answers with one thing after another, the last of them again and again."""
+
+    answers: list[Any]
+
+    async def __call__(self, _request: Request) -> Reply:  # noqa: ASYNC124
+        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(said, Exception):
+            raise said
+        assert isinstance(said, Reply)
+        return said
+
+
+def row_of(*answers: Any, **options: Any) -> tuple[trioeval.Suite, trioeval.Row]:
+    suite, (row,) = rows_of({**SUITE, "evaluateOptions": options}, Says([*answers]))
+    return suite, row
+
+
+def test_a_reply_that_was_refused_and_paid_for_is_told_everywhere() -> None:
+    """In its record, in totals, in Parquet, in a log of Inspect."""
+    suite, row = row_of(empty(retries=0))
+    assert (row.reply, row.lost.usage, row.lost.cost, row.lost.calls) == (None, USED, 0.25, 1)
+    (record,) = records_of([row])
+    assert record["response"] is None
+    used = record["tokenUsage"]
+    assert (used["total"], used["prompt"], used["numRequests"], record["cost"]) == (15, 10, 1, 0.25)
+    assert used["completionDetails"]["reasoning"] == 5
+    totals = totals_of(suite, [row])
+    assert (totals.columns[0].usage["total"], totals.columns[0].cost) == (15, 0.25)
+    assert totals.usage["completion"] == 5
+    results = results_of(SUITE, Says([empty(retries=0)]))
+    cells = {column.name: column.get(results, record) for column in PARQUET_COLUMNS}
+    assert (cells["tokens"], cells["prompt_tokens"], cells["cost_usd"]) == (15, 10, 0.25)
+    usage = sample_of(record, "1", 1).whole["model_usage"]["mine"]
+    assert (usage["total_tokens"], usage["total_cost"]) == (15, 0.25)
+
+
+def test_what_was_lost_counts_beside_what_came_of_the_row() -> None:
+    """The reply tells its own usage, the row that of all of its calls."""
+    _, row = row_of(
+        empty(), Reply(output="hi", usage=Usage(prompt=1, completion=2, total=3), cost=0.5)
+    )
+    (record,) = records_of([row])
+    assert record["response"]["tokenUsage"]["total"] == 3
+    assert (record["tokenUsage"]["total"], record["tokenUsage"]["numRequests"]) == (18, 2)
+    assert (record["response"]["cost"], record["cost"]) == (0.5, 0.75)
+
+
+def test_a_reply_without_an_output_that_is_asked_for_again_was_paid_for_twice() -> None:
+    """A later round of the same row forgets nothing that was paid."""
+    nothing = Reply(output=None, usage=Usage(total=7), cost=0.125)
+    _, row = row_of(nothing, salvageRounds=2)
+    (record,) = records_of([row])
+    assert row.calls == 3
+    assert (record["tokenUsage"]["total"], record["tokenUsage"]["numRequests"]) == (21, 3)
+    assert record["cost"] == 0.375
+
+
+def test_a_failure_of_which_nothing_is_known_adds_nothing() -> None:
+    """A server that fails tells no usage, and none is invented."""
+    _, row = row_of(ProviderError("bad_request", "no", status=400))
+    (record,) = records_of([row])
+    assert (record["tokenUsage"]["total"], record["tokenUsage"]["numRequests"]) == (0, 0)
+    assert record["cost"] is None
+
+
+def test_a_span_of_a_call_that_failed_tells_what_it_used() -> None:
+    call = CallRecord(
+        key=CallKey(None, 0, "provider", b""),
+        provider="m",
+        prompt="p",
+        answer=empty(),
+        latency_ms=1.0,
+    )
+    told = answered(call)
+    assert told["gen_ai.usage.input_tokens"] == 10
+    assert told["gen_ai.usage.output_tokens"] == 5
+    assert told[names.COST] == 0.25

@@ -1,0 +1,92 @@
+"""What is written down of the run of a suite before anything is asked."""
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trioeval._version import __version__
+from trioeval.grading import KINDS
+from trioeval.providers.secrets import longest_first, surely_keys
+from trioeval.report import head_of
+from trioeval.report.redact import keys_of
+from trioeval.store.facts import RunStart
+from trioeval.tasks import PreparedSuite, PreparedTask
+from trioeval.tasks.same_rows import task_digest
+from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of
+
+PROGRAM = "program"
+"""The key of the flags that name the program in which a suite lives that no file has."""
+
+
+def run_start(
+    prepared: PreparedSuite, *, run: str, utc_created: str, flags: Mapping[str, Any] | None = None
+) -> RunStart:
+    """The beginning of a run of a suite.
+
+    Reads the files of the suite, for their digests.
+
+    Args:
+        prepared: The suite.
+        run: The id of the run.
+        utc_created: ISO 8601.
+        flags: What it was asked for with, as JSON data; None where a program runs it.
+    """
+    keys = {part.id: keys_of_task(part) for part in prepared.parts}
+    versions = {
+        "trioevalVersion": __version__,
+        "pythonVersion": platform.python_version(),
+        "platform": sys.platform,
+        "arch": platform.machine(),
+    }
+    suite = prepared.suite
+    sources = CodeFiles(suite.directory)
+    return RunStart(
+        id=run,
+        suite=None if suite.file is None else str(suite.file.absolute()),
+        description=suite.description,
+        utc_created=utc_created,
+        versions=versions,
+        flags=_program_flags(prepared, sources) if flags is None else flags,
+        files=file_digests(files_of(suite)),
+        sources=sources,
+        heads=[
+            head_of(
+                part.prepared.suite,
+                part.prepared.steps,
+                eval_id=run,
+                utc_created=utc_created,
+                versions=versions,
+                task=part.id,
+                depends_on=part.depends_on,
+                keys=keys[part.id],
+            ).json()
+            for part in prepared.parts
+        ],
+        rows={part.id: rows for part in prepared.parts if (rows := judged_rows(part)) is not None},
+        keys=keys,
+    )
+
+
+def judged_rows(part: PreparedTask) -> int | None:
+    """How many rows a task has that are judged: none of a dataset; None where that is not known yet."""
+    return 0 if part.prepared.suite.columns is not None else part.rows
+
+
+def keys_of_task(part: PreparedTask) -> Sequence[str]:
+    """Those in the environment of a task, and those that its providers are given; longest first."""
+    own = (secret for spec in part.prepared.specs for secret in spec.secrets)
+    return longest_first([*keys_of(part.prepared.around.environ), *surely_keys(own)])
+
+
+def _program_flags(prepared: PreparedSuite, sources: CodeFiles) -> Mapping[str, Any]:
+    """The flags with which the command line can go on with the run of a program, or why it cannot."""
+    suite = prepared.suite
+    if suite.file is None or suite.kinds is not KINDS or prepared.has_own_providers:
+        return {PROGRAM: str(Path(sys.argv[0] or sys.executable).absolute())}
+    return {
+        "directory": str(Path.cwd()),
+        "suite": str(suite.file),
+        "settings": {part.id or "": task_digest(part, sources) for part in prepared.parts},
+    }
