@@ -242,8 +242,8 @@ class _CarefulRun:
         state = LaneState(lane, lane.burst + (self.defect == "one start too many"))
         cuts = self.defect == "a stop cuts calls off"
         async with trio.open_nursery() as nursery:
-            with nursery.cancel_scope if cuts else trio.CancelScope() as feed:
-                self.feeds.append(feed)
+            with trio.CancelScope() as feed:
+                self.feeds.append(nursery.cancel_scope if cuts else feed)
                 for job in reversed(jobs) if self.defect == "last job first" else jobs:
                     if self.defect == "one line for all lanes":
                         async with self.turn:

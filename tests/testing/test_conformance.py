@@ -81,7 +81,7 @@ def test_a_scheduler_that_keeps_every_law_passes(scheduler: Scheduler, seed: int
         (
             fan_out_and_collect,
             ["retries", "retry_after", "cancel"],
-            "TOTAL PROMPT PACE TURN",
+            "TOTAL PROMPT PACE TURN ISOLATION",
         ),
         (metered, ["retries", "burst"], "RETRY_AFTER"),
         (metered, ["retries", "retry_after"], "EAGER"),
@@ -96,7 +96,7 @@ def test_a_foreign_scheduler_breaks_exactly_these_laws(
 ) -> None:
     """Each law that it breaks is found, and none that it keeps; what it does not offer is not asked for."""
     lacking = [*_ONLY_JOBS, *unsupported]
-    found = broken_laws(lambda: scheduler, examples=400, unsupported=lacking)
+    found = broken_laws(lambda: scheduler, examples=300, unsupported=lacking)
     assert " ".join(found) == laws
 
 
@@ -108,7 +108,7 @@ def test_a_foreign_scheduler_breaks_exactly_these_laws(
         ("looks once a second", "EAGER"),
         ("one line for all lanes", "EAGER ISOLATION"),
         ("last job first", "TURN"),
-        ("a failure ends its lane", "TOTAL PROMPT"),
+        ("a failure ends its lane", "TOTAL HONEST"),
         ("a failure keeps its slot", "TOTAL EAGER"),
         ("answers are lost", "HONEST"),
         ("a task is left behind", "LEAK"),
@@ -126,7 +126,9 @@ def test_a_foreign_scheduler_breaks_exactly_these_laws(
 )
 def test_one_defect_breaks_exactly_these_laws(defect: Defect, laws: str) -> None:
     """The same scheduler without the defect breaks none."""
-    assert " ".join(broken_laws(lambda: Careful(defect), examples=400)) == laws
+    unsupported: list[Capability] = [] if "timeout" in defect else ["timeout"]
+    found = broken_laws(lambda: Careful(defect), examples=300, unsupported=unsupported)
+    assert " ".join(found) == laws
 
 
 def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:

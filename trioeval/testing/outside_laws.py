@@ -161,7 +161,7 @@ def _check_isolation(seen: Seen) -> None:
 
 def _check_limit(seen: Seen) -> None:
     """What counts is the time in flight, and it is cut exactly at the timeout."""
-    ends = (seen.scenario.deadline, seen.scenario.cancel_at)
+    ends = (seen.scenario.deadline, seen.scenario.cancel_at, seen.scenario.stop_at)
     for index, script in enumerate(seen.scenario.scripts):
         if script.timeout == math.inf:
             continue
@@ -173,8 +173,7 @@ def _check_limit(seen: Seen) -> None:
             f"job {index} was in flight for {worked:g} s, and its timeout is {script.timeout:g} s"
         )
         require("LIMIT", worked <= script.timeout, told)
-        cut = bool(spans) and spans[-1].ending == "cut" and spans[-1].ended_at not in ends
-        if cut and seen.scenario.stop_at == math.inf:  # what a stop cuts off is judged by DRAIN
+        if spans and spans[-1].ending == "cut" and spans[-1].ended_at not in ends:
             require("LIMIT", worked == script.timeout, f"{told}; it was cut off")
 
 
@@ -196,12 +195,10 @@ def _check_drain(seen: Seen) -> None:
     if stop_at == math.inf:
         return
     told = f"the scheduler was stopped at {stop_at:g}"
-    for index, several in seen.requests.items():
+    for several in seen.requests.values():
         first, last = several[0], several[-1]
         require("DRAIN", first.started_at <= stop_at, f"{told}, and started {first}")
-        worked = sum(span.ended_at - span.started_at for span in several)
-        timed_out = worked >= seen.scenario.scripts[index].timeout
-        cut = last.ending == "cut" and last.ended_at >= stop_at and not timed_out
+        cut = last.ending == "cut" and last.ended_at == stop_at
         require("DRAIN", not cut, f"{told}, and cut off {last}")
     curable = any(_is_curable(several[-1]) for several in seen.requests.values())
     if len(seen.requests) < trace.size and not curable:
