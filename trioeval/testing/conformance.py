@@ -22,7 +22,6 @@ from trioeval.testing.foreign import Scheduler, call_of
 from trioeval.testing.outside_laws import OUTSIDE_CHECKS, Seen
 from trioeval.testing.scenario import Attempt, Call, Scenario, Script
 from trioeval.testing.smallest import Smallest, find_smallest
-from trioeval.testing.strategies import lane_specs
 from trioeval.testing.trace import Span, Trace
 
 OUTSIDE_LAWS: tuple[str, ...] = tuple(OUTSIDE_CHECKS)
@@ -153,10 +152,26 @@ _LAST = st.builds(Attempt, _ODD_SECONDS).map(lambda last: (last,))
 _AT_ONCE = st.builds(Call, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True)))
 _ENDLESS = st.just(math.inf)
 _TIMEOUTS = st.sampled_from((math.inf, math.inf, 0.5, 1.0, 2.0))
-_CUTS = st.integers(0, 15).map(lambda halves: halves / 2 + 1 / 8)
-_ALIKE = st.sampled_from((None,) * 3 + (0.25, 1.0, 2.5))
+# No call ends at such an instant.
+_CUTS = st.integers(0, 7).map(lambda halves: halves / 2 + 1 / 32)
+_ALIKE = st.sampled_from((None,) * 5 + (0.25, 1.0, 2.5))
+# Many without a rate: else hardly anything ever waits for a slot. None gives up, and none learns.
 _LANES = tuple(
-    st.tuples(lane_specs(name), _ALIKE, st.sampled_from((3, 3, 1, 0))) for name in _NAMES
+    st.tuples(
+        st.builds(
+            LaneSpec,
+            st.just(name),
+            st.sampled_from((1, 1, 1, 2, 2, 3, 4)),
+            rpm=st.sampled_from((None, None, None, 240.0, 120.0, 60.0, 30.0, 15.0)),
+            burst=st.integers(1, 3),
+            min_gap=st.sampled_from((0.0, 0.0, 0.0, 0.25, 1.0)),
+            retries=st.sampled_from((3, 3, 1, 0)),
+            adaptive=st.just("off"),
+            patience=st.just(math.inf),
+        ),
+        _ALIKE,
+    )
+    for name in _NAMES
 )
 _EMPTY = Scenario((LaneSpec("a", 1),), ())
 
@@ -175,15 +190,13 @@ def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy
     timeouts = _ENDLESS if "timeout" in unsupported else _TIMEOUTS
     plain = _several(st.tuples(_AT_ONCE, _ENDLESS))
     troubled = _several(st.tuples(st.one_of(*calls), timeouts))
+    uncut = st.tuples(*(_ENDLESS for _ in _ENDS))
     cuts = [
         st.tuples(*(_CUTS if name == cut else _ENDLESS for name in _ENDS))
         for cut in _ENDS
         if cut not in unsupported
     ]
-    uncut = st.tuples(*(_ENDLESS for _ in _ENDS))
-    return _scenarios(
-        st.one_of(plain, troubled), st.one_of(uncut, uncut, uncut, uncut, *cuts), unsupported
-    )
+    return _scenarios((plain, troubled), (uncut, st.one_of(*cuts) if cuts else uncut), unsupported)
 
 
 def _several(
@@ -196,28 +209,31 @@ def _again(failed: st.SearchStrategy[Attempt]) -> st.SearchStrategy[Call]:
     """Calls that fail once or twice before they are served."""
     attempts = st.tuples(st.lists(failed, min_size=1, max_size=2).map(tuple), _LAST)
     return st.builds(
-        Call, st.sampled_from(_NAMES), st.just(0.0), attempts=attempts.map(lambda two: sum(two, ()))
+        Call,
+        st.sampled_from(_NAMES),
+        st.just(0.0),
+        attempts=attempts.map(lambda two: two[0] + two[1]),
     )
 
 
 @st.composite
 def _scenarios(
     draw: st.DrawFn,
-    jobs: st.SearchStrategy[list[tuple[Call, float]]],
-    cuts: st.SearchStrategy[tuple[float, ...]],
+    jobs: tuple[st.SearchStrategy[list[tuple[Call, float]]], ...],
+    ends: tuple[st.SearchStrategy[tuple[float, ...]], ...],
     unsupported: Collection[str],
 ) -> Scenario:
-    count = draw(st.integers(1, len(_NAMES)))
-    drawn = draw(jobs)
-    deadline, stop_at, cancel_at = draw(cuts)
+    count = draw(st.sampled_from((1, 1, 2, 2, 3)))
+    drawn = draw(jobs[draw(st.sampled_from((0, 1, 1)))])
+    deadline, stop_at, cancel_at = draw(ends[draw(st.sampled_from((0, 0, 0, 1, 1)))])
     lanes = [draw(lane) for lane in _LANES[:count]]  # last, so that one can be left out by itself
     scripts = []
     for call, timeout in drawn:
-        lane, alike, _ = lanes[_NAMES.index(call.lane) % count]
+        lane, alike = lanes[_NAMES.index(call.lane) % count]
         own = Script(lane.name, (attrs.evolve(call, lane=lane.name),), timeout)
         scripts.append(own if alike is None else Script(lane.name, (Call(lane.name, alike),)))
     return Scenario(
-        lanes=tuple(_reduced(lane, retries, unsupported) for lane, _, retries in lanes),
+        lanes=tuple(_reduced(lane, unsupported) for lane, _ in lanes),
         scripts=tuple(scripts),
         deadline=deadline,
         stop_at=stop_at,
@@ -225,16 +241,13 @@ def _scenarios(
     )
 
 
-def _reduced(lane: LaneSpec, retries: int, unsupported: Collection[str]) -> LaneSpec:
-    """The lane without what is not supported. It does not give up, and does not learn."""
+def _reduced(lane: LaneSpec, unsupported: Collection[str]) -> LaneSpec:
+    """The lane without what is not supported."""
     return attrs.evolve(
         lane,
         rpm=None if "rate" in unsupported else lane.rpm,
         burst=1 if "burst" in unsupported else lane.burst,
         min_gap=0.0 if "gap" in unsupported else lane.min_gap,
-        retries=retries,
-        adaptive="off",
-        patience=math.inf,
     )
 
 
