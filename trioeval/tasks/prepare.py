@@ -246,8 +246,8 @@ def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
     """The places of the tasks that are run."""
     places = {task.id: place for place, task in enumerate(suite.tasks)}
     if unknown := [name for name in ids if name not in places]:
-        known = ", ".join(places) or "it has no tasks"
-        raise UsageError(f"the suite has no task {', '.join(unknown)}; its tasks: {known}")
+        known = f"its tasks are {', '.join(places)}" if places else "it has no tasks"
+        raise UsageError(f"the suite has no task {', '.join(unknown)}: {known}")
     if not ids:
         return places.values()
     found: set[int] = set()
