@@ -136,8 +136,8 @@ def check_retry_after(trace: Trace) -> None:
         until = refused.ended_at + _asked_wait(refused)
         for other in trace.calls:
             if other.lane == refused.lane and other.started > refused.last:
-                told = f"{other} started before {until:g}, which {refused} asked for"
-                require("RETRY_AFTER", other.started_at >= until, told)
+                early = f"{other} started before {until:g}, which {refused} asked for"
+                require("RETRY_AFTER", other.started_at >= until, early)
 
 
 def _asked_wait(span: Span) -> float:

@@ -68,7 +68,7 @@ class Seen:
 
 
 def _check_total(seen: Seen) -> None:
-    """Who is cancelled emits what it can, and need not emit the rest."""
+    """A scheduler that is cancelled emits what it can, and need not emit the rest."""
     require("TOTAL", seen.whole.fault is None, f"the scheduler failed: {seen.whole.fault}")
     trace = seen.whole.trace
     if seen.scenario.cancel_at > trace.ended_at:
@@ -81,7 +81,7 @@ def _check_total(seen: Seen) -> None:
 
 
 def _check_prompt(seen: Seen) -> None:
-    """Judged where every job is called to its end: when else it is over, nobody outside can say."""
+    """Judged where every job is called to its end: when else it is over cannot be seen from outside."""
     endless = all(script.timeout == math.inf for script in seen.scenario.scripts)
     if seen.cut_at == math.inf and endless:
         check_prompt(seen.whole.trace)
@@ -114,8 +114,8 @@ def _check_turn(seen: Seen) -> None:
         started = [
             span.index for span in sorted(first, key=lambda span: (span.started_at, span.index))
         ]
-        told = f"the jobs of lane {lane.name} started in the order {started}"
-        require("TURN", started == sorted(started), told)
+        said = f"the jobs of lane {lane.name} started in the order {started}"
+        require("TURN", started == sorted(started), said)
 
 
 def _check_slot(seen: Seen) -> None:
@@ -132,8 +132,8 @@ def _check_slot(seen: Seen) -> None:
             for rest, again in _rests(seen):
                 if rest.lane == lane.name and rest.ended_at <= right < again.started_at:
                     kept = f"job {rest.index} kept its slot from {rest.ended_at:g} to {again.started_at:g}"
-                    told = f"{kept}, in no call; {waiting} could have started at {right:g}"
-                    require("SLOT", holds=False, otherwise=told)
+                    said = f"{kept}, in no call; {waiting} could have started at {right:g}"
+                    require("SLOT", holds=False, otherwise=said)
 
 
 def _rests(seen: Seen) -> Iterator[tuple[Span, Span]]:
@@ -169,12 +169,12 @@ def _check_limit(seen: Seen) -> None:
         called = bool(spans) or seen.cut_at < math.inf
         require("LIMIT", called, f"job {index} was given up before its first call")
         worked = sum(span.ended_at - span.started_at for span in spans)
-        told = (
+        said = (
             f"job {index} was in flight for {worked:g} s, and its timeout is {script.timeout:g} s"
         )
-        require("LIMIT", worked <= script.timeout, told)
+        require("LIMIT", worked <= script.timeout, said)
         if spans and spans[-1].ending == "cut" and spans[-1].ended_at not in ends:
-            require("LIMIT", worked == script.timeout, f"{told}; it was cut off")
+            require("LIMIT", worked == script.timeout, f"{said}; it was cut off")
 
 
 def _check_deadline(seen: Seen) -> None:
@@ -182,11 +182,11 @@ def _check_deadline(seen: Seen) -> None:
     trace, scenario = seen.whole.trace, seen.scenario
     cut_at = min(scenario.deadline, scenario.cancel_at)
     what = "cancelled" if cut_at == scenario.cancel_at else "to end"
-    told = f"the scheduler was {what} at {cut_at:g}"
+    said = f"the scheduler was {what} at {cut_at:g}"
     for span in trace.calls:
-        require("DEADLINE", span.started_at < cut_at, f"{told}, and started {span}")
-        require("DEADLINE", span.ended_at <= cut_at, f"{told}, and did not cut off {span}")
-    require("DEADLINE", trace.ended_at <= cut_at, f"{told}, and returned at {trace.ended_at:g}")
+        require("DEADLINE", span.started_at < cut_at, f"{said}, and started {span}")
+        require("DEADLINE", span.ended_at <= cut_at, f"{said}, and did not cut off {span}")
+    require("DEADLINE", trace.ended_at <= cut_at, f"{said}, and returned at {trace.ended_at:g}")
 
 
 def _check_drain(seen: Seen) -> None:
@@ -194,16 +194,16 @@ def _check_drain(seen: Seen) -> None:
     trace, stop_at = seen.whole.trace, seen.scenario.stop_at
     if stop_at == math.inf:
         return
-    told = f"the scheduler was stopped at {stop_at:g}"
+    said = f"the scheduler was stopped at {stop_at:g}"
     for several in seen.requests.values():
         first, last = several[0], several[-1]
-        require("DRAIN", first.started_at <= stop_at, f"{told}, and started {first}")
+        require("DRAIN", first.started_at <= stop_at, f"{said}, and started {first}")
         cut = last.ending == "cut" and last.ended_at == stop_at
-        require("DRAIN", not cut, f"{told}, and cut off {last}")
+        require("DRAIN", not cut, f"{said}, and cut off {last}")
     curable = any(_is_curable(several[-1]) for several in seen.requests.values())
     if len(seen.requests) < trace.size and not curable:
         ended_at = max([stop_at, *(span.ended_at for span in trace.calls)])
-        late = f"{told}, was drained at {ended_at:g} and returned at {trace.ended_at:g}"
+        late = f"{said}, was drained at {ended_at:g} and returned at {trace.ended_at:g}"
         require("DRAIN", trace.ended_at <= ended_at, late)
 
 
