@@ -616,14 +616,14 @@ MUTANTS = (
     ),
     Mutant(
         "newcomer passes those in line",
-        "PACE",
+        "TURN",
         "kernel/lane.py",
         "if self._line.places and favourite is not job:",
         "if False:",
     ),
     Mutant(
         "favourite never ends",
-        "PACE",
+        "TURN",
         "kernel/lane.py",
         "            self.favourite = None\n            refuse(now)",
         "            refuse(now)",
@@ -715,7 +715,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry passes who asks",
-        "PACE",
+        "TURN",
         "kernel/asking.py",
         "        line.hold(place)\n",
         "",

@@ -141,7 +141,7 @@ def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> No
     """With what it was."""
     given = RunFlags(
         what=WhatFlags(prompts=("c",), tag=("a=b",), record=Path("q"), var=("n=1",)),
-        rows=RowFlags(filter_first_n=3, allow_empty=True),
+        rows=RowFlags(task=("tone",), filter_first_n=3, allow_empty=True),
         limits=LimitFlags(repeat=3),
     )
     with pytest.raises(UsageError) as caught:
@@ -149,6 +149,7 @@ def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> No
     assert str(caught.value).splitlines() == [
         "--prompts c: the run was begun with --prompts a b",
         "--var n=1: the run was begun without",
+        "--task tone: the run was begun without",
         "--allow-empty: the run was begun without",
         "--repeat 3: the run was begun with --repeat 2",
         "--record is of a whole run: it cannot be given for the rest of one",

@@ -100,6 +100,48 @@ def test_flags_reach_every_task(tmp_path: Path) -> None:
     assert "the filters leave no row to run" in none.stderr
 
 
+def test_one_task_runs_with_what_it_depends_on(tmp_path: Path) -> None:
+    """And nothing is asked or checked of the others."""
+    keyless = "providers = ['openai:gpt-4.1']\nprompts = ['hi']\n"
+    (tmp_path / "suite.toml").write_text(
+        f"{SUITE}\n[[tasks]]\nid = 'keyless'\ntype = 'prompt_eval'\n{keyless}"
+    )
+    one = trioeval("suite.toml", "--task", "smoke", "-o", "r.json", cwd=tmp_path)
+    assert one.returncode == 0, one.stderr
+    assert list(json.loads((tmp_path / "r.json").read_text())["tasks"]) == ["smoke"]
+    chain = trioeval("suite.toml", "--task", "last", "--plan", cwd=tmp_path)
+    assert chain.returncode == 0, chain.stderr
+    assert [name for name in ("smoke", "tone", "last", "keyless") if name in chain.stdout] == [
+        "smoke",
+        "tone",
+        "last",
+    ]
+    several = trioeval(
+        "suite.toml",
+        "--task",
+        "smoke",
+        "--task",
+        "tone",
+        "--filter-providers",
+        "echo",
+        cwd=tmp_path,
+    )
+    assert several.returncode == 0, several.stderr
+    assert several.stderr.splitlines()[-1].startswith("3 rows in ")
+
+
+def test_a_task_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """With those that are."""
+    (tmp_path / "suite.toml").write_text(SUITE)
+    wrong = trioeval("suite.toml", "--task", "smok", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "the suite has no task smok: its tasks are smoke, tone, last" in wrong.stderr
+    (tmp_path / "plain.json").write_text('{"providers": ["echo"], "prompts": ["hi"]}')
+    plain = trioeval("plain.json", "--task", "x", cwd=tmp_path)
+    assert plain.returncode == 2
+    assert "the suite has no task x: it has no tasks" in plain.stderr
+
+
 def test_extensions_of_a_suite_run_and_warn(tmp_path: Path) -> None:
     """What fails behind a row is a warning, and the run passes."""
     (tmp_path / "hooks.py").write_text(

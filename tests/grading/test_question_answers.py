@@ -146,12 +146,42 @@ def test_composed_and_decomposed_are_the_same(pair: str) -> None:
 @example(["<b>", "&amp;", "a\nb"], "")
 @example(["</answer>", "&#38;lt;"], "")
 def test_copying_a_listed_choice_gives_that_choice(choices: list[str], reasoning: str) -> None:
-    """Whatever stands in it: what would be taken for markup is listed as it has to be written."""
+    """Whatever stands in it: choices are listed as they are, and a copy of one is that one."""
     listed = question_prompt("Which?", choices).partition("Choices:\n")[2]
+    assert listed == "\n".join(choices)
     for choice in choices:
-        alone = question_prompt("Which?", [choice]).partition("Choices:\n")[2]
-        assert alone in listed
-        assert raw(f"{reasoning}<answer>{alone}</answer>") == choice
+        found = parse_answer(f"{reasoning}<answer> {choice}\n</answer>", choices)
+        assert found == Answer(choice, normalized(choice))
+
+
+@pytest.mark.parametrize(
+    ("content", "choice"),
+    [
+        ("<div>", "<div>"),
+        ("<DIV>", "<div>"),
+        ("&lt;div>", "<div>"),
+        ("&lt;div&gt;", "<div>"),
+        ("&amp;", "&amp;"),
+        ("&amp;amp;", "&amp;"),
+        ("</answer>", "</answer>"),
+    ],
+)
+def test_a_choice_with_markup_is_answered_as_it_is_shown_or_escaped(
+    content: str, choice: str
+) -> None:
+    """What no choice is like stays malformed."""
+    choices = ["<div>", "<span>", "&amp;", "</answer>"]
+    found = parse_answer(f"<answer>{content}</answer>", choices)
+    assert isinstance(found, Answer)
+    assert grade_answer(found, choices, [choice]) == AnswerGrade(correct=True, listed=True)
+    assert isinstance(parse_answer("<answer><b></answer>", choices), ParseFault)
+
+
+def test_of_a_choice_and_its_escaped_form_the_copied_one_is_meant() -> None:
+    """Both are choices, and each can be answered."""
+    for choice in ("&", "&amp;", "a<answer>b", "b"):
+        found = parse_answer(f"<answer>{choice}</answer>", ["&", "&amp;", "b", "a<answer>b"])
+        assert found == Answer(choice, choice)
 
 
 @given(SPICED, SPICED, SPICED)

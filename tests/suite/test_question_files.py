@@ -138,6 +138,17 @@ def test_answers_that_are_the_same_are_told() -> None:
     assert mistakes_in(document(same)) == [
         ("questions[0].answers[2]", '"STRASSE" is the same answer as "Straße"')
     ]
+    same = {**SKY, "answers": ["4", "4", "5"], "correct_answers": ["5"]}
+    assert mistakes_in(document(same)) == [
+        ("questions[0].answers[1]", '"4" is the same answer as "4"')
+    ]
+
+
+@pytest.mark.parametrize("name", ["", " \t"])
+def test_an_id_that_is_blank_is_told(name: str) -> None:
+    """It names nothing; a question without an id has none."""
+    assert mistakes_in(document({**SKY, "id": name})) == [("questions[0].id", "must not be blank")]
+    assert questions_in(document({**SKY, "id": None}))[0].id is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Schedulers that know nothing of the kernel: as people write them, right or wrong."""
 
 import heapq
+import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -9,8 +10,10 @@ import anyio
 import attrs
 import trio
 
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
-from trioeval.testing.conformance import Emit, ForeignJob, Send
+from trioeval.testing.foreign import Emit, ForeignJob, Send
 
 
 async def fan_out(
@@ -69,6 +72,93 @@ async def metered(
             )
 
 
+async def semaphored(
+    jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
+) -> None:
+    """A task a job behind a semaphore of anyio a lane, with retries; it knows no rate.
+
+    It waits as long as it is asked to, outside of the semaphore. The other jobs do not hear of it.
+    """
+    line = InOrder(emit)
+    slots = {lane.name: anyio.Semaphore(lane.width) for lane in lanes}
+    retries = {lane.name: lane.retries for lane in lanes}
+
+    async def run(job: ForeignJob) -> None:
+        for again in range(retries[job.lane] + 1):
+            async with slots[job.lane]:
+                result = await attempt(send, job)
+            if not is_curable(result) or again == retries[job.lane]:
+                break
+            await anyio.sleep(wait_asked(result) or 2**again / 4)
+        await line.put(job.index, result)
+
+    async with anyio.create_task_group() as group:
+        for job in jobs:
+            group.start_soon(run, job)
+
+
+async def sleeping(
+    jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
+) -> None:
+    """One limiter for everything, in which jobs wait for their rate and rest before they call again."""
+    line = InOrder(emit)
+    slots = trio.Semaphore(min((lane.width for lane in lanes), default=1))
+    states = {lane.name: LaneState(lane) for lane in lanes}
+
+    async def run(job: ForeignJob) -> None:
+        state = states[job.lane]
+        for again in range(state.lane.retries + 1):
+            await state.wait_open()
+            result = await attempt(send, job)
+            state.hear(result)
+            if not is_curable(result) or again == state.lane.retries:
+                break
+            await trio.sleep(wait_asked(result) or 2**again / 4)
+        slots.release()
+        await line.put(job.index, result)
+
+    async with trio.open_nursery() as nursery:
+        for job in jobs:
+            await slots.acquire()
+            nursery.start_soon(run, job)
+
+
+@attrs.define(eq=False)
+class LaneState:
+    """When a lane may start its next call, by its rate, its gap, and what it was asked to wait."""
+
+    lane: LaneSpec
+    burst: int = attrs.field()
+    starts: list[float] = attrs.field(factory=list)
+    blocked_until: float = 0.0
+    turn: trio.Lock = attrs.field(factory=trio.Lock)
+
+    @burst.default
+    def _its_own(self) -> int:
+        return self.lane.burst
+
+    @property
+    def open_at(self) -> float:
+        period = 60 / self.lane.rpm if self.lane.rpm else 0.0
+        bounds = [
+            at + (len(self.starts) - n + 1 - self.burst) * period
+            for n, at in enumerate(self.starts)
+        ]
+        bounds += [at + self.lane.min_gap for at in self.starts[-1:]]
+        return max([self.blocked_until, *bounds])
+
+    async def wait_open(self, tick: float = 0.0) -> None:
+        """Wait until a call may start, and note its start; look only every `tick` seconds, if any."""
+        async with self.turn:
+            while (now := trio.current_time()) < self.open_at:  # noqa: ASYNC110 - the block may grow
+                await trio.sleep_until(now + tick if tick else self.open_at)
+            self.starts.append(trio.current_time())
+
+    def hear(self, result: object) -> None:
+        """A refusal blocks the whole lane."""
+        self.blocked_until = max(self.blocked_until, trio.current_time() + wait_asked(result))
+
+
 Defect: TypeAlias = Literal[
     "one slot too many",
     "one start too many",
@@ -79,6 +169,16 @@ Defect: TypeAlias = Literal[
     "a failure keeps its slot",
     "answers are lost",
     "a task is left behind",
+    "rests in its slot",
+    "waits asked for are not heard",
+    "one retry too many",
+    "final failures are repeated",
+    "waits count against the timeout",
+    "timeouts are not kept",
+    "the deadline is not kept",
+    "a stop is not heard",
+    "a stop cuts calls off",
+    "goes on when it is cancelled",
 ]
 
 
@@ -86,72 +186,121 @@ Defect: TypeAlias = Literal[
 class Careful:
     """One task a lane, which starts its jobs in turn, and one task a call: keeps every law.
 
-    Unless it is told to have a defect.
+    Unless it is given a defect.
     """
 
     defect: Defect | None = None
 
     async def __call__(
-        self, jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
+        self,
+        jobs: Sequence[ForeignJob],
+        lanes: Sequence[LaneSpec],
+        send: Send,
+        emit: Emit,
+        *,
+        deadline: float = math.inf,
+        stop: trio.Event | None = None,
     ) -> None:
         line = InOrder(emit)
-        turn = trio.Lock()
+        run = _CarefulRun(self.defect, send, line, trio.Event() if stop is None else stop)
         if self.defect == "a task is left behind" and jobs:
             trio.lowlevel.spawn_system_task(trio.sleep, 1)
-        async with trio.open_nursery() as nursery:
-            for lane in lanes:
-                own = [job for job in jobs if job.lane == lane.name]
-                nursery.start_soon(self._serve, lane, own, send, line, turn)
+        keeps = self.defect != "the deadline is not kept"
+        with (
+            trio.move_on_at(deadline if keeps else math.inf),
+            trio.CancelScope(shield=self.defect == "goes on when it is cancelled"),
+        ):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run.watch_stop)
+                async with trio.open_nursery() as own:
+                    for lane in lanes:
+                        its = [job for job in jobs if job.lane == lane.name]
+                        own.start_soon(run.serve, lane, its)
+                nursery.cancel_scope.cancel("every job is over")
+        for job in jobs:
+            if not line.has(job.index):
+                await line.put(job.index, None)
 
-    async def _serve(
-        self,
-        lane: LaneSpec,
-        jobs: Sequence[ForeignJob],
-        send: Send,
-        line: "InOrder",
-        turn: trio.Lock,
-    ) -> None:
+
+@attrs.define(eq=False)
+class _CarefulRun:
+    defect: Defect | None
+    send: Send
+    line: "InOrder"
+    stop: trio.Event
+    turn: trio.Lock = attrs.field(factory=trio.Lock)
+    feeds: list[trio.CancelScope] = attrs.field(factory=list)
+
+    async def watch_stop(self) -> None:
+        await self.stop.wait()
+        for feed in self.feeds:
+            if self.defect != "a stop is not heard":
+                feed.cancel("the run is stopped")
+
+    async def serve(self, lane: LaneSpec, jobs: Sequence[ForeignJob]) -> None:
         slots = trio.Semaphore(lane.width + (self.defect == "one slot too many"))
-        starts: list[float] = []
+        state = LaneState(lane, lane.burst + (self.defect == "one start too many"))
+        cuts = self.defect == "a stop cuts calls off"
         async with trio.open_nursery() as nursery:
-            for job in reversed(jobs) if self.defect == "last job first" else jobs:
-                if self.defect == "one line for all lanes":
-                    async with turn:
-                        await self._wait(lane, starts, slots)
-                else:
-                    await self._wait(lane, starts, slots)
-                starts.append(trio.current_time())
-                nursery.start_soon(self._call, job, send, line, slots, nursery.cancel_scope)
+            with trio.CancelScope() as feed:
+                self.feeds.append(nursery.cancel_scope if cuts else feed)
+                for job in reversed(jobs) if self.defect == "last job first" else jobs:
+                    if self.defect == "one line for all lanes":
+                        async with self.turn:
+                            await self._wait(state, slots)
+                    else:
+                        await self._wait(state, slots)
+                    nursery.start_soon(self._call, job, state, slots, nursery.cancel_scope)
 
-    async def _wait(self, lane: LaneSpec, starts: Sequence[float], slots: trio.Semaphore) -> None:
+    async def _wait(self, state: LaneState, slots: trio.Semaphore) -> None:
         await slots.acquire()
-        period = 60 / lane.rpm if lane.rpm else 0.0
-        burst = lane.burst + (self.defect == "one start too many")
-        bounds = [at + (len(starts) - n + 1 - burst) * period for n, at in enumerate(starts)]
-        bounds += [starts[-1] + lane.min_gap] if starts else []
-        at = max(bounds, default=0.0)
-        if self.defect == "looks once a second":
-            while trio.current_time() < at:  # noqa: ASYNC110 - that is the defect
-                await trio.sleep(1)
-        await trio.sleep_until(at)
+        try:
+            await state.wait_open(1.0 if self.defect == "looks once a second" else 0.0)
+        except trio.Cancelled:
+            slots.release()
+            raise
 
     async def _call(
         self,
         job: ForeignJob,
-        send: Send,
-        line: "InOrder",
+        state: LaneState,
         slots: trio.Semaphore,
         lane: trio.CancelScope,
     ) -> None:
-        result = await attempt(send, job)
-        failed = isinstance(result, Exception)
-        if failed and self.defect == "a failure ends its lane":
-            lane.cancel()
-        if not (failed and self.defect == "a failure keeps its slot"):
-            slots.release()
+        mishaps, worked = 0, 0.0
+        while True:
+            result, began = None, trio.current_time()
+            if self.defect == "waits count against the timeout":
+                worked = began  # since the scheduler was called
+            limit = math.inf if self.defect == "timeouts are not kept" else job.timeout - worked
+            with trio.move_on_after(max(0.0, limit)) as in_time:
+                result = await attempt(self.send, job)
+            worked += trio.current_time() - began
+            failed = isinstance(result, Exception)
+            if failed and self.defect == "a failure ends its lane":
+                lane.cancel()
+            if self.defect != "waits asked for are not heard":
+                state.hear(result)
+            mishaps += is_mishap(result)
+            most = state.lane.retries + (self.defect == "one retry too many")
+            curable = is_curable(result) or (
+                self.defect == "final failures are repeated" and failed and worked < 1
+            )
+            again = not in_time.cancelled_caught and curable and mishaps <= most
+            if again and self.defect == "rests in its slot":
+                await trio.sleep(1.5 + wait_asked(result))
+                await state.wait_open()
+                continue
+            if not (failed and not again and self.defect == "a failure keeps its slot"):
+                slots.release()
+            if not again:
+                break
+            heard = self.defect != "waits asked for are not heard"
+            await trio.sleep(1.5 + wait_asked(result) * heard)
+            await self._wait(state, slots)
         if self.defect == "answers are lost" and job.index:
             result = None
-        await line.put(job.index, result)
+        await self.line.put(job.index, result)
 
 
 async def attempt(send: Send, job: ForeignJob) -> object:
@@ -162,6 +311,21 @@ async def attempt(send: Send, job: ForeignJob) -> object:
         return error
 
 
+def is_curable(result: object) -> bool:
+    """Whether a call may be made again."""
+    return isinstance(result, CallError) and result.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
+
+
+def is_mishap(result: object) -> bool:
+    """Whether a call failed by mishap."""
+    return isinstance(result, CallError) and result.fault is Fault.TRANSIENT
+
+
+def wait_asked(result: object) -> float:
+    """Seconds that a provider asked to wait."""
+    return (result.retry_after or 0.0) if isinstance(result, CallError) else 0.0
+
+
 @attrs.define(eq=False)
 class InOrder:
     """Emits results in order, whatever the order in which they come."""
@@ -170,6 +334,10 @@ class InOrder:
     _waiting: list[tuple[int, object]] = attrs.field(factory=list)
     _next: int = 0
     _turn: anyio.Lock = attrs.field(factory=anyio.Lock)
+
+    def has(self, index: int) -> bool:
+        """Whether a result is known, emitted or not."""
+        return index < self._next or any(index == known for known, _ in self._waiting)
 
     async def put(self, index: int, result: object) -> None:
         """Emit what can be emitted now that this result is known."""

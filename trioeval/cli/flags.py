@@ -71,6 +71,8 @@ class WhatFlags:
 class RowFlags:
     """Which tests are run. No filter renumbers them."""
 
+    task: Texts = ()
+    """Only the task with this id, and those that it depends on; may be given several times."""
     filter_first_n: Annotated[Count | None, Parameter(name=["--filter-first-n", "-n"])] = None
     """Only the first tests of those that the other filters left."""
     filter_range: str | None = None

@@ -97,6 +97,7 @@ def run_loaded(
         select=lambda one: select_tests(
             one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
         ),
+        tasks=flags.rows.task,
         one_by_one=settings.one_by_one,
     )
     known = all(part.rows is not None for part in prepared.parts)

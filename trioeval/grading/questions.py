@@ -1,15 +1,15 @@
 """Questions with answers to choose from: how a model is asked, and what its reply chose.
 
 A reply may reason as long as it likes; it ends with `<answer>…</answer>`, in which stands one of the choices.
-That is not XML, as models do not write XML: `&` and `<` stand for themselves wherever they cannot be meant
-otherwise. What is decoded are the five entities of XML and references by number; what begins like a tag
-makes the answer malformed. So that copying a choice is always right, choices that would be taken for markup
-are shown as they have to be written.
+Choices are listed as they are, and what is copied from the list is that choice, whatever it looks like.
+Anything else is read with care, but not as XML, which models do not write: `&` and `<` stand for themselves
+wherever they cannot be meant otherwise, the five entities of XML and references by number are decoded, and
+what begins like a tag makes the answer malformed.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -86,18 +86,24 @@ def question_prompt(question: str, answers: Sequence[str]) -> str:
         >>> question_prompt("Which colour is the sky?", ["Red", "Blue"]).splitlines()[-5:]
         ['Which colour is the sky?', '', 'Choices:', 'Red', 'Blue']
     """
-    choices = "\n".join(map(_as_written, answers))
+    choices = "\n".join(answers)
     return f"{_INSTRUCTIONS}\n\nQuestion:\n{question}\n\nChoices:\n{choices}"
 
 
-def parse_answer(text: str) -> Answer | ParseFault:
+def parse_answer(text: str, answers: Collection[str] = ()) -> Answer | ParseFault:
     r"""The answer at the end of a reply.
+
+    Args:
+        text: The reply.
+        answers: What there was to choose from; one of them that is copied is an answer as it is.
 
     Example:
         >>> parse_answer("It is the sky.\n<answer>Black & Blue</answer>\n")
         Answer(raw='Black & Blue', normalized='black & blue')
         >>> parse_answer("<answer>Blue</answer> I think").kind
         'trailing_text'
+        >>> parse_answer("<answer><br></answer>", ["<br>", "<hr>"])
+        Answer(raw='<br>', normalized='<br>')
     """
     reply = text.strip()
     before, closing, after = reply.rpartition(_CLOSING)
@@ -109,6 +115,8 @@ def parse_answer(text: str) -> Answer | ParseFault:
     _, opening, content = before.rpartition(_OPENING)
     if not opening:
         return ParseFault("missing_answer", f"there is no {_OPENING} before {_CLOSING}")
+    if copied := _copied(before, answers):
+        return Answer(copied, normalized(copied))
     if found := _MARKUP.search(content):
         shown = content[found.start() : found.start() + 20]
         return ParseFault("malformed_answer", f"the answer has markup in it: {shown}")
@@ -137,9 +145,15 @@ def grade_answer(
     return AnswerGrade(correct, correct or answer.normalized in map(normalized, answers))
 
 
-def _as_written(choice: str) -> str:
-    """A choice as it has to stand in an answer to be read as itself."""
-    return _MARKUP.sub("&lt;", _REFERENCE.sub(lambda found: f"&amp;{found[0][1:]}", choice))
+def _copied(before: str, answers: Collection[str]) -> str | None:
+    """The choice that stands, as it is, behind an opening tag and ends a text; None if there is none."""
+    end = before.rstrip()
+    # The longest first: a choice may have tags in it, and another choice behind them.
+    for choice in sorted(answers, key=len, reverse=True):
+        if end.endswith(choice) and end[: -len(choice)].rstrip().endswith(_OPENING):
+            return choice
+    content = before.rpartition(_OPENING)[2].strip()
+    return content if normalized(content) in map(normalized, answers) else None
 
 
 def _decoded(found: re.Match[str]) -> str:

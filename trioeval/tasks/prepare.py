@@ -2,14 +2,14 @@
 
 import functools
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from trioeval.agents.dependencies import FailedDependency
-from trioeval.errors import Problem, SuiteError
+from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec, Readiness
 from trioeval.providers import Provider, ProviderSpec
@@ -210,6 +210,7 @@ def prepare(
     max_concurrency: int | None = None,
     replay: Path | None = None,
     select: Callable[[Suite], Container[int] | None] | None = None,
+    tasks: Collection[str] = (),
     one_by_one: bool = False,
     kinds: Kinds = KINDS,
 ) -> PreparedSuite:
@@ -225,11 +226,13 @@ def prepare(
         replay: A file of recordings that answers in place of every provider, each with its own.
         select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
             of them; asked once for each task. With a case of agents, those that it depends on are run.
+        tasks: Ids of the tasks that are run, and with them all that they depend on; empty runs all.
         one_by_one: Run one step of a task after another, in order.
         kinds: The assertion types that a suite may use that is loaded here.
 
     Raises:
         SuiteError: Everything that is wrong with it.
+        UsageError: The suite has no task of one of these ids.
     """
     own = os.environ if environ is None else environ
     make = functools.partial(
@@ -243,8 +246,9 @@ def prepare(
     )
 
     def prepared(loaded: Suite) -> PreparedSuite:
+        places = _places(loaded, tasks)
         try:
-            found = _with_tasks(loaded, make) if loaded.tasks else make(loaded)
+            found = _with_tasks(loaded, places, make) if loaded.tasks else make(loaded)
         except SuiteError as error:
             raise SuiteError(place_problems(error.problems, loaded), files=error.files) from None
         return attrs.evolve(found, warnings=tuple(place_problems(found.warnings, loaded)))
@@ -258,12 +262,34 @@ def prepare(
     return prepared(loaded)
 
 
-def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> PreparedSuite:
-    """A suite whose tasks are all known to be right."""
+def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
+    """The places of the tasks that are run."""
+    places = {task.id: place for place, task in enumerate(suite.tasks)}
+    if unknown := [name for name in ids if name not in places]:
+        known = f"its tasks are {', '.join(places)}" if places else "it has no tasks"
+        raise UsageError(f"the suite has no task {', '.join(unknown)}: {known}")
+    if not ids:
+        return places.values()
+    found: set[int] = set()
+    waiting = [*ids]
+    while waiting:
+        place = places[waiting.pop()]
+        if place not in found:
+            found.add(place)
+            waiting += suite.tasks[place].depends_on
+    return found
+
+
+def _with_tasks(
+    suite: Suite, places: Collection[int], make: Callable[[Suite], PreparedSuite]
+) -> PreparedSuite:
+    """A suite whose tasks at these places are all known to be right; it has no others."""
     problems: list[Problem] = []
     warnings: list[Problem] = [*suite.warnings]
     tasks: list[PreparedTask] = []
     for place, task in enumerate(suite.tasks):
+        if place not in places:
+            continue
         try:
             prepared = make(task.suite)
         except SuiteError as error:

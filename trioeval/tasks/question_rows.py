@@ -55,7 +55,7 @@ def judged(question: Question, text: str) -> Answered:
         >>> judged(sky, "<answer>Red</answer>").verdict.reason
         'the answer "Red" is wrong; right is "Blue"'
     """
-    found = parse_answer(text)
+    found = parse_answer(text, question.answers)
     if isinstance(found, ParseFault):
         reason = f"{found.kind}: {found.message}"
         return Answered("parse_error", _verdict(reason, passed=False), fault=found)

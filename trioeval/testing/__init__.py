@@ -12,6 +12,11 @@ from trioeval.testing.conformance_provider import broken_promises as broken_prom
 from trioeval.testing.conformance_provider import check_provider as check_provider
 from trioeval.testing.conformance_provider import echoes as echoes
 from trioeval.testing.conformance_provider import numbered as numbered
+from trioeval.testing.foreign import Answer as Answer
+from trioeval.testing.foreign import Emit as Emit
+from trioeval.testing.foreign import ForeignJob as ForeignJob
+from trioeval.testing.foreign import Scheduler as Scheduler
+from trioeval.testing.foreign import Send as Send
 from trioeval.testing.job_laws import check_block as check_block
 from trioeval.testing.job_laws import check_deadline as check_deadline
 from trioeval.testing.job_laws import check_drain as check_drain
@@ -32,6 +37,7 @@ from trioeval.testing.lane_laws import check_lease as check_lease
 from trioeval.testing.lane_laws import check_pace as check_pace
 from trioeval.testing.lane_laws import check_retry_after as check_retry_after
 from trioeval.testing.lane_laws import check_slot as check_slot
+from trioeval.testing.lane_laws import check_turn as check_turn
 from trioeval.testing.lane_laws import check_width as check_width
 from trioeval.testing.laws import LAWS as LAWS
 from trioeval.testing.laws import check_all as check_all
@@ -75,13 +81,10 @@ from trioeval.testing.trace import Trace as Trace
 from trioeval.testing.virtual import run_virtual as run_virtual
 
 if TYPE_CHECKING:
+    from trioeval.testing.conformance import CAPABILITIES as CAPABILITIES
     from trioeval.testing.conformance import OUTSIDE_LAWS as OUTSIDE_LAWS
-    from trioeval.testing.conformance import Answer as Answer
     from trioeval.testing.conformance import Breach as Breach
-    from trioeval.testing.conformance import Emit as Emit
-    from trioeval.testing.conformance import ForeignJob as ForeignJob
-    from trioeval.testing.conformance import Scheduler as Scheduler
-    from trioeval.testing.conformance import Send as Send
+    from trioeval.testing.conformance import Capability as Capability
     from trioeval.testing.conformance import broken_laws as broken_laws
     from trioeval.testing.conformance import check_scheduler as check_scheduler
     from trioeval.testing.conformance_pace import MakePace as MakePace
@@ -101,9 +104,7 @@ if TYPE_CHECKING:
     from trioeval.testing.strategies import simple_scenarios as simple_scenarios
 
 _HOMES = {
-    "conformance": (
-        "OUTSIDE_LAWS Answer Breach Emit ForeignJob Scheduler Send broken_laws check_scheduler"
-    ),
+    "conformance": "CAPABILITIES OUTSIDE_LAWS Breach Capability broken_laws check_scheduler",
     "conformance_pace": "MakePace PaceBreach PaceLike PaceLimits broken_pace_rules check_pacer",
     "plain": "plain_scenarios",
     "strategies": (

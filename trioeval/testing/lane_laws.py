@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from trioeval.errors import CallError
 from trioeval.faults import Fault
 from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitChanged
-from trioeval.testing.spans import most_at_once, on, rate_bound, require, used_tokens
+from trioeval.testing.spans import (
+    asked_wait,
+    is_refusal,
+    late_starts,
+    most_at_once,
+    on,
+    require,
+    used_tokens,
+)
 from trioeval.testing.trace import Span, Trace
 
 
@@ -19,7 +27,9 @@ def check_width(trace: Trace) -> None:
             widths[retune.lane] = max(widths[retune.lane], retune.to)
     for lane in trace.lanes:
         in_flight = most_at_once(on(trace.calls, lane))
-        require("WIDTH", in_flight <= widths[lane.name], f"{in_flight} calls in flight on {lane}")
+        width = widths[lane.name]
+        seen = f"{in_flight} calls in flight on lane {lane.name}, of width {width}"
+        require("WIDTH", in_flight <= width, seen)
         _check_live_jobs(trace, lane)
     cap = trace.scenario.cap
     if cap is not None:
@@ -86,25 +96,33 @@ def _check_window(trace: Trace) -> None:
 
 
 def check_pace(trace: Trace) -> None:
-    """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart, first come first served.
+    """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart.
 
-    The same holds of tokens, as far as they are settled. The jobs of a lane start in index order, unless
-    they wait for others. A call that was asked for before another starts before it, unless the other is
-    made again, or is its job's first act: that job stood in line itself before it was started.
+    The same holds of tokens, as far as they are settled.
     """
     for lane in trace.lanes:
-        _check_order_of_starts(trace, lane)
         calls = sorted(on(trace.calls, lane), key=lambda span: span.started)
         starts = [span.started_at for span in calls]
         period = 60 / lane.rpm if lane.rpm is not None else 0.0
         for first, earlier in enumerate(starts):
             for last in range(first + 1, len(starts)):
-                gap = starts[last] - earlier
-                most_alike = f"{last - first + 1} starts within {gap} on {lane}: {starts}"
-                require("PACE", gap >= (last - first + 1 - lane.burst) * period, most_alike)
-                require("PACE", gap >= lane.min_gap, most_alike)
+                count, gap = last - first + 1, starts[last] - earlier
+                seen = f"{count} starts on lane {lane.name} within {gap:g} s, from {earlier:g} on"
+                least = (count - lane.burst) * period
+                require("PACE", gap >= least, f"{seen}; its rate wants {least:g} s")
+                require("PACE", gap >= lane.min_gap, f"{seen}; its gap is {lane.min_gap:g} s")
         if lane.tpm is not None:
             _check_tokens(lane, calls)
+
+
+def check_turn(trace: Trace) -> None:
+    """TURN: the jobs of a lane start in index order, and its calls in the order in which they were asked for.
+
+    Jobs that wait for others start when they may. A call passes those asked for before it only if it is
+    made again, or is its job's first act: that job stood in line itself before it was started.
+    """
+    for lane in trace.lanes:
+        _check_order_of_starts(trace, lane)
 
 
 def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
@@ -114,7 +132,7 @@ def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
     bodies = sorted(on(trace.bodies, lane), key=lambda span: span.started)
     once = dict.fromkeys(span.index for span in bodies)
     free = [index for index in once if index not in waits]
-    require("PACE", free == sorted(free), f"jobs of {lane.name} started in the order {free}")
+    require("TURN", free == sorted(free), f"jobs of {lane.name} started in the order {free}")
     first_act_at = {(span.index, span.started_at) for span in trace.bodies}
     calls = sorted(on(trace.calls, lane), key=lambda span: span.started)
     calls = [call for call in calls if not call.attempt]
@@ -122,7 +140,7 @@ def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
         if (call.index, call.asked_at) in first_act_at:
             continue
         passed = [other for other in calls[place:] if other.asked_at < call.asked_at]
-        require("PACE", not passed, f"{call} was started before {passed}")
+        require("TURN", not passed, f"{call} was started before {passed}")
 
 
 def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
@@ -141,18 +159,11 @@ def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
 def check_retry_after(trace: Trace) -> None:
     """RETRY_AFTER: nothing starts on a lane before a wait that its provider asked for is over."""
     for refused in trace.calls:
-        until = refused.ended_at + _asked_wait(refused)
+        until = refused.ended_at + asked_wait(refused)
         for other in trace.calls:
             if other.lane == refused.lane and other.started > refused.last:
-                told = f"{other} started before {until}, which {refused} asked for"
-                require("RETRY_AFTER", other.started_at >= until, told)
-
-
-def _asked_wait(span: Span) -> float:
-    error = span.error
-    if isinstance(error, CallError) and error.fault in (Fault.RATE_LIMITED, Fault.TRANSIENT):
-        return error.retry_after or 0.0
-    return 0.0
+                early = f"{other} started before {until:g}, which {refused} asked for"
+                require("RETRY_AFTER", other.started_at >= until, early)
 
 
 def check_aimd(trace: Trace) -> None:
@@ -163,11 +174,7 @@ def check_aimd(trace: Trace) -> None:
     for lane in trace.lanes:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
             continue
-        refused = [
-            span
-            for span in on(trace.calls, lane)
-            if isinstance(span.error, CallError) and span.error.fault is Fault.RATE_LIMITED
-        ]
+        refused = [span for span in on(trace.calls, lane) if is_refusal(span)]
         limit, shrank_at = 1 if lane.slow_start else lane.width, -math.inf
         for event in trace.events:
             if not isinstance(event, LimitChanged) or event.lane != lane.name:
@@ -188,7 +195,7 @@ def check_aimd(trace: Trace) -> None:
 
 def _served_beside(trace: Trace, refused: Span) -> int | None:
     """Calls in flight on its lane when a call is refused that is asked to wait; None without a wait."""
-    if not _asked_wait(refused):
+    if not asked_wait(refused):
         return None
     return sum(
         other.lane == refused.lane and other.started < refused.last < other.last
@@ -295,24 +302,15 @@ def check_lease(trace: Trace) -> None:
 
 
 def check_eager(trace: Trace) -> None:
-    """EAGER: each call starts at the first instant at which turn, pace and slot allow it.
+    """EAGER: while a job waits for its first call, its lane starts one as soon as pace and slots allow it.
 
-    For traces of simple scenarios only: one call a job, nothing that cuts or gates.
+    For traces in which a job is one call on its own lane, and nothing gates its start. A lane that was
+    refused may be careful from then on: what it does after its first refusal is not judged.
     """
     for lane in trace.lanes:
-        period = 60 / lane.rpm if lane.rpm is not None else 0.0
-        begun: list[Span] = []
-        for span in sorted(on(trace.calls, lane), key=lambda span: span.index):
-            place = len(begun)
-            bounds = [0.0]
-            bounds += [begun[-1].started_at + lane.min_gap] if begun else []
-            # The rate alone allows start n at burst - 1 periods before the n-th tick of its own clock.
-            bounds += [rate_bound([s.started_at for s in begun], period, lane.burst)]
-            if place >= lane.width:
-                bounds.append(sorted(s.ended_at for s in begun)[place - lane.width])
-            right = max(bounds)
-            require("EAGER", span.started_at == right, f"{span} could have started at {right}")
-            begun.append(span)
+        late = late_starts(on(trace.calls, lane), lane)
+        for span, right in late:
+            require("EAGER", holds=False, otherwise=f"{span} could have started at {right:g}")
 
 
 def check_isolation(alone: Trace, beside: Trace, lane: str) -> None:

@@ -28,6 +28,7 @@ from trioeval.testing.lane_laws import (
     check_pace,
     check_retry_after,
     check_slot,
+    check_turn,
     check_width,
 )
 from trioeval.testing.trace import Trace
@@ -39,6 +40,7 @@ LAWS: Mapping[str, Callable[[Trace], None]] = {
     "HONEST": check_honest,
     "WIDTH": check_width,
     "PACE": check_pace,
+    "TURN": check_turn,
     "RETRY_AFTER": check_retry_after,
     "SERIAL": check_serial,
     "LIMIT": check_limit,

@@ -20,6 +20,10 @@ from hypothesis.errors import NoSuchExample
 
 X = TypeVar("X")
 
+_PERSISTENCE = (
+    4  # times as many examples are drawn for one that breaks a rule which is known to be broken
+)
+
 _Drawn: TypeAlias = tuple[int, X]
 """The seed of a schedule, and an example that is judged with it."""
 
@@ -87,7 +91,7 @@ def _shrink(
 ) -> _Drawn[X] | None:
     """The smallest example that breaks a rule; None if another way of drawing does not meet one."""
     rng = Random(seed)  # noqa: S311 - repeatable examples, nothing to keep secret
-    bounds = _settings(count, Phase.generate, Phase.shrink)
+    bounds = _settings(_PERSISTENCE * count, Phase.generate, Phase.shrink)
     try:
         return find(examples, lambda drawn: bool(breaks(drawn)), settings=bounds, random=rng)
     except NoSuchExample:

@@ -47,6 +47,16 @@ class Span:
     error: Exception | None = None
     """What it raised."""
 
+    def __str__(self) -> str:
+        what = (
+            f"job {self.index}"
+            if self.call < 0
+            else f"request {self.attempt + 1} of job {self.index}"
+        )
+        return (
+            f"{what} on lane {self.lane} ({self.started_at:g} to {self.ended_at:g}, {self.ending})"
+        )
+
     @property
     def last(self) -> float:
         """The end's sequence number, infinite if it never ended."""

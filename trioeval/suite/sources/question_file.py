@@ -126,7 +126,12 @@ class _Reader:
         )
 
     def _id(self, said: _Said, place: int, at: DocumentPath) -> str | None:
-        if said.value is None or said.value == "":
+        if said.value is None:
+            return None
+        if isinstance(said.value, str) and not said.value.strip():
+            self._tell(
+                "must not be blank", "leave the id out, or name the question", at=(*at, said.key)
+            )
             return None
         name = self._text(said.value, (*at, said.key))
         if name in self._ids:
@@ -144,10 +149,11 @@ class _Reader:
             text = self._text(entry, (*below, place))
             if text is None:
                 continue
-            other = found.setdefault(normalized(text), text)
-            if other is not text:
-                message = f"{quote(text)} is the same answer as {quote(other)}"
+            key = normalized(text)
+            if key in found:
+                message = f"{quote(text)} is the same answer as {quote(found[key])}"
                 self._tell(message, "leave one of them out", at=(*below, place))
+            found.setdefault(key, text)
         return found
 
     def _correct(

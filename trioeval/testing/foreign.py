@@ -1,0 +1,184 @@
+"""A run of a scheduler that knows nothing of this kernel, recorded behind `send` and `emit`."""
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+import trio.testing
+
+from trioeval.errors import CallError, leaves
+from trioeval.faults import Fault
+from trioeval.kernel import Done, LaneSpec
+from trioeval.testing.scenario import Call, Scenario, Script
+from trioeval.testing.trace import Asked, Recorder, Span, Trace
+from trioeval.testing.virtual import run_virtual
+
+_SLOWEST = 4.0
+_SLACK = 60.0
+# A scheduler hangs that needs longer than so many times the way without any concurrency, though it may poll.
+
+
+@attrs.frozen
+class ForeignJob:
+    """What a scheduler knows of a job."""
+
+    index: int
+    """Its place in the plan, from 0; its result is emitted with it."""
+    lane: str
+    """The name of the lane that its calls count against."""
+    timeout: float = math.inf
+    """Seconds that its calls may be in flight, all together; waits do not count."""
+
+
+@attrs.frozen
+class Answer:
+    """What the call of a job returns, if it does not fail; equal only to itself in a run."""
+
+    index: int
+
+
+Send: TypeAlias = Callable[[ForeignJob], Awaitable[Answer]]
+"""Makes a request of a job: takes some seconds, then returns, or raises a `CallError`."""
+
+Emit: TypeAlias = Callable[[int, object], Awaitable[None]]
+"""Takes the result of the job with this index: the `Answer`, or anything at all if there is none."""
+
+Scheduler: TypeAlias = Callable[..., Awaitable[object]]
+"""`await scheduler(jobs, lanes, send, emit, deadline=..., stop=...)` runs all jobs.
+
+It returns when all results are emitted. Capabilities that it does not have are not passed.
+"""
+
+
+@attrs.frozen
+class ForeignRun:
+    """What was seen of one run."""
+
+    trace: Trace
+    """Its calls are requests, its bodies reach from the first request of a job to the last."""
+    results: Sequence[tuple[int, object]]
+    fault: str | None
+    """How the scheduler itself failed, if it did."""
+
+
+def run_foreign(
+    make: Callable[[], Scheduler], scenario: Scenario, terms: frozenset[str] = frozenset()
+) -> ForeignRun:
+    """Run a fresh scheduler on the virtual clock.
+
+    Args:
+        make: Gives the scheduler.
+        scenario: Each job is calls on its own lane, one at a time.
+        terms: Which of `deadline` and `stop` it is given.
+    """
+    return run_virtual(_run, make, scenario, terms)
+
+
+def call_of(script: Script) -> Call:
+    """The call of a job, which makes one request or several."""
+    return next(action for action in script.actions if isinstance(action, Call))
+
+
+async def _run(
+    make: Callable[[], Scheduler], scenario: Scenario, terms: frozenset[str]
+) -> ForeignRun:
+    recorder = Recorder()
+    results: list[tuple[int, object]] = []
+    jobs = [
+        ForeignJob(index, script.lane, script.timeout)
+        for index, script in enumerate(scenario.scripts)
+    ]
+    send, emit = _make_send(scenario, recorder), _make_emit(recorder, results)
+    stop = trio.Event()
+    given: Mapping[str, Any] = {"deadline": scenario.deadline, "stop": stop}
+    given = {name: value for name, value in given.items() if name in terms}
+    fault, patience = None, _SLACK + _SLOWEST * sum(_one_by_one(scenario))
+    async with trio.open_nursery() as world:
+        if scenario.stop_at < math.inf:
+            world.start_soon(_set_at, stop, scenario.stop_at)
+        living = trio.lowlevel.current_statistics().tasks_living
+        with (
+            trio.move_on_after(patience) as in_time,
+            trio.move_on_at(scenario.cancel_at),
+        ):
+            try:
+                await make()(jobs, scenario.lanes, send, emit, **given)
+            except Exception as error:  # noqa: BLE001 - whatever a stranger raises is what is reported
+                fault = "it raised " + "; ".join(
+                    f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error)
+                )
+        if in_time.cancel_called:
+            fault = f"it had not returned after {patience:g} s"
+        ended_at = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        # The task that sets `stop` was counted, and is over if it has done so.
+        alive = trio.lowlevel.current_statistics().tasks_living - living + stop.is_set()
+        world.cancel_scope.cancel("the run is over")
+    trace = Trace(
+        scenario=scenario,
+        ended_at=ended_at,
+        bodies=list(_bodies(recorder.calls)),
+        calls=recorder.calls,
+        asked=recorder.asked,
+        emissions=recorder.emissions,
+        samples=(),
+        events=(),
+        left_over=[f"{alive} tasks"] if alive > 0 else [],
+    )
+    return ForeignRun(trace, results, fault)
+
+
+def _make_send(scenario: Scenario, recorder: Recorder) -> Send:
+    made: Counter[int] = Counter()
+
+    async def send(job: ForeignJob) -> Answer:
+        call, number = call_of(scenario.scripts[job.index]), made[job.index]
+        made[job.index] += 1
+        attempt = call.attempt(number)
+        asked = Asked(job.index, call.lane, job.index, trio.current_time())
+        with recorder.call(asked, call.lane, number):
+            await trio.sleep(attempt.duration)
+            if attempt.fault is not None:
+                msg = f"request {number + 1} of job {job.index} was to fail"
+                raise CallError(attempt.fault, msg, retry_after=attempt.retry_after)
+            if call.fails:
+                raise CallError(Fault.REFUSED, f"job {job.index} was to fail")
+        return Answer(job.index)
+
+    return send
+
+
+def _make_emit(recorder: Recorder, results: list[tuple[int, object]]) -> Emit:
+    async def emit(index: int, result: object) -> None:
+        results.append((index, result))
+        now = trio.current_time()
+        await recorder.emit(Done(index, now, now, waited=0.0, calls=1, value=result))
+        await trio.lowlevel.checkpoint()
+
+    return emit
+
+
+async def _set_at(event: trio.Event, at: float) -> None:
+    await trio.sleep_until(at)
+    event.set()
+
+
+def _bodies(calls: Sequence[Span]) -> Iterator[Span]:
+    first = {span.index: span for span in reversed(calls)}
+    for span in {span.index: span for span in calls}.values():
+        begun = first[span.index]
+        yield attrs.evolve(span, started_at=begun.started_at, started=begun.started, call=-1)
+
+
+def _one_by_one(scenario: Scenario) -> Iterator[float]:
+    """Seconds that each job takes at most, if nothing else runs."""
+    lanes: dict[str, LaneSpec] = {lane.name: lane for lane in scenario.lanes}
+    for script in scenario.scripts:
+        lane, call = lanes[script.lane], call_of(script)
+        requests = call.attempts or (call.attempt(0),)
+        for request in requests:
+            yield request.duration + lane.min_gap + (60 / lane.rpm if lane.rpm else 0.0)
+            yield (request.retry_after or 0.0) + _SLACK * (request.fault is not None)
