@@ -73,7 +73,7 @@ def test_a_row_whose_judge_is_refused_keeps_its_reply_and_is_interrupted(
     ran, first = run(suite(*assertions, words="a", requests=requests, width=width), journal)
     row = ran.rows[0]
     assert (row.outcome, row.cut, row.error) == ("interrupted", Cut.BUDGET, NO_JUDGE)
-    assert (row.status, row.output, row.calls) == (Status.ERROR, "a", requests)
+    assert (row.status, row.output, row.calls) == (Status.NOT_RUN, "a", requests)
     assert first == requests
     again = journal.cut(10**9)
     ran, second = run(suite(*assertions, words="a", width=width), again)

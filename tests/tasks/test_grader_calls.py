@@ -362,7 +362,7 @@ def test_a_budget_that_judges_use_up_ends_the_run() -> None:
     tests = [{"vars": {"word": word}, "assert": [ASKS]} for word in "abc"]
     options = {"budget": {"requests": 3}, "maxConcurrency": 1}
     rows = rows_of(suite_of(tests=tests, evaluateOptions=options))
-    assert [row.status for row in rows].count(Status.ERROR) >= 2
+    assert [row.status for row in rows].count(Status.NOT_RUN) >= 2
     assert sum(row.calls for row in rows) <= 3
     assert any("budget" in (row.error or "") for row in rows)
 

@@ -149,7 +149,7 @@ def test_a_row_that_is_cut_off_tells_what_was_answered(
     judge = Judge(0, seconds=1)
     rows = rows_of(assertion, judge, prompts=prompts, options={limit: 2500})
     assert {(row.status, row.outcome) for row in rows} <= {
-        (Status.ERROR, "interrupted"),
+        (Status.NOT_RUN, "interrupted"),
         (Status.ERROR, "timed_out"),
     }
     assert [row.details for row in rows] == [{"graderReplies": judge.paid[:2]}] * len(rows)
