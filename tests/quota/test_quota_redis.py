@@ -3,6 +3,7 @@
 import math
 import re
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -38,6 +39,63 @@ def server(_server: RedisServer) -> RedisServer:
     """One with nothing in it."""
     _server.command("FLUSHALL")
     return _server
+
+
+def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> None:
+    """What was stored with instants an hour ahead ends after its length: windows, holds, periods, pauses."""
+    limits = (
+        RPM,
+        attrs.evolve(SLOTS, timeout=30),
+        attrs.evolve(PURSE, reset=90),
+        attrs.evolve(RPM, key="paused"),
+    )
+    now = 10_000.0
+
+    async def main() -> None:
+        nonlocal now
+        async with open_redis(server.url, namespace="back", now=lambda: now) as redis:
+            for limit in limits:
+                await redis.define(limit)
+            await redis.reserve([ask("a", rpm=1000, slots=1), ask("b", slots=1)])
+            await redis.reserve([ask("c", purse=900)])
+            await redis.complete([Settlement("c", "job")])
+            await redis.pause("paused", 20)
+            now -= 3600
+            (denied,) = await redis.reserve([ask("d", rpm=1)])
+            assert isinstance(denied, Denied)
+            assert denied.retry_after == 60
+            for seconds, key, amount in (
+                (20, "paused", 1),
+                (10, "slots", 1),
+                (30, "rpm", 1000),
+                (30, "purse", 900),
+            ):
+                now += seconds - 0.25
+                (early,) = await redis.reserve([ask(f"{key}-early", **{key: amount})])
+                assert isinstance(early, Denied), key
+                now += 0.25
+                (in_time,) = await redis.reserve([ask(key, **{key: amount})])
+                assert isinstance(in_time, Granted), key
+
+    trio.run(main)
+
+
+def test_the_clock_of_a_server_may_be_an_hour_behind_what_is_stored(server: RedisServer) -> None:
+    """The server's own clock, as it is after somebody has put it right."""
+
+    async def main() -> None:
+        ahead = time.time() + 3600
+        async with open_redis(server.url, namespace="ahead", now=lambda: ahead) as before:
+            await before.define(RPM)
+            await before.reserve([ask("a", rpm=1000)])
+        async with open_redis(server.url, namespace="ahead") as redis:
+            (denied,) = await redis.reserve([ask("b", rpm=1)])
+            assert isinstance(denied, Denied)
+            assert 0 < denied.retry_after <= 60
+            (again,) = await redis.reserve([ask("a", rpm=1000)])
+            assert isinstance(again, Granted)
+
+    trio.run(main)
 
 
 def ask(lease_id: str, **amounts: int) -> Ask:

@@ -184,25 +184,34 @@ def test_the_laws_hold_over_restarts_over_http(portal: Portal) -> None:
 
 
 class RedisSubject(Forwarding):
-    """Limits in Redis: clients end at a `stop`, and the server is killed otherwise."""
+    """Limits in Redis: clients end at a `stop`; otherwise the server is killed, and its clock set back."""
 
     keeps_denials = True
 
     def __init__(self, portal: Portal, server: RedisServer) -> None:
         super().__init__(portal)
         self.server, self.namespace = server, f"example-{next(_names)}"
+        self.behind = 0.0
         self._take(portal.open(self._opened))
 
     def _opened(self) -> AbstractAsyncContextManager[Backend]:
-        now = lambda: self.portal.now  # noqa: E731
-        return open_redis(self.server.url, namespace=self.namespace, now=now, request_timeout=30)
+        return open_redis(
+            self.server.url,
+            namespace=self.namespace,
+            now=lambda: self.portal.now - self.behind,
+            request_timeout=30,
+        )
 
-    def restart(self, end: str, _lost: Ask, _cut: float, _now: float) -> None:
+    def restart(self, end: str, _lost: Ask, _cut: float, now: float) -> None:
+        if end != "stop":
+            self.states(now)
+            self.behind += 3600
         self.asked.close()
         if end != "stop":
             self.server.kill()
             self.server.start()
         self._again(self._opened)
+        self.states(now)  # the clock was set back between two looks at the same instant
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def read_limits(path: Path, *, missing_ok: bool = False) -> tuple[LimitState, ..
 def write_limits(path: Path, states: Iterable[LimitState]) -> None:
     """Put a file of these in the place of what is there, sorted by key.
 
-    When it returns, they are on the disk. Pauses are not written: they end with who keeps the limits. The
+    When it returns, they are on the disk. Pauses are not written: a file that is only read has no clock. The
     beginnings of periods must be in Unix time.
 
     Raises:

@@ -3,7 +3,8 @@
 -- KEYS[1]  {namespace}: everything is kept under this hash tag, so that one node of a cluster has all of it
 -- ARGV     operation; now in whole microseconds (empty: the server's clock); its items as JSON
 --
---   {ns}              hash    retention: microseconds for which a lease is remembered that is not heard of
+--   {ns}              hash    retention: microseconds for which a lease is remembered that is not heard of;
+--                             last: the last instant; behind: how much the clock was set back, in all
 --   {ns}:keys         set     the keys of all limits
 --   {ns}:k:<key>      string  a limit and how it stands, packed: a hash of numbers costs three times as much
 --   {ns}:z:<key>      zset    what leases take of it: "<amount>:<lease id>", scored by the instant at which
@@ -24,13 +25,18 @@ local CHUNK = 1000  -- entries read at a time
 local ns, operation, given, items = KEYS[1], ARGV[1], ARGV[2], cjson.decode(ARGV[3])
 local call = redis.call
 
-local now = tonumber(given)
+local stored = call('HMGET', ns, 'retention', 'last', 'behind')
+local retention = tonumber(stored[1] or LEAST_RETENTION)
+
+local clock = tonumber(given)
 if given == '' then
   local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
+  clock = time[1] * 1000000 + time[2]
 end
-
-local retention = tonumber(call('HGET', ns, 'retention') or LEAST_RETENTION)
+-- Where the clock was set back, time goes on from the last instant: what is stored with later instants ends
+-- when it would have, and not as much later as the clock went back.
+local behind = math.max(tonumber(stored[3] or 0), tonumber(stored[2] or 0) - clock)
+local now = clock + behind
 
 local function whole(number) return string.format('%.0f', number) end
 
@@ -114,6 +120,8 @@ local function save()
     if now_packed ~= packed[key] then call('SET', ns .. ':k:' .. key, now_packed) end
     if limit and roomy[key] and limit.wanted > now then told[#told + 1] = key end
   end
+  -- A server that is full refuses it where nothing else was written, and must not refuse a mere look.
+  redis.pcall('HSET', ns, 'last', whole(now), 'behind', whole(behind))
   if #told > 0 then call('PUBLISH', ns .. ':room', cjson.encode(told)) end
 end
 
