@@ -835,6 +835,13 @@ MUTANTS = (
         "return self._live >= most or",
     ),
     Mutant(
+        "who leads does not see that jobs rest no more",
+        "WIDTH",
+        "kernel/crew.py",
+        "            if self._full:\n                return None  # jobs",
+        "            if False:\n                return None  # jobs",
+    ),
+    Mutant(
         "any number of jobs may rest",
         "WIDTH",
         "kernel/crew.py",

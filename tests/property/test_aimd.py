@@ -252,6 +252,16 @@ def test_aimd_takes_a_wave_of_which_nothing_is_served_for_no_limit_of_calls(widt
     assert (limit.limit, limit.epoch) == (bare.limit, bare.epoch)
 
 
+def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
+    """A late refusal of that wave stands beside the few calls that probe, which tell nothing."""
+    limit = AimdLimit(16)
+    epoch = limit.epoch
+    refuse_wave(limit, 8)
+    limit.begun(1)
+    limit.congested(Refusal(epoch, 1, 1.0))
+    assert limit.limit == 8
+
+
 def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
     """Also if it is asked to wait; a second one in the round shows that the server takes less now."""
     limit = AimdLimit(16)

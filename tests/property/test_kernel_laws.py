@@ -103,15 +103,18 @@ def test_the_limit_returns_to_the_width(
     assert limits[-1] == width
 
 
-@given(st.integers(0, 3), st.integers(1, 3), st.sampled_from((1.0, 2.0)), st.random_module())
+@given(st.integers(0, 3), st.sampled_from((1.0, 2.0)), st.integers(0, 5), st.random_module())
 def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
-    ended: int, width: int, duration: float, _schedule: object
+    ended: int, duration: float, steps: int, _schedule: object
 ) -> None:
     """DRAIN: the stop comes in the instant in which one serial job ends and the next would start."""
-    script = Script("a", (Call("a", duration),))
     trace = run_scenario(
         Scenario(
-            (LaneSpec("a", width),), (script,) * 5, serial=True, stop_at=(ended + 1) * duration
+            (LaneSpec("a", 2),),
+            (Script("a", (Call("a", duration),)),) * 5,
+            serial=True,
+            stop_at=(ended + 1) * duration,
+            stop_steps=steps,
         )
     )
     check_all(trace)

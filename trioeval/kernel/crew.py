@@ -178,6 +178,8 @@ class Crew(Generic[P, V]):
                 await gate.wait_open()
             await self.lane.wait_ready(self.running.observe)
             ready_at = trio.current_time()
+            if self._full:
+                return None  # jobs that rested are back
             if self.scout is not None and self._answer(self.scout) is None:
                 # A job came before the one that was asked about, while this worker stood in line.
                 if not await self._ask(self.scout) and self._answer(self.scout) is None:

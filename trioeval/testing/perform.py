@@ -133,7 +133,7 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
 
     await trio.sleep_until(scenario.start_at)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_stop_at, recorder, stop, scenario.stop_at)
+        nursery.start_soon(_stop_at, recorder, stop, scenario)
         with trio.move_on_at(scenario.cancel_at):
             await run_plan(
                 plan,
@@ -200,8 +200,10 @@ async def _retune(retune: Retune, lanes: Lanes) -> None:
         lane.width = retune.to
 
 
-async def _stop_at(recorder: Recorder, stop: trio.Event, at: float) -> None:
-    await trio.sleep_until(at)
+async def _stop_at(recorder: Recorder, stop: trio.Event, scenario: Scenario) -> None:
+    await trio.sleep_until(scenario.stop_at)
+    for _ in range(scenario.stop_steps):
+        await trio.lowlevel.checkpoint()
     recorder.stop()
     stop.set()
 

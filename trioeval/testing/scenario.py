@@ -144,6 +144,8 @@ class Scenario:
     serial: bool = False
     deadline: float = math.inf
     stop_at: float = math.inf
+    stop_steps: int = 0
+    """Turns of the scheduler that pass at the instant of the stop before it comes."""
     cancel_at: float = math.inf
     max_live_jobs: int = 256
     start_at: float = 0.0
