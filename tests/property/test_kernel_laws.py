@@ -1,7 +1,7 @@
 """The laws of the kernel over drawn scenarios, each in a Trio run of its own on a virtual clock.
 
-Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK FREE AIMD ATTEMPTS
-BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their own).
+Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK FREE AIMD
+ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their own).
 """
 
 from collections import Counter

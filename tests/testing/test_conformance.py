@@ -32,7 +32,7 @@ from trioeval.testing.conformance_pace import MakePace, broken_pace_rules, check
 from trioeval.testing.foreign import Answer, Emit, ForeignJob, Scheduler, Send, call_of
 from trioeval.testing.scenario import Scenario
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # hundreds of runs a test
 
 
 _ONLY_JOBS: list[Capability] = ["timeout", "deadline", "stop"]

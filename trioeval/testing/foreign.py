@@ -16,6 +16,7 @@ from trioeval.testing.scenario import Call, Scenario, Script
 from trioeval.testing.trace import Asked, Recorder, Span, Trace
 from trioeval.testing.virtual import run_virtual
 
+_GRAIN = 2**20
 _SLOWEST = 4.0
 _SLACK = 60.0
 # A scheduler hangs that needs longer than so many times the way without any concurrency, though it may poll.
@@ -117,13 +118,14 @@ async def _run(
         # The task that sets `stop` was counted, and is over if it has done so.
         alive = trio.lowlevel.current_statistics().tasks_living - living + stop.is_set()
         world.cancel_scope.cancel("the run is over")
+    calls = [_rounded(span) for span in recorder.calls]
     trace = Trace(
         scenario=scenario,
-        ended_at=ended_at,
-        bodies=list(_bodies(recorder.calls)),
-        calls=recorder.calls,
+        ended_at=_instant(ended_at),
+        bodies=list(_bodies(calls)),
+        calls=calls,
         asked=recorder.asked,
-        emissions=recorder.emissions,
+        emissions=[attrs.evolve(one, at=_instant(one.at)) for one in recorder.emissions],
         samples=(),
         events=(),
         left_over=[f"{alive} tasks"] if alive > 0 else [],
@@ -164,6 +166,23 @@ def _make_emit(recorder: Recorder, results: list[tuple[int, object]]) -> Emit:
 async def _set_at(event: trio.Event, at: float) -> None:
     await trio.sleep_until(at)
     event.set()
+
+
+def _rounded(span: Span) -> Span:
+    return attrs.evolve(
+        span,
+        asked_at=_instant(span.asked_at),
+        started_at=_instant(span.started_at),
+        ended_at=_instant(span.ended_at),
+    )
+
+
+def _instant(at: float) -> float:
+    """The instant without what arithmetic with fractions leaves, so that instants can be compared exactly.
+
+    Scenarios have durations that are multiples of a sixteenth of a second; back-offs are as they come.
+    """
+    return round(at * _GRAIN) / _GRAIN if at < math.inf else at
 
 
 def _bodies(calls: Sequence[Span]) -> Iterator[Span]:

@@ -27,7 +27,7 @@ from trioeval.testing.lane_laws import (
     check_width,
 )
 from trioeval.testing.scenario import Scenario
-from trioeval.testing.spans import late_starts, on, require
+from trioeval.testing.spans import late_starts, most_at_once, on, require
 from trioeval.testing.trace import Span, Trace
 
 
@@ -121,12 +121,14 @@ def _check_turn(seen: Seen) -> None:
 def _check_slot(seen: Seen) -> None:
     """A job that waits to be called again keeps no slot.
 
-    Seen by starts that come late, and all when they would if such jobs kept theirs.
+    Seen by starts that come late, and all exactly when they would if such jobs kept theirs.
     """
     for lane in seen.scenario.lanes:
-        calls = on(seen.whole.trace.calls, lane)
+        calls, live = (
+            on(spans, lane) for spans in (seen.whole.trace.calls, seen.whole.trace.bodies)
+        )
         late = late_starts(calls, lane)
-        if not late or late_starts(calls, lane, resting=True):
+        if not late or late_starts(calls, lane, resting=True) or most_at_once(live) > lane.width:
             continue
         for waiting, right in late:
             for rest, again in _rests(seen):
