@@ -16,6 +16,7 @@ from program_runs import is_alive, wait_gone
 
 from trioeval.agents.attempts import CONTINUATION
 from trioeval.agents.bus.reading import read_bus
+from trioeval.agents.bus.segments import segment_numbers
 
 pytestmark = [
     pytest.mark.slow,
@@ -112,6 +113,23 @@ def told_by_late(bench: Bench, body: str) -> bool:
     """Whether the case `late` has told something."""
     messages = read_bus(bench.case("late") / "bus").messages
     return any(one.draft.body == body for one in messages)
+
+
+def test_buses_rotate_as_the_suite_says(tmp_path: Path) -> None:
+    """Nothing is lost by it; with a number of files, the oldest go."""
+    for name, agents, is_whole in (
+        ("whole", {"busRotateBytes": 300}, True),
+        ("cut", {"busRotateBytes": 300, "busKeepSegments": 1}, False),
+    ):
+        (tmp_path / name).mkdir()
+        bench = Bench(tmp_path / name)
+        bench.write({"case": "[ $TRIOEVAL_ATTEMPT -lt 3 ] || touch DONE"}, top={"agents": agents})
+        with bench.run("s.json") as program:
+            finish(program, 0)
+        bus = bench.case("case") / "bus"
+        assert (len(segment_numbers(bus)) > 1) is is_whole
+        if is_whole:
+            assert [*ends_of(bus).values()] == [1] * 4
 
 
 SUBMIT = '"$TRIOEVAL_PYTHON" -m trioeval agent submit'

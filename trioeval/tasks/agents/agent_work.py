@@ -180,6 +180,8 @@ class AgentWork:
             patience=Patience(self._files(step.index).bus, self._run.stop),
             rng=self._run.terms.rng,
             buses=self._run.terms.buses,
+            rotate_bytes=self._prepared.suite.run_limits.bus_rotate_bytes,
+            keep_segments=self._prepared.suite.run_limits.bus_keep_segments,
         )
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
