@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from trioeval.agents.bus.bus import open_bus
 from trioeval.agents.bus.messages import Draft, Message
+from trioeval.agents.bus.segments import segment_numbers
 from trioeval.agents.bus.settings import BusSettings
 from trioeval.cli.app import run_command_line
 from trioeval.cli.bus import message_text
@@ -455,3 +456,14 @@ def test_lines_go_to_files_and_to_nobody(tmp_path: Path, monkeypatch: pytest.Mon
     with open(writing, "w", encoding="utf-8") as closed:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", closed)
         assert not trio.run(show_in_time, "nobody")
+
+
+def test_a_bus_is_rotated_from_the_command_line(run: Run, bus: Path) -> None:
+    """A message that fills a file closes it; only so many are kept."""
+    for body in "abc":
+        assert run("post", body, "--rotate-bytes", "1")[0] == 0
+    assert bodies(run("read", "--json")[1]) == ["a", "b", "c"]
+    assert len(segment_numbers(bus)) > 2
+    assert run("post", "d", "--rotate-bytes", "1", "--keep-segments", "1")[0] == 0
+    assert len(segment_numbers(bus)) == 1
+    assert run("post", "e", "--rotate-bytes", "0")[0] == 2

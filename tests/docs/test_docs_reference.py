@@ -103,6 +103,8 @@ _COMMANDS = (
     "quota watch",
     "agent submit",
     "agent wait",
+    "agent cancel",
+    "agent limit",
     "bus post",
     "bus read",
     "bus follow",

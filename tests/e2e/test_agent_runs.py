@@ -16,6 +16,7 @@ from program_runs import is_alive, wait_gone
 
 from trioeval.agents.attempts import CONTINUATION
 from trioeval.agents.bus.reading import read_bus
+from trioeval.agents.bus.segments import segment_numbers
 
 pytestmark = [
     pytest.mark.slow,
@@ -112,6 +113,47 @@ def told_by_late(bench: Bench, body: str) -> bool:
     """Whether the case `late` has told something."""
     messages = read_bus(bench.case("late") / "bus").messages
     return any(one.draft.body == body for one in messages)
+
+
+def test_buses_rotate_as_the_suite_says(tmp_path: Path) -> None:
+    """Nothing is lost by it; with a number of files, the oldest go."""
+    for name, agents, is_whole in (
+        ("whole", {"busRotateBytes": 300}, True),
+        ("cut", {"busRotateBytes": 300, "busKeepSegments": 1}, False),
+    ):
+        (tmp_path / name).mkdir()
+        bench = Bench(tmp_path / name)
+        bench.write({"case": "[ $TRIOEVAL_ATTEMPT -lt 3 ] || touch DONE"}, top={"agents": agents})
+        with bench.run("s.json") as program:
+            finish(program, 0)
+        bus = bench.case("case") / "bus"
+        assert (len(segment_numbers(bus)) > 1) is is_whole
+        if is_whole:
+            assert [*ends_of(bus).values()] == [1] * 4
+
+
+def test_the_line_is_steered_from_the_command_line(tmp_path: Path) -> None:
+    """A limit that is set holds at once; a case that is cancelled is never worked on."""
+    bench = Bench(tmp_path)
+    held = "tell held; hold; touch DONE"
+    top = {"agents": {"maxConcurrentRootTasks": 1}}
+    bench.write({"a": held, "b": held, "c": held}, top=top)
+    with bench.run("s.json") as program:
+        bench.wait_told("a 0 held")
+        until(lambda: stored(bench, "entry WHERE state = 'queued'") == 2, bench)
+        until((bench.case("c") / "case.json").exists, bench)
+        for words in ("agent", "limit", "2"), ("agent", "cancel", "3"):
+            with bench.program(*words) as other:
+                finish(other, 0)
+        bench.wait_told("b 0 held")
+        with bench.program("agent", "cancel", "1") as other:
+            assert "it runs already" in finish(other, 2)
+        bench.release("a")
+        bench.release("b")
+        finish(program, 0)
+    assert bench.outcomes == {"a": "pass", "b": "pass", "c": "pass"}
+    assert agent_of(bench.rows["c"])["message"] == "done before the first attempt"
+    assert sorted(bench.begun()) == ["a 0", "b 0"]
 
 
 SUBMIT = '"$TRIOEVAL_PYTHON" -m trioeval agent submit'

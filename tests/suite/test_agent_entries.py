@@ -70,7 +70,12 @@ def test_an_agent_task_is_a_suite_with_settings() -> None:
             "doneFile": "out/DONE",
             "evaluateOptions": {"repeat": 2},
         },
-        agents={"maxConcurrentRuns": 4, "maxConcurrentRootTasks": 2},
+        agents={
+            "maxConcurrentRuns": 4,
+            "maxConcurrentRootTasks": 2,
+            "busRotateBytes": 4096,
+            "busKeepSegments": 3,
+        },
         defaultTest={"vars": {"x": "it"}},
         evaluateOptions={"maxConcurrency": 3},
     )
@@ -89,7 +94,12 @@ def test_an_agent_task_is_a_suite_with_settings() -> None:
         max_steps=4,
         allow_commands=True,
     )
-    assert suite.run_limits == RunLimits(max_concurrent_runs=4, max_concurrent_root_tasks=2)
+    assert suite.run_limits == RunLimits(
+        max_concurrent_runs=4,
+        max_concurrent_root_tasks=2,
+        bus_rotate_bytes=4096,
+        bus_keep_segments=3,
+    )
     steps = expand(suite)
     assert [(step.repeat_index, step.vars) for step in steps] == [
         (0, {"x": "it"}),

@@ -40,7 +40,8 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
     (tmp_path / "template" / "given").write_text("1")
     assert not open_as(folder, template=lambda: tmp_path / "template")
     assert (folder / "workspace" / "given").read_text() == "1"
-    assert json.loads((folder / "case.json").read_text()) == {"digest": "d", "case": "calc"}
+    about = {"digest": "d", "case": "calc", "done": "DONE"}
+    assert json.loads((folder / "case.json").read_text()) == about
     (folder / "workspace" / "given").write_text("2")
 
     def never() -> Path | None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import attrs
@@ -14,6 +15,7 @@ from cyclopts import Parameter
 
 from trioeval.cli.bus_post import RUN_VARIABLE
 from trioeval.cli.exits import Exit
+from trioeval.cli.flags import Whole
 from trioeval.cli.terminal import say, show
 from trioeval.errors import AgentError, UsageError
 from trioeval.tasks.agents.child_runs import SOCKET_VARIABLE
@@ -60,6 +62,38 @@ def wait(*children: int) -> int:
     for number, code in said["ended"].items():
         show(f"{number} {'killed' if code is None else code}")
     return Exit.FAILED if any(said["ended"].values()) else Exit.OK
+
+
+@agent.command(name="cancel")
+def cancel(case: str, /, *, db: Path | None = None) -> int:
+    """Cancel a case that waits in the line: it is marked as done, and its agent is never started.
+
+    Parameters
+    ----------
+    case
+        Its number in `trioeval runs --queue`, or its id there.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.run_queue import cancel_case  # noqa: PLC0415 - imports wait until they are needed
+
+    return cancel_case(db, case)
+
+
+@agent.command(name="limit")
+def limit(most: Whole, /, *, db: Path | None = None) -> int:
+    """Set how many cases run at once, over all programs that share the database; none that runs is stopped.
+
+    Parameters
+    ----------
+    most
+        So many, whatever their suites say; 0 leaves it to these again.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.run_queue import limit_line  # noqa: PLC0415 - see above
+
+    return limit_line(db, most)
 
 
 def _speaker() -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from trioeval.cli.flags import NotNegative, Switch, Texts, Whole
+from trioeval.cli.flags import Count, NotNegative, Switch, Texts, Whole
 from trioeval.cli.interrupts import Interrupts
 
 bus = cyclopts.App(name="bus")
@@ -29,6 +29,8 @@ def post(
     link: Texts = (),
     meta: Texts = (),
     fsync: Switch = False,
+    rotate_bytes: Count | None = None,
+    keep_segments: Count | None = None,
     json: Switch = False,
     interrupts: _Injected,
 ) -> int:
@@ -58,10 +60,16 @@ def post(
         KEY=VALUE; may be given several times.
     fsync
         Write it through to the disk, whatever its type.
+    rotate_bytes
+        Begin the next file of the bus when this one has so many bytes.
+    keep_segments
+        Keep only so many files of the bus, the newest, when a next one is begun.
     json
         Print the message as JSON.
     """
-    from trioeval.cli.bus_post import Posting, post_message  # noqa: PLC0415 - imports wait until they are needed
+    # Imports wait until they are needed.
+    from trioeval.agents.bus.settings import BusSettings  # noqa: PLC0415
+    from trioeval.cli.bus_post import Posting, post_message  # noqa: PLC0415
 
     return post_message(
         Posting(
@@ -77,7 +85,11 @@ def post(
             meta=meta,
         ),
         interrupts,
-        fsync=fsync,
+        settings=BusSettings(
+            fsync="always" if fsync else None,
+            rotate_bytes=rotate_bytes,
+            keep_segments=keep_segments,
+        ),
         as_json=json,
     )
 

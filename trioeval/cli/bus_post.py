@@ -81,7 +81,9 @@ class Posting:
         return self.text is None or self.text == _STDIN
 
 
-def post_message(posting: Posting, interrupts: Interrupts, *, fsync: bool, as_json: bool) -> int:
+def post_message(
+    posting: Posting, interrupts: Interrupts, *, settings: BusSettings, as_json: bool
+) -> int:
     """Post a message, and print its id, or all of it.
 
     Raises:
@@ -92,7 +94,6 @@ def post_message(posting: Posting, interrupts: Interrupts, *, fsync: bool, as_js
     folder, draft = posting.drafted(os.environ)
     if posting.is_from_stdin:
         draft = attrs.evolve(draft, body=_read_stdin())
-    settings = BusSettings(fsync="always" if fsync else None)
     interrupts.begin_run()
     posted = trio.run(_post, folder, settings, draft, interrupts)
     if posted is None:

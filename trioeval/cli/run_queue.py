@@ -7,11 +7,13 @@ from pathlib import Path
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
-from trioeval.cli.places import database_path
+from trioeval.cli.places import agents_folder, database_path
 from trioeval.cli.terminal import draw, say, show
-from trioeval.errors import UsageError
+from trioeval.errors import AgentError, UsageError
 from trioeval.report.queue_list import queue_table, queued_json
-from trioeval.store.agent_queue import read_queue
+from trioeval.store.agent_queue import read_queue, set_line_limit
+from trioeval.tasks.agents.case_files import CaseFiles, task_folder
+from trioeval.tasks.agents.case_folder import ABOUT
 
 
 def show_queue(db: Path | None, *, as_json: bool) -> int:
@@ -21,9 +23,7 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
         UsageError: There is no database of runs.
         StoreError: It cannot be read.
     """
-    path = database_path(db, read_environment(os.environ))
-    if not path.exists():
-        raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
+    path = _existing(db)
     problems: list[str] = []
     found = read_queue(path, warn=problems.append)
     for problem in problems:
@@ -35,3 +35,58 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
     elif not problems:
         say("nothing stands in the line; only suites that set maxConcurrentRootTasks use it")
     return Exit.OK
+
+
+def cancel_case(db: Path | None, name: str) -> int:
+    """Mark a case that waits as done, so that it leaves the line and its agent is not started.
+
+    Raises:
+        UsageError: There is no such case, or it does not wait.
+        AgentError: Its folder cannot be written to.
+        StoreError: The database cannot be read.
+    """
+    path = _existing(db)
+    named = [
+        one.entry
+        for one in read_queue(path)
+        if name in (one.entry.submission.id, str(one.entry.order))
+    ]
+    if not named:
+        raise UsageError(f"{name}: no such case stands in the line; see trioeval runs --queue")
+    (entry,) = named
+    if entry.state == "running":
+        raise UsageError(f"{name}: it runs already; only a case that waits can be cancelled so")
+    submission = entry.submission
+    task, _, room = submission.task.rpartition("/")
+    folder = agents_folder(path, submission.run) / task_folder(task or None) / room
+    try:
+        about = json.loads((folder / ABOUT).read_text("utf-8"))
+        done = CaseFiles(folder, about["done"]).done
+        done.parent.mkdir(parents=True, exist_ok=True)
+        done.touch()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AgentError(f"{folder}: the case cannot be marked as done: {error}") from error
+    say(f"{submission.task} is cancelled: it is marked as done, and its agent is not started")
+    return Exit.OK
+
+
+def limit_line(db: Path | None, most: int) -> int:
+    """Set how many cases run at once, over all programs.
+
+    Raises:
+        UsageError: There is no database of runs.
+        StoreError: It cannot be written to.
+    """
+    path = _existing(db)
+    set_line_limit(path, most)
+    say(
+        f"{most} cases run at once from now on" if most else "suites say how many cases run at once"
+    )
+    return Exit.OK
+
+
+def _existing(db: Path | None) -> Path:
+    path = database_path(db, read_environment(os.environ))
+    if not path.exists():
+        raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
+    return path

@@ -283,7 +283,13 @@ class Line:
         )
 
     def _smallest(self, own: int) -> int:
-        """The smallest limit of the programs that live; this one has none any more when it has left."""
+        """What people have set, or else the smallest limit of the programs that live.
+
+        This one has none any more when it has left.
+        """
+        most: int
+        for (most,) in self._connection.execute("SELECT most FROM entry_limit"):
+            return most
         limits: dict[int, list[str]] = {}
         found = self._connection.execute(
             "SELECT most, id FROM owner WHERE typeof(most) = 'integer'"

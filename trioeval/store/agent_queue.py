@@ -12,9 +12,11 @@ from trioeval.agents.planner import Entry
 from trioeval.store.agent_line import read_entries, read_problems, readable_text
 from trioeval.store.agent_owners import SILENT_BEATS, seems_alive
 from trioeval.store.cache_owners import Owners
-from trioeval.store.database import open_reading, store_error
+from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.line_transactions import PlannerSettings
 from trioeval.store.schema import RUNS
+
+_BUSY = 5.0  # seconds that others may keep the database locked
 
 
 @attrs.frozen
@@ -52,6 +54,23 @@ def read_queue(
         if warn is not None:
             warn(problem)
     return found
+
+
+def set_line_limit(path: Path, most: int) -> None:
+    """Let so many root tasks run at once from now on, whatever programs say; 0 leaves it to them.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    with contextlib.closing(open_database(path, RUNS, busy_s=_BUSY)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM entry_limit")
+            if most:
+                connection.execute("INSERT INTO entry_limit (most) VALUES (?)", (most,))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise store_error(path, RUNS, error) from error
 
 
 def _read(

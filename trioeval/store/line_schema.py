@@ -47,6 +47,8 @@ LINE_TABLES: Sequence[str] = (
         most INTEGER
     ) WITHOUT ROWID
     """,
+    # What people let run at once, whatever programs say: one row at most.
+    "CREATE TABLE entry_limit (most INTEGER NOT NULL)",
     # `place` is the order of service: it is given once and never again.
     """
     CREATE TABLE entry (

@@ -16,6 +16,10 @@ class RunLimits:
     max_concurrent_root_tasks: Number = 0
     """Cases that are under way at once, over all programs that share the database of runs, each in its turn;
     0 does not bound them."""
+    bus_rotate_bytes: Count | None = None
+    """Size at which a file of a message bus is closed and the next one begun; None never does."""
+    bus_keep_segments: Count | None = None
+    """Files of a bus that are kept, the newest; None keeps all."""
 
 
 @attrs.frozen(kw_only=True)

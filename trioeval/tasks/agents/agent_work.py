@@ -149,7 +149,7 @@ class AgentWork:
                 with calls.waiting():
                     made, wanted = await self._claim(step, asked, told, room, post)
                     await self._pass_gate(step, room, post)
-                    await self._take_turn(step, turn)
+                    await self._take_turn(step, turn, FileMarker(room.files.done, may_come=True))
                 with self._procession.join() as place:
                     ended = await self._work(made, calls, wanted, room, place)
                 ending = ended.ending
@@ -180,6 +180,8 @@ class AgentWork:
             patience=Patience(self._files(step.index).bus, self._run.stop),
             rng=self._run.terms.rng,
             buses=self._run.terms.buses,
+            rotate_bytes=self._prepared.suite.run_limits.bus_rotate_bytes,
+            keep_segments=self._prepared.suite.run_limits.bus_keep_segments,
         )
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
@@ -244,14 +246,14 @@ class AgentWork:
         """What a case is called in the line of all programs."""
         return f"{self._run.project}/{self._shown(room)}"
 
-    async def _take_turn(self, step: Step, turn: Turn | None) -> None:
+    async def _take_turn(self, step: Step, turn: Turn | None, done: FileMarker) -> None:
         if turn is None:
             return
         await turn.set_free()
         if turn.entry.position:
             self._tell(step, CaseQueued, position=turn.entry.position)
-        # Others may keep their places for hours when this program is to stop.
-        await first_of(turn.wait_started, self._run.stop.wait)
+        # Others may keep their places for hours when this program is to stop, or the case is done.
+        await first_of(turn.wait_started, self._run.stop.wait, done.wait)
         if self._run.stop.is_set():
             raise StoppedError
         self._tell(step, CaseQueued, position=0)

@@ -13,7 +13,8 @@ from trioeval.agents.workspace import make_done_folder, make_workspace
 from trioeval.errors import AgentError
 from trioeval.tasks.agents.case_files import CaseFiles
 
-_ABOUT = "case.json"
+ABOUT = "case.json"
+"""The file that says which case it is."""
 _LARGEST = 1024 * 1024  # bytes of that file
 
 
@@ -52,7 +53,8 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
         with lock:
             if not _find(files, wanted):
                 files.logs.mkdir(parents=True, exist_ok=True)
-                _write(files.folder / _ABOUT, {"digest": wanted.digest, "case": wanted.about})
+                about = {"digest": wanted.digest, "case": wanted.about, "done": files.done_file}
+                _write(files.folder / ABOUT, about)
         files.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
@@ -98,7 +100,7 @@ def _find(files: CaseFiles, wanted: Wanted) -> bool:
 def _digest_in(files: CaseFiles) -> str | None:
     """The digest of the case whose folder it is; None if nobody has worked there, blank of another one."""
     try:
-        found = json.loads(read_plain(files.folder / _ABOUT, _LARGEST))["digest"]
+        found = json.loads(read_plain(files.folder / ABOUT, _LARGEST))["digest"]
     except (FileNotFoundError, NotADirectoryError):
         return "" if os.path.lexists(files.workspace) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # agents may write there

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from trioeval.agents.bus.bus import Bus, open_bus
+from trioeval.agents.bus.settings import BusSettings
 from trioeval.agents.run_ids import RunIds
 from trioeval.errors import AgentError, BusError
 from trioeval.tasks.agents.agent_terms import AgentTerms
@@ -76,7 +77,11 @@ async def open_agents(
             troubles=troubles,
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
-        async with maybe_bus(folder / "bus", terms, troubles) as bus:
+        limits = prepared.suite.run_limits
+        settings = BusSettings(
+            rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
+        )
+        async with maybe_bus(folder / "bus", terms, troubles, settings) as bus:
             facts = None
             if bus is not None:
                 facts = RunFacts(bus, Patience(bus.path, stop), troubles)
@@ -88,13 +93,16 @@ async def open_agents(
 
 @asynccontextmanager
 async def maybe_bus(
-    folder: Path, terms: AgentTerms, troubles: BusTroubles
+    folder: Path,
+    terms: AgentTerms,
+    troubles: BusTroubles,
+    settings: BusSettings = BusSettings(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[Bus | None]:
     """Open a bus, if that can be done: agents work also where nothing can be told."""
     async with AsyncExitStack() as stack:
         bus: Bus | None = None
         try:
-            bus = await stack.enter_async_context(open_bus(folder, rng=terms.rng))
+            bus = await stack.enter_async_context(open_bus(folder, settings, rng=terms.rng))
             stack.enter_context(terms.buses.counting(bus.stats))
         except BusError as error:
             troubles.add(error)

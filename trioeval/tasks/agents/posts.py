@@ -94,6 +94,10 @@ class Posts:
     """Numbers from 0 to 1."""
     buses: BusAccounts = attrs.field(repr=False)
     """Counts what that costs."""
+    rotate_bytes: int | None = None
+    """Size at which a file of the bus is closed; None never does."""
+    keep_segments: int | None = None
+    """Files of the bus that are kept; None keeps all."""
     run: str | None = None
     """Of the attempt that is under way."""
 
@@ -107,7 +111,12 @@ class Posts:
             self.troubles.add(failure)
 
     async def _append(self, draft: Draft) -> None:
-        settings = BusSettings(lock_timeout=WAIT, append_attempts=1)
+        settings = BusSettings(
+            rotate_bytes=self.rotate_bytes,
+            keep_segments=self.keep_segments,
+            lock_timeout=WAIT,
+            append_attempts=1,
+        )
         async with open_bus(self.folder, settings, rng=self.rng) as bus:
             with self.buses.counting(bus.stats):
                 await bus.append(draft)
