@@ -119,7 +119,7 @@ def test_what_is_read_is_what_was_written_in_both_formats(
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "file"
         parquet.write(path, columns, values)
-        found = [list(read_rows(columns, parquet.read(path)))]
+        found = [list(read_rows(columns, parquet.read(path)[1]))]
         write_jsonl(path, columns, values)
         found.append(list(read_jsonl(path.read_bytes())))
     for one in found:
@@ -273,7 +273,10 @@ def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_pat
     """With their types, and the numbers of their rows under a name that is free."""
     types: dict[str, ColumnType] = {"a": "int", "ROW": "text", "t": "json", "f": "float"}
     with open_new(tmp_path / "data", {"a": "int"}, 2, "parquet") as folder:
-        left_out = [(0, {"t": {"x": 1}, "ROW": "r", "f": 2}), (1, {"t": None, "ROW": None})]
+        left_out: list[tuple[int, Mapping[str, Any]]] = [
+            (0, {"t": {"x": 1}, "ROW": "r", "f": 2}),
+            (1, {"t": None, "ROW": None}),
+        ]
         folder.write_aside(0, left_out, types)
         with pytest.raises(DatasetError, match="row 1, column 't'"):
             folder.write_aside(1, [(1, {"t": {1}})], types)

@@ -1,5 +1,6 @@
 """Datasets in real files, and what they are known by."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_processors_after_generation_leave_out_a_column(tmp_path: Path) -> None:
     result = build_in(tmp_path, dataset(SEED, a.col("seed"), rows=3, size=2, stages=stages))
     assert result.outcome == "complete"
     assert list(DatasetRows(tmp_path)) == [{"seed": 0}, {"seed": 10}, {"seed": 20}]
-    assert (tmp_path / "aside" / "batch_00001.jsonl").is_file()
+    assert (tmp_path / "aside" / "final" / "batch_00001.jsonl").is_file()
 
 
 # --- fingerprints -------------------------------------------------------------
@@ -145,3 +146,24 @@ def test_a_fingerprint_names_what_is_another() -> None:
         "seed",
         "processors[0]",
     }
+
+
+def test_what_the_whole_leaves_out_replaces_nothing_that_groups_left_out(tmp_path: Path) -> None:
+    def leaves_out(name: str) -> StageProcessor:
+        async def run(_group: int | None, rows: Rows) -> Processed:
+            left = [(row, {k: v for k, v in one.items() if k != name}) for row, one in rows]
+            return Processed(
+                left, [(row, {name: one[name]}) for row, one in rows], frozenset({name})
+            )
+
+        return StageProcessor(name=name, run=run)
+
+    a, b = Provider("a", "p", seconds=0), Provider("b", "p", seconds=0)
+    stages = Stages(after_batch=(leaves_out("a"),), after_generation=(leaves_out("b"),))
+    spec = dataset(SEED, a.col("seed"), b.col("seed"), rows=2, size=2, stages=stages)
+    columns = [name for name in spec.columns if name != "a"]
+    result = build_in(tmp_path, attrs.evolve(spec, columns=columns))
+    assert result.outcome == "complete"
+    for place, name in (("aside", "a"), ("aside/final", "b")):
+        text = (tmp_path / place / "batch_00000.jsonl").read_text()
+        assert [json.loads(line)["columns"] for line in text.splitlines()] == [{name: 0}, {name: 1}]

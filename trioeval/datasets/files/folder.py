@@ -225,7 +225,12 @@ class DatasetFolder:
         )
 
     def write_aside(
-        self, group: int, rows: NumberedRows, columns: Mapping[str, ColumnType]
+        self,
+        group: int,
+        rows: NumberedRows,
+        columns: Mapping[str, ColumnType],
+        *,
+        final: bool = False,
     ) -> None:
         """Write columns that a processor has left out, in the format of the dataset, with row numbers.
 
@@ -235,11 +240,12 @@ class DatasetFolder:
             group: Its number.
             rows: Numbers, and values of what is left out.
             columns: The types of all columns of the dataset.
+            final: Whether it was left out of the whole: what was left out of groups before stays.
 
         Raises:
             DatasetError: It cannot be written, or a value is no JSON or does not fit its column.
         """
-        path = self.path / ASIDE / batch_name(group, self.format)
+        path = self.path / ASIDE / (FINAL if final else "") / batch_name(group, self.format)
         if self._parquet is not None:
             self._write_aside_parquet(self._parquet, path, rows, columns)
             return

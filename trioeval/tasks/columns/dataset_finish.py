@@ -150,7 +150,7 @@ class Finishing:
         for row, values in processed.aside:
             aside.setdefault(grouping.group_of(row), []).append((row, values))
         for number, several in aside.items():
-            await self.output.write_aside(number, several, progress.spec.types)
+            await self.output.write_aside(number, several, progress.spec.types, final=True)
         await self.output.replace(by_group.items(), columns)
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "done")

@@ -33,7 +33,7 @@ class Output(Protocol):
         ...
 
     async def write_aside(
-        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /
+        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
     ) -> None:
         """Write what processors have left out of a group."""
         ...
@@ -66,6 +66,9 @@ class MemoryOutput:
     rows: dict[int, Rows] = attrs.field(factory=dict)
     """By group."""
     aside: dict[int, Rows] = attrs.field(factory=dict)
+    """What was left out of groups."""
+    aside_final: dict[int, Rows] = attrs.field(factory=dict)
+    """What was left out of the whole."""
     processed: dict[int, Rows] | None = None
     """Those that took their place."""
 
@@ -88,10 +91,10 @@ class MemoryOutput:
         return done
 
     async def write_aside(
-        self, group: int, rows: Rows, _columns: Mapping[str, ColumnType], /
+        self, group: int, rows: Rows, _columns: Mapping[str, ColumnType], /, *, final: bool = False
     ) -> None:
         """Keep what processors have left out of a group."""
-        self.aside[group] = rows
+        (self.aside_final if final else self.aside)[group] = rows
 
     async def read(self, group: int | None = None, /) -> Rows:
         """The rows of a group, or all."""
@@ -137,10 +140,10 @@ class FolderOutput:
         return await self._in_thread(lambda: self.folder.write(group, rows, dropped))
 
     async def write_aside(
-        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /
+        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
     ) -> None:
         """Write what processors have left out of a group."""
-        await self._in_thread(lambda: self.folder.write_aside(group, rows, columns))
+        await self._in_thread(lambda: self.folder.write_aside(group, rows, columns, final=final))
 
     async def read(self, group: int | None = None, /) -> Rows:
         """The rows of a group, or all."""
