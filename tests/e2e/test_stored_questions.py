@@ -140,6 +140,7 @@ def test_qe_43_a_killed_run_asks_what_is_left_and_nothing_else(tmp_path: Path, h
     assert without_times(one) == without_times(other)
     summary = {
         "questionsTotal": 10,
+        "questionsEnded": 10,
         "questionsCorrect": 9,
         "questionsIncorrect": 1,
         "questionsByOutcome": {"correct": 9, "incorrect": 1},
