@@ -287,8 +287,11 @@ def test_a_budget_holds_for_judges_too() -> None:
     suite = suite_of(
         {**ASKS, "provider": "openai:my-model"}, evaluateOptions={"budget": {"usd": 1}}
     )
-    (problem,) = problems(suite, OPENAI_API_KEY="sk-0123456789")
-    assert problem.startswith("$.tests[0].assert[0].provider: there is a budget")
+    tested, judge = problems(suite, OPENAI_API_KEY="sk-0123456789")
+    assert tested.startswith(
+        "$.providers[0]: there is a budget in usd, and nothing bounds what a call"
+    )
+    assert judge.startswith("$.tests[0].assert[0].provider: there is a budget")
 
 
 @pytest.mark.parametrize(
