@@ -26,10 +26,14 @@ class Portal:
 
     def open(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> "Asked":
         """Open a backend, whose clock is to be `now`."""
-        backend, over, closed = trio.from_thread.run(
-            self.nursery.start, _hold, opened, trio_token=self.token
-        )
-        return Asked(backend, self, over, closed)
+        asked = Asked(self)
+
+        async def begin() -> None:
+            self.nursery.start_soon(asked.hold, opened)
+            await asked.opened.wait()
+
+        trio.from_thread.run(begin, trio_token=self.token)
+        return asked
 
     def call(self, operation: Callable[[], Awaitable[T]], now: float) -> T:
         """Carry out an operation at an instant."""
@@ -37,28 +41,24 @@ class Portal:
         return trio.from_thread.run(operation, trio_token=self.token)
 
 
-async def _hold(
-    opened: Callable[[], AbstractAsyncContextManager[Backend]],
-    *,
-    task_status: trio.TaskStatus[tuple[Backend, trio.Event, trio.Event]],
-) -> None:
-    over, closed = trio.Event(), trio.Event()
-    async with opened() as backend:
-        task_status.started((backend, over, closed))
-        await over.wait()
-    closed.set()
-
-
 @attrs.define(eq=False)
 class Asked:
     """A backend that is asked at instants of the test. A `Subject` of the machine."""
 
-    backend: Backend
     portal: Portal
-    _over: trio.Event
-    _closed: trio.Event
+    backend: Backend = attrs.field(init=False)
+    opened: trio.Event = attrs.Factory(trio.Event)
+    _over: trio.Event = attrs.Factory(trio.Event)
+    _closed: trio.Event = attrs.Factory(trio.Event)
     asks: dict[str, Ask] = attrs.Factory(dict)
     """Those that were granted, by lease id."""
+
+    async def hold(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> None:
+        """Keep the backend open until it is closed."""
+        async with opened() as self.backend:
+            self.opened.set()
+            await self._over.wait()
+        self._closed.set()
 
     def reserve(self, ask: Ask, now: float, /) -> Granted | Denied:
         (decision,) = self.portal.call(lambda: self.backend.reserve([ask]), now)

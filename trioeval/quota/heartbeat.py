@@ -3,8 +3,8 @@
 Whoever keeps a concurrency limit gives a hold back after its timeout, because its holder may be gone.
 One that is still there says so every third of the timeout, for all of its leases at once, so that two
 messages in a row may be lost. A lease without holds is forgotten after ten minutes, and what its call has
-used would not count then; so it is extended in the same way. What was said counts from when it was sent: it may have been long on its
-way.
+used would not count then; so it is extended in the same way. What was said counts from when it was sent:
+it may have been long on its way.
 
 A failed heartbeat is told, and ends no call.
 """
