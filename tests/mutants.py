@@ -1030,8 +1030,8 @@ MUTANTS = (
         "a failed call does not rest",
         "ATTEMPTS",
         "kernel/calls.py",
-        "                await lane.rest(again_at)\n",
-        "                pass\n",
+        "            await lane.rest(until)\n",
+        "            pass\n",
     ),
     Mutant(
         "hints are not heard",
