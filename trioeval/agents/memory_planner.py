@@ -126,14 +126,14 @@ class MemoryPlanner:
         if self._remove(id_):
             self._done[id_] = done
             self._look_at_dependents(id_)
-            if schedule:
-                self._schedule()
+        if schedule:
+            self._schedule()
         await trio.lowlevel.checkpoint()
 
     async def leave(self, id_: str, /) -> None:
         """See `Planner.leave`."""
-        if self._remove(id_):
-            self._schedule()
+        self._remove(id_)
+        self._schedule()
         await trio.lowlevel.checkpoint()
 
     async def snapshot(self) -> Sequence[Entry]:

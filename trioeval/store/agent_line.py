@@ -290,7 +290,7 @@ class Line:
         most: int
         for (most,) in self._connection.execute("SELECT most FROM entry_limit"):
             return most
-        limits: dict[int, list[str]] = {}
+        limits: dict[int, list[Any]] = {}
         found = self._connection.execute(
             "SELECT most, id FROM owner WHERE typeof(most) = 'integer'"
         )
