@@ -55,10 +55,6 @@ class Made:
         }
 
 
-def _lines(file: Path) -> list[str]:
-    return file.read_text().splitlines()
-
-
 def run(folder: Path) -> Made:
     folder.mkdir()
     shutil.copy(DOCS / "examples" / EXAMPLE, folder)
@@ -123,9 +119,10 @@ def test_only_what_passed_was_kept(made: Made) -> None:
     assert "problem__trace" in json.loads((problems / "dataset.json").read_text())["columns"]
     columns = {name for name, *_ in made.sql("describe select * from {}")}
     assert columns.isdisjoint({"problem__trace", "pattern", "story", "a"})
-    aside = [json.loads(line) for file in problems.glob("aside/*") for line in _lines(file)]
+    files = f"from '{problems}/aside/final/*.parquet'"
+    aside = duckdb.sql(f"select problem__trace {files}").fetchall()
     assert len(aside) == kept
-    assert all(row["columns"]["problem__trace"][-1]["role"] == "assistant" for row in aside)
+    assert all(json.loads(trace)[-1]["role"] == "assistant" for (trace,) in aside)
 
 
 def test_the_student_is_right_four_times_of_five(made: Made) -> None:
