@@ -113,7 +113,7 @@ def run_program(
         input=json.dumps(sources),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def run_console(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     *printed, _rest = done.stdout.split(_MARK)
