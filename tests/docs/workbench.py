@@ -97,6 +97,7 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
         "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
         "BLOCKED_MODULES": "" if "dev" in extras else ",".join(sorted(blocked)),
         "HOME": str(home),
+        "PYTEST_ADDOPTS": "-p no:hypothesispytest",  # it would be loaded without its package
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
     }
