@@ -97,6 +97,7 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
         "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
         "BLOCKED_MODULES": "" if "dev" in extras else ",".join(sorted(blocked)),
         "HOME": str(home),
+        "PYTEST_ADDOPTS": "-p no:hypothesispytest",  # it would be loaded without its package
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
     }
@@ -113,7 +114,7 @@ def run_program(
         input=json.dumps(sources),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -135,7 +136,7 @@ def run_console(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     *printed, _rest = done.stdout.split(_MARK)

@@ -477,7 +477,7 @@ def test_files_of_the_suite_are_read_once(tmp_path: Path) -> None:
     assert entry.request.body == settings(URL, body={"q": "{{prompt}}"}).entry.request.body
     assert entry.tls == TlsSettings(tmp_path / "ca.pem")
     (fault,) = problems(URL, tmp_path, transformResponse="file://bad.py:fn")
-    assert fault.startswith('.config.transformResponse: "bad.py" cannot be loaded: invalid syntax')
+    assert fault.startswith('.config.transformResponse: "bad.py" is not Python: invalid syntax')
 
 
 ANY = st.recursive(

@@ -62,7 +62,7 @@ def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
     assert "--allow-empty" in problem.hint
     assert parse_suite(document, allow_empty=True).tests == ()
     assert parse_suite({"providers": ["echo"]}).tests == (Test(),)
-    scenario = {"config": [{}], "tests": []}
+    scenario: dict[str, Any] = {"config": [{}], "tests": []}
     with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: there are no tests"):
         parse_suite({"providers": ["echo"], "scenarios": [scenario]})
     assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()

@@ -303,7 +303,7 @@ def test_a_file_without_tests_is_refused_unless_it_is_allowed(
 def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
     """A header alone is no test."""
     book = openpyxl.Workbook()
-    book.active.append(["q"])
+    book.create_sheet("tests", 0).append(["q"])
     book.save(tmp_path / "none.xlsx")
     with pytest.raises(MistakenError, match="the file has no tests"):
         read_tests("none.xlsx", Around(directory=tmp_path), plain)

@@ -173,9 +173,9 @@ def _template_mistakes(
     for at, text in texts:
         if unclosed_tag(text):
             # Most texts differ only outside of their marks, and what is inside is read once.
-            is_wrong = not runs_code and _OPEN_TAG.search(text)
+            is_wrong = not runs_code and _OPEN_TAG.search(text) is not None
         else:
-            is_wrong = templates.syntax_error("".join(_MARKED.findall(text)))
+            is_wrong = templates.syntax_error("".join(_MARKED.findall(text))) is not None
         if is_wrong and (error := templates.syntax_error(text)):
             yield Mistake(error, at=at)
 
