@@ -328,14 +328,17 @@ def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:
         "module.exports = (name, prompt, vars) => ({ output: [name, prompt.length, vars.q].join() });"
     )
     (tmp_path / "none.mjs").write_text("export default () => ({ error: 'no such thing' });")
+    (tmp_path / "bad.js").write_text("module.exports = () => { throw new Error('no') };")
+    names = ("v.js", "none.mjs", "bad.js")
     suite = trioeval.parse_suite(
         {
             "providers": ["echo"],
             "prompts": ["Hi {{a}}"],
-            "tests": [{"vars": {"q": 7, "a": f"file://{name}"}} for name in ("v.js", "none.mjs")],
+            "tests": [{"vars": {"q": 7, "a": f"file://{name}"}} for name in names],
         },
         directory=tmp_path,
     )
-    given, failed = trio.run(trioeval.collect, suite)
+    given, failed, raised = trio.run(trioeval.collect, suite)
+    assert raised.error == "bad.js fails: Error: no"
     assert given.output == "Hi a,8,7"
     assert failed.error == "variable a: the function of file://none.mjs says: no such thing"

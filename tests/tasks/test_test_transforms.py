@@ -253,3 +253,39 @@ def test_a_function_that_must_be_there(module: str, function: str | None, value:
     assert script.fault() is None
     told = program.run(script.source, ["x"])
     assert told == {"value": value} or value in told["error"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "return output.split(',').every(process => process.length > 0)",
+        "const {process, id} = JSON.parse(output)\nreturn process.name",
+        "const [process] = output.split(',')\nreturn process.length",
+        "const api = { fetch(x) { return x } }\nreturn fetch.name",
+        "function require(x) { return x }\nreturn require(1)",
+        "if (process && process.env) return 1",
+        "try { if (output) { output.x() } require('fs') } catch (e) { return 1 }",
+        'return output.replace(/"/g, \'\').includes("process.env")',
+        "return /it's/.test(output) && output.includes('fetch(')",
+        "return /process.env/.test(output)",
+    ],
+)
+def test_code_that_copes_without_node_is_not_refused(code: str) -> None:
+    """It binds the name itself, looks for it, catches its absence, or has it in a text or pattern."""
+    pytest.importorskip("quickjs")
+    assert Script(code, ("output",), "body").fault() is None
+
+
+@pytest.mark.parametrize(
+    ("code", "use"),
+    [
+        ("try { output.x({a: 1}) } catch (e) {}\nconst fs = require('fs')", "require in line 2"),
+        ("if (output) {\n  return fetch('http://a')\n}", "fetch in line 2"),
+        ("return output.length / 2 + process.env.X / 3", "process in line 1"),
+        ("\nimport fs from 'fs'\nreturn 1", "import in line 2"),
+    ],
+)
+def test_code_that_needs_node_is_refused(code: str, use: str) -> None:
+    """With the line, before anything is asked."""
+    pytest.importorskip("quickjs")
+    assert (Script(code, ("output",), "body").fault() or "").startswith(f"uses {use}, ")

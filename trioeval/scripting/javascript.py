@@ -28,7 +28,12 @@ _TOKEN = re.compile(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*
 
 _LITERAL = re.compile(
     r"""(?s)"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`|//[^\n]*|/\*.*?\*/"""
+    r"""|(?:\A|\breturn\b|(?<=[(,=:\[!&|?{};>\n]))[ \t]*/(?![/*])"""
+    r"""(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/"""
 )
+"""A text, a comment, or a regular expression."""
+
+_TRY = re.compile(r"(?<![\w$.])try\s*\{")
 _UNAVAILABLE = {
     "require": re.compile(r"(?<![\w$.])require\s*\("),
     "import": re.compile(r"(?m)^\s*import\b|(?<![\w$.])import\s*\("),
@@ -146,18 +151,41 @@ class Script:
 
 
 def _unavailable(code: str) -> str | None:
-    """The first use of what the engine does not have; None where the code looks for it or defines it."""
-    plain = _LITERAL.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), code)
+    """The first use of what the engine does not have; None where the code defines it or copes without it."""
+    plain = _LITERAL.sub(lambda found: _blank(found[0]), code)
+    outside = _without_tries(plain)
     for name, used in _UNAVAILABLE.items():
-        own = rf"\btypeof\s+{name}\b|\b(?:function|const|let|var|class)\s+{name}\b|[(,]\s*{name}\s*[,)]"
-        found = used.search(plain)
-        if found is not None and re.search(own, plain) is None:
+        found = used.search(outside)
+        if found is not None and (name == "import" or not _is_own(name, plain)):
             line = plain.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) + 1
             return (
                 f"uses {name} in line {line}, which is not available: JavaScript runs without Node.js "
                 "and without modules; write it in one file of plain JavaScript, or in Python"
             )
     return None
+
+
+def _is_own(name: str, plain: str) -> bool:
+    """Whether a name stands anywhere but before a call or a member, as where it is bound or looked for."""
+    own = rf"(?<![\w$.]){name}(?![\w$])(?!\s*[.(])|\bfunction\s+{name}\b|(?<![\w$.]){name}\s*\([^()]*\)\s*\{{"
+    return re.search(own, plain) is not None
+
+
+def _without_tries(plain: str) -> str:
+    """Code with its `try` blocks blanked out."""
+    parts, done = [], 0
+    while found := _TRY.search(plain, done):
+        end, depth = found.end(), 1
+        while depth and end < len(plain):
+            depth += {"{": 1, "}": -1}.get(plain[end], 0)
+            end += 1
+        parts += plain[done : found.end()], _blank(plain[found.end() : end])
+        done = end
+    return "".join([*parts, plain[done:]])
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
 
 
 def _new_function(names: tuple[str, ...], body: str) -> str:

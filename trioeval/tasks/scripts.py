@@ -183,7 +183,11 @@ class Scripts:
         return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
 
     async def javascript(
-        self, script: Script, arguments: Sequence[Any], limit: float = LIMIT
+        self,
+        script: Script,
+        arguments: Sequence[Any],
+        limit: float = LIMIT,
+        name: str | None = None,
     ) -> Any:
         """What a script gives; None if that is nothing. Always a checkpoint.
 
@@ -191,6 +195,7 @@ class Scripts:
             script: One without a fault.
             arguments: JSON, in the order of its names.
             limit: Seconds that it may take, > 0; of computing it has two.
+            name: Its name in errors; None is its code.
 
         Raises:
             ScriptError: It failed, or took longer.
@@ -201,7 +206,7 @@ class Scripts:
             self._engine = await self._stack.enter_async_context(open_workers(spec))
         told = await _called(self._engine, [script.source, Encoded.of(list(arguments))], limit)
         if "error" in told:
-            what = f"{show(script.code)} fails: {told['error']}"
+            what = f"{name or show(script.code)} fails: {told['error']}"
             raise ScriptError(what, at_limit=told["limit"])
         return told["value"]
 
@@ -225,7 +230,8 @@ class Scripts:
         Raises:
             ScriptError: It failed, or took longer.
         """
-        return await self.javascript(self._module(file, function, names), arguments, limit)
+        name = file.name if function is None else f"{file.name}:{function}"
+        return await self.javascript(self._module(file, function, names), arguments, limit, name)
 
     async def program(self, command: str, argument: str, limit: float = LIMIT) -> str:
         """What a program prints, without space around it. Always a checkpoint.
