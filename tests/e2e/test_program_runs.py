@@ -232,6 +232,28 @@ def test_a_run_that_was_cancelled_goes_on_at_once(folder: Path) -> None:
         assert (facts.state, facts.executions, facts.passed) == ("finished", 2, 3)
 
 
+def test_rows_of_a_suite_that_changed_are_run_again(folder: Path) -> None:
+    """Rows are kept where provider, prompt and variables are the same, and not by their place."""
+    keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")))
+    emitted: list[Any] = []
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124
+        emitted.append(row.output)
+
+    async def main() -> None:
+        suite = trioeval.parse_suite(suite_of("hey", "ho", "ha", "hu"))
+        async with trioeval.open_store(folder / "mine.db") as store:
+            run = await store.resume("eval-mine", start_of())
+            await trioeval.run_suite(suite, emit=emit, journal=run)
+
+    trio.run(main)
+    assert emitted == ["say hey", "say ha", "say hu"]
+    with read_store(folder / "mine.db") as reader:
+        facts = reader.run("eval-mine")
+        outputs = [record["response"]["output"] for record in reader.records(facts)]
+        assert (facts.state, outputs) == ("finished", ["say hey", "say ho", "say ha", "say hu"])
+
+
 async def _fails_to_emit(run: StoredRun) -> None:
     async def emit(_row: Row) -> None:  # noqa: ASYNC124
         raise ZeroDivisionError

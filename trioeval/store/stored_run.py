@@ -41,8 +41,9 @@ from trioeval.store.works import (
 from trioeval.store.writer import Writer
 from trioeval.tasks import PreparedSuite, Row
 from trioeval.tasks.identity import Identities
-from trioeval.tasks.journal import CallKey, CallRecord, Journal, Paid
+from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 from trioeval.tasks.retries import has_ended
+from trioeval.tasks.same_rows import same_rows
 
 _TESTS = 500  # a statement
 _MANY = 10_000  # numbers of rows that are remembered
@@ -99,7 +100,7 @@ class StoredRun(Journal):
         self._start = start
         self._told_ms = 0.0
         self._resumed = going.execution > 1
-        self._kept = {
+        self._kept: dict[str | None, KeptRows] = {
             task: Kept(Source(writer.path, task), going.parts[task], rows, read)
             for task, rows in going.kept.items()
         }
@@ -148,6 +149,8 @@ class StoredRun(Journal):
             if part.settle is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
                 self.tests(part.id, tests)
+                if rows := self._kept.get(part.id):  # of a suite that may have changed since then
+                    self._kept[part.id] = same_rows(rows, part.prepared.steps)
 
     async def end(self, *, finished: bool, duration: float) -> None:
         """Write down how the run ended, and free it for others once that is safe. A checkpoint.
@@ -256,7 +259,7 @@ class StoredRun(Journal):
         """Whether other replies are wanted for a row than those that it had, also those of a cache."""
         return index in self._anew.get(task, ())
 
-    def kept(self, task: str | None, /) -> Kept:
+    def kept(self, task: str | None, /) -> KeptRows:
         """The rows of a task that are not run again."""
         return self._kept.get(task) or Kept(self._source(task), None, frozenset(), self._read)
 
