@@ -254,6 +254,22 @@ def test_rows_of_a_suite_that_changed_are_run_again(folder: Path) -> None:
         assert (facts.state, outputs) == ("finished", ["say hey", "say ho", "say ha", "say hu"])
 
 
+def test_a_run_that_is_over_is_not_run_again(folder: Path) -> None:
+    """Others may continue it by then, so it has to be resumed; how it ended stays as it was."""
+
+    async def main() -> None:
+        suite = trioeval.parse_suite(suite_of("hi"))
+        async with trioeval.open_store(folder / "mine.db") as store:
+            run = store.begin(start_of())
+            await trioeval.run_suite(suite, emit=ignore, journal=run)
+            with pytest.raises(trioeval.UsageError, match=r"eval-mine is over; .* store\.resume"):
+                await trioeval.run_suite(suite, emit=_refuse, journal=run)
+
+    trio.run(main)
+    with read_store(folder / "mine.db") as reader:
+        assert reader.run("eval-mine").state == "finished"
+
+
 async def _fails_to_emit(run: StoredRun) -> None:
     async def emit(_row: Row) -> None:  # noqa: ASYNC124
         raise ZeroDivisionError

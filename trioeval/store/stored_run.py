@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from trioeval.datasets.result import DatasetResult
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, UsageError
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, Why
 from trioeval.providers.secrets import hide_in
 from trioeval.report import config_tests
@@ -112,6 +112,7 @@ class StoredRun(Journal):
         self._numbers: dict[tuple[str | None, int], int] = {}
         self._most_numbers = _MANY
         self._began = trio.current_time()
+        self._is_over = False
 
     @property
     def resumed(self) -> bool:
@@ -129,7 +130,15 @@ class StoredRun(Journal):
         return len(self._standing)
 
     def begin(self, suite: PreparedSuite, /) -> None:
-        """Write down what is run, where that was not known when the run began."""
+        """Write down what is run, where that was not known when the run began.
+
+        Raises:
+            UsageError: The run is over, and others may have continued it since.
+        """
+        if self._is_over:
+            raise UsageError(
+                f"run {self.id} is over; continue it with `await store.resume({self.id!r}, start)`"
+            )
         place = self._place
         if self._start.heads:
             return
@@ -155,10 +164,16 @@ class StoredRun(Journal):
     async def end(self, *, finished: bool, duration: float) -> None:
         """Write down how the run ended, and free it for others once that is safe. A checkpoint.
 
+        Nothing happens if it is over already.
+
         Args:
             finished: Whether nothing is left to be run.
             duration: Seconds on the Trio clock.
         """
+        if self._is_over:
+            await trio.lowlevel.checkpoint()
+            return
+        self._is_over = True
         try:
             state: EndState = "interrupted" if self._standing or not finished else "finished"
             self.finish(state, duration_ms=1000 * duration)

@@ -96,7 +96,11 @@ class Journal(Protocol):
         ...
 
     def begin(self, suite: "PreparedSuite", /) -> None:
-        """Write down what is run, before anything is asked."""
+        """Write down what is run, before anything is asked.
+
+        Raises:
+            UsageError: The run is over already.
+        """
         ...
 
     async def end(self, *, finished: bool, duration: float) -> None:

@@ -116,8 +116,8 @@ async def run_suite(
         SuiteError: The suite is wrong; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
         QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
-        UsageError: `providers` for a suite that was prepared with its own, or `kinds` for one that is
-            loaded.
+        UsageError: `providers` for a suite that was prepared with its own, `kinds` for one that is loaded,
+            or a `journal` whose run is over.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
 
