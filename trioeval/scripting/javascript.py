@@ -173,7 +173,8 @@ def _is_own(name: str, plain: str) -> bool:
 
 def _without_tries(plain: str) -> str:
     """Code with its `try` blocks blanked out."""
-    parts, done = [], 0
+    parts: list[str] = []
+    done = 0
     while found := _TRY.search(plain, done):
         end, depth = found.end(), 1
         while depth and end < len(plain):
