@@ -501,6 +501,13 @@ MUTANTS = (
         "self.failures > self._spec.max_retries + 1",
     ),
     Mutant(
+        "a call is refused alone while nothing is served",
+        "example",
+        "kernel/retries.py",
+        "self.is_own = is_independent and share",
+        "self.is_own = share",
+    ),
+    Mutant(
         "salvaged jobs repeat their calls",
         "example",
         "kernel/retries.py",
