@@ -478,6 +478,13 @@ MUTANTS = (
         "        elif share > _PLENTY:\n            self._hinted = None\n",
         "",
     ),
+    Mutant(
+        "a request that is always refused measures a rate",
+        "example",
+        "rates/throttle.py",
+        "if retry_after and refusals <= _TELLING:",
+        "if retry_after:",
+    ),
     # kernel/throttles.py, kernel/retries.py, kernel/needs.py
     Mutant(
         "a bad request closes the lane",
