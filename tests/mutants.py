@@ -478,6 +478,13 @@ MUTANTS = (
         "        elif share > _PLENTY:\n            self._hinted = None\n",
         "",
     ),
+    Mutant(
+        "a request that is always refused measures a rate",
+        "example",
+        "rates/throttle.py",
+        "if retry_after and refusals <= _TELLING:",
+        "if retry_after:",
+    ),
     # kernel/throttles.py, kernel/retries.py, kernel/needs.py
     Mutant(
         "a bad request closes the lane",
@@ -499,6 +506,13 @@ MUTANTS = (
         "kernel/retries.py",
         "self.failures > self._spec.max_retries",
         "self.failures > self._spec.max_retries + 1",
+    ),
+    Mutant(
+        "a call is refused alone while nothing is served",
+        "example",
+        "kernel/retries.py",
+        "self.is_own = is_independent and share",
+        "self.is_own = share",
     ),
     Mutant(
         "salvaged jobs repeat their calls",

@@ -373,32 +373,65 @@ def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "refused_every", "requests"), [(60, 0, 4), (10, 0, 6), (200, 2, 20)]
+    ("latency", "refused_every", "requests"), [(0.01, 0, 3), (2.0, 0, 7), (0.01, 2, 20)]
 )
 def test_a_call_that_is_refused_alone_fails_when_that_can_hardly_be_chance(
-    others: int, refused_every: int, requests: int
+    latency: float, refused_every: int, requests: int
 ) -> None:
-    """ATTEMPTS: the more of the other calls are refused, the longer it takes."""
-    asked = 0
+    """ATTEMPTS: the more of the other calls are refused, or the fewer there are, the longer it takes."""
+    asked, is_refused_alone = 0, True
 
     async def send(index: int) -> int:
         nonlocal asked
-        await trio.sleep(0.01)
         if index == 0:
             raise CallError(BUSY, "too large")
+        await trio.sleep(latency)
         asked += 1
         if refused_every and asked % refused_every:
             raise CallError(BUSY, "busy")
         return index
 
     async def body(job: Job[float], calls: Calls[float]) -> int:
-        return await calls(job.lane, send, job.index)
+        nonlocal is_refused_alone
+        try:
+            served = await calls(job.lane, send, job.index)
+            while job.index and is_refused_alone:
+                await calls(job.lane, send, job.index)
+            return served
+        finally:
+            is_refused_alone = is_refused_alone and job.index != 0
 
     lane = LaneSpec("a", 8, adaptive="off")
-    outcomes, _ = run_lanes(body, [lane], [Job(index, "a", 0.0) for index in range(others + 1)])
+    outcomes, _ = run_lanes(body, [lane], [Job(index, "a", 0.0) for index in range(3)])
     assert isinstance(outcomes[0], Failed)
     assert abs(outcomes[0].calls - requests) <= requests // 10
     assert all(isinstance(outcome, Done) for outcome in outcomes[1:])
+
+
+@pytest.mark.parametrize("retry_after", [None, 1.0])
+@pytest.mark.parametrize(("busy", "ends_well"), [(60.0, True), (400.0, False)])
+def test_the_last_call_of_a_run_outlasts_a_time_in_which_its_provider_is_busy(
+    busy: float, retry_after: float | None, *, ends_well: bool
+) -> None:
+    """ATTEMPTS: what was served before says little of it; it decides after a quarter of the patience."""
+
+    async def send(index: int) -> int:
+        await trio.sleep(2.0 if index == 0 else 0.01)
+        if 1.0 < trio.current_time() < 1.0 + busy:
+            raise CallError(BUSY, "busy", retry_after=retry_after)
+        return index
+
+    async def body(job: Job[float], calls: Calls[float]) -> int:
+        return await calls(job.lane, send, job.index)
+
+    lane = LaneSpec("a", 8, patience=300.0)
+    outcomes, events = run_lanes(body, [lane], [Job(index, "a", 0.0) for index in range(60)])
+    assert all(isinstance(outcome, Done) for outcome in outcomes[1:])
+    assert not [event for event in events if isinstance(event, LaneClosed)]
+    last = outcomes[0]
+    assert isinstance(last, Done) == ends_well
+    assert isinstance(last, Done | Failed)
+    assert last.finished_at >= min(busy, 300.0 / 4)
 
 
 def test_a_call_that_nothing_else_was_served_beside_is_made_until_the_patience_ends() -> None:

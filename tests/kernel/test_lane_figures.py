@@ -155,6 +155,21 @@ def test_a_server_that_takes_more_again_is_used_in_full() -> None:
     assert result.done_at() <= 20 + 1.5 * (2000 - 20 * 8) * 0.25 / 16
 
 
+def test_a_request_that_is_always_asked_to_wait_is_taken_for_no_rate() -> None:
+    """Its 5 or 6 waits of 10 s hold the lane, and no pace of its own making holds what comes after them.
+
+    The others take 30 s; a pace made of its waits would add as much as those once more.
+    """
+
+    async def serve() -> None:
+        await trio.sleep(2)
+
+    jobs = [("a", serve)] * 60
+    jobs[30] = ("a", _always(Fault.RATE_LIMITED, latency=2.0, retry_after=10.0))
+    result = _run([LaneSpec("a", 4)], jobs)
+    assert result.done_at([index for index in range(60) if index != 30]) <= 150
+
+
 @pytest.mark.slow
 def test_few_calls_are_wasted_on_a_full_server() -> None:
     """In the long run at most 5 % are refused, and the limit stays around the capacity (PR-21)."""

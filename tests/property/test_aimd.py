@@ -129,7 +129,8 @@ def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
                 assert limit.limit == before or (limit.limit < before and cut)
             case Refused(_, beside, wait, repeated):
                 in_wave = wait and not repeated
-                assert limit.limit == before or (in_wave and limit.limit == beside) or not beside
+                told = in_wave and (limit.limit == beside or not beside)
+                assert limit.limit == before or told
                 assert not cut
             case Retuned():
                 assert not cut

@@ -351,11 +351,11 @@ class Calls(Generic[P]):
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         error = call_error(failure)
-        again = attempts.again(error, lane.seen, salvaging=self._made > 0)
+        now, index = trio.current_time(), self.job.index
+        again = attempts.again(error, now, lane.seen, salvaging=self._made > 0)
         if error is None:
             return None
         before, was_open = lane.throttle.limits, lane.closed is None
-        now, index = trio.current_time(), self.job.index
         again_at = lane.failed(
             error, now, mark, mishaps=attempts.mishaps, refusals=attempts.refusals
         )

@@ -10,6 +10,10 @@ other calls of the lane since this one began is the chance of one refusal; that 
 refusals of this call must be below one in a million. Where everything is refused often, this takes many
 refusals; among calls that are all served, a few. A fixed number of refusals would either drop calls of a
 busy provider or wait long for a hopeless one.
+
+Refusals beside which nothing else was served may be those of a provider that is busy for a while, also if it
+served others before: they are not independent of each other. Alone they decide only after they have lasted
+for a part of the patience, long enough for a limit of a minute to pass.
 """
 
 import attrs
@@ -22,6 +26,8 @@ _OFTEN = 2
 
 _CHANCE = 1e-6
 """Below this probability the refusals of one call are not chance."""
+_LASTING = 4
+"""The part of the patience that refusals last which decide although nothing was served beside them."""
 
 
 @attrs.define(eq=False)
@@ -39,6 +45,10 @@ class Attempts:
     """Transient failures so far."""
     refusals: int = 0
     """How often the call was one too many."""
+    _served: int = attrs.field(init=False, default=0)
+    """Calls that the lane had served at the last refusal, since this call began."""
+    _alone_since: float = attrs.field(init=False, default=0.0)
+    """The instant of the first refusal after the last of those."""
 
     @property
     def exhausted(self) -> bool:
@@ -54,13 +64,16 @@ class Attempts:
         """
         return self.refusals < _OFTEN
 
-    def again(self, error: CallError | None, seen: tuple[int, int], *, salvaging: bool) -> bool:
+    def again(
+        self, error: CallError | None, now: float, seen: tuple[int, int], *, salvaging: bool
+    ) -> bool:
         """Count a failure; whether the call is made again, as far as the number of attempts goes.
 
         A failure that says nothing is final. A job that is salvaged has one attempt left for mishaps.
 
         Args:
             error: The failure.
+            now: The instant.
             seen: Calls that the lane has served, and refused, until now; without this refusal.
             salvaging: Whether its job is salvaged.
         """
@@ -82,8 +95,16 @@ class Attempts:
         if error.fault is Fault.RATE_LIMITED and served:
             refused = seen[1] - self._before[1] - (self.refusals - 1)
             share = (refused + 1) / (served + refused + 2)
-            self.is_own = share**self.refusals < _CHANCE
+            is_independent = self._is_independent(served, now)
+            self.is_own = is_independent and share**self.refusals < _CHANCE
         return not self.is_own
+
+    def _is_independent(self, served: int, now: float) -> bool:
+        """Whether this refusal and the last one are not of one time in which the lane serves nothing."""
+        if served != self._served:
+            self._served, self._alone_since = served, now
+            return True
+        return now - self._alone_since >= self._spec.patience / _LASTING
 
 
 def call_error(error: Exception) -> CallError | None:

@@ -33,6 +33,8 @@ _RECOVER_AFTER = 4
 """Barren generations of calls after which the lane probes, even if no wait was named."""
 _SOON = 4
 """Calls served after a wait, before which a refusal shows that the server has a rate."""
+_TELLING = 2
+"""Refusals of one call that can show a rate; one that is refused more often may be refused for itself."""
 _LITTLE = 0.1
 """Share of an allowance below which starts are paced by it."""
 _SLACK = 2
@@ -198,7 +200,8 @@ class Throttle:
         if not self._elders:
             self.congestions += 1
             self._generation_mark, self._elders = self._step(), in_flight
-        if retry_after:  # "retry after 0 s" says when, but not that it helps
+        if retry_after and refusals <= _TELLING:
+            # "Retry after 0 s" says when, but not that it helps.
             self._tell_delivery(now, mark, retry_after)
         if mark >= self._wave_mark:
             self._wave_mark = self._step()
