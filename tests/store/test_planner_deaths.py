@@ -131,9 +131,9 @@ async def test_ag_38_nothing_is_left_in_line_of_a_run_that_is_finished(path: Pat
 
     with tables(path) as connection:
         number, _ = begin_run(connection, RunStart(id="run", utc_created="2026-01-01T00:00:00Z"))
-        finish_run(connection, number, "interrupted", 1.0, "null")
+        finish_run(connection, number, 1, "interrupted", duration_ms=1.0, derived="null")
         assert left(connection) == [2, 2, 1]
-        finish_run(connection, number, "finished", 1.0, "null")
+        finish_run(connection, number, 1, "finished", duration_ms=1.0, derived="null")
         assert left(connection) == [0, 0, 0]
         late = bare_planner(path, 1)
         await late.submit(submission("a", "x"))
