@@ -294,6 +294,7 @@ def test_interrupts_end_attempts_gently_and_then_at_once(tmp_path: Path) -> None
     assert bench.outcomes == {"first": "pass", "second": "pass"}
     assert len(agent_of(bench.rows["first"])["attempts"]) == 2
     assert "soon" in (logs / "attempt-000.stdout").read_text()
+    assert [*ends_of(bench.case("first") / "bus").values()] == [1, 1, 1]
 
 
 def test_limits_of_time_end_trees_and_count_work_alone(tmp_path: Path) -> None:
