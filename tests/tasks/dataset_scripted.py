@@ -194,7 +194,7 @@ class Provider:
         row = order.row
         attempt = self.attempts[row]
         self.attempts[row] += 1
-        order.tally.sent()
+        order.tally.sent(0)
         self.starts.append((trio.current_time(), row))
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
