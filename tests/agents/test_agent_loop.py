@@ -249,6 +249,9 @@ def test_ag_08_cancelled_in_whatever_wait_nothing_is_left(
         assert scope.cancelled_caught
         assert not bench.kids.living
         assert len(bench.told) == (cancel_at > 2)
+        ends = bench.bodies("RUN_CRASH") + bench.bodies("RUN_STOP")
+        assert len(ends) == len(bench.bodies("RUN_START"))
+        assert any("was cut off" in one for one in ends) == (while_in == "attempt")
         return bench.events
 
     events, seconds = on_bench(play)

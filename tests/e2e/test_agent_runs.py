@@ -133,7 +133,7 @@ def test_buses_rotate_as_the_suite_says(tmp_path: Path) -> None:
 
 
 def test_the_line_is_steered_from_the_command_line(tmp_path: Path) -> None:
-    """A limit that is set holds at once; a case that is cancelled is never worked on."""
+    """A limit that is set holds at once; a case that is cancelled is no success, and runs when retried."""
     bench = Bench(tmp_path)
     held = "tell held; hold; touch DONE"
     top = {"agents": {"maxConcurrentRootTasks": 1}}
@@ -150,10 +150,15 @@ def test_the_line_is_steered_from_the_command_line(tmp_path: Path) -> None:
             assert "it runs already" in finish(other, 2)
         bench.release("a")
         bench.release("b")
+        finish(program, 100)
+    assert bench.outcomes == {"a": "pass", "b": "pass", "c": "failed"}
+    assert "cancelled while it waited" in bench.rows["c"]["error"]
+    assert sorted(bench.begun()) == ["a 0", "b 0"]
+    with bench.run("s.json", "--retry", "errors") as program:
+        bench.wait_told("c 0 held")
+        bench.release("c")
         finish(program, 0)
     assert bench.outcomes == {"a": "pass", "b": "pass", "c": "pass"}
-    assert agent_of(bench.rows["c"])["message"] == "done before the first attempt"
-    assert sorted(bench.begun()) == ["a 0", "b 0"]
 
 
 SUBMIT = '"$TRIOEVAL_PYTHON" -m trioeval agent submit'
@@ -289,6 +294,7 @@ def test_interrupts_end_attempts_gently_and_then_at_once(tmp_path: Path) -> None
     assert bench.outcomes == {"first": "pass", "second": "pass"}
     assert len(agent_of(bench.rows["first"])["attempts"]) == 2
     assert "soon" in (logs / "attempt-000.stdout").read_text()
+    assert [*ends_of(bench.case("first") / "bus").values()] == [1, 1, 1]
 
 
 def test_limits_of_time_end_trees_and_count_work_alone(tmp_path: Path) -> None:

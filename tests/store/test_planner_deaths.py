@@ -14,6 +14,7 @@ from planner_model import QUICK, QUIET, bare_planner, kill, submission, tables
 
 from trioeval.agents.planner import Recovery
 from trioeval.errors import StoreError
+from trioeval.providers.programs.trees import make_mark
 from trioeval.store import agent_planner
 from trioeval.store.agent_owners import Incarnation, enter
 from trioeval.store.agent_planner import open_planner
@@ -46,7 +47,7 @@ def begin_attempt(path: Path, process: "subprocess.Popen[bytes]", mark: str) -> 
 
 
 @contextlib.contextmanager
-def agent(mark: str = "6" * 32) -> Iterator["subprocess.Popen[bytes]"]:
+def agent(mark: str) -> Iterator["subprocess.Popen[bytes]"]:
     """What a program that was killed has left running."""
     with subprocess.Popen(["/bin/sleep", "600"], env={"MARK": mark}) as child:
         try:
@@ -60,7 +61,7 @@ async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is
     path: Path,
 ) -> None:
     """By whoever finds it; that one holds the place as long, and if it dies too, the next goes on."""
-    mark = "6" * 32
+    mark = make_mark()
     dead, finder, third = (bare_planner(path, 1) for _ in range(3))
     for planner, id_ in ((dead, "a"), (dead, "b"), (finder, "c")):
         await planner.submit(submission(id_))
@@ -95,8 +96,9 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
     async with open_planner(path, 1, settings=QUICK) as planner:
         dead = bare_planner(path, 1)
         await dead.submit(submission("a"))
-        with agent() as child, contextlib.ExitStack() as stack:
-            number = begin_attempt(path, child, "6" * 32)
+        mark = make_mark()
+        with agent(mark) as child, contextlib.ExitStack() as stack:
+            number = begin_attempt(path, child, mark)
             if goes_on:
                 stack.callback(lock_run(path, "run").leave)
             if goes_on == "again":
@@ -129,9 +131,9 @@ async def test_ag_38_nothing_is_left_in_line_of_a_run_that_is_finished(path: Pat
 
     with tables(path) as connection:
         number, _ = begin_run(connection, RunStart(id="run", utc_created="2026-01-01T00:00:00Z"))
-        finish_run(connection, number, "interrupted", 1.0, "null")
+        finish_run(connection, number, 1, "interrupted", duration_ms=1.0, derived="null")
         assert left(connection) == [2, 2, 1]
-        finish_run(connection, number, "finished", 1.0, "null")
+        finish_run(connection, number, 1, "finished", duration_ms=1.0, derived="null")
         assert left(connection) == [0, 0, 0]
         late = bare_planner(path, 1)
         await late.submit(submission("a", "x"))

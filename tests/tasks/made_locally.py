@@ -37,7 +37,7 @@ def group_order(
     """An order of rows with these values, or of so many without."""
     known = [{} for _ in range(values)] if isinstance(values, int) else values
     numbers = range(start, start + len(known)) if rows is None else rows
-    return GroupOrder(group, start, list(numbers), known, Tally())
+    return GroupOrder(group, start, list(numbers), known, Tally(), follows=start > 0)
 
 
 async def make_group(maker: GroupMaker, order: GroupOrder) -> Made:

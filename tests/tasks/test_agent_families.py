@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 from trioeval.agents.attempts import AttemptEnd
 from trioeval.agents.loop import run_until_done
 from trioeval.agents.restarts import RestartPolicy
+from trioeval.providers.programs import supervisor
 from trioeval.providers.programs.members import Root, find_survivors, read_member
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import Pump, open_log
@@ -122,6 +123,23 @@ def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
     assert "warnings" not in work_once("true", tmp_path).metadata
     monkeypatch.setattr("trioeval.providers.programs.trees.sys.platform", "darwin")
     end = work_once("true", tmp_path, number=1)
+    (warning,) = end.metadata["warnings"]
+    assert "cannot be found on this system" in warning
+
+
+def test_a_python_without_foreign_functions_starts_programs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It adopts nothing then, and the attempt says so."""
+    path = "trioeval.providers.programs.trees._SUPERVISOR"
+    lacking = tmp_path / "lacking.py"
+    lacking.write_text(
+        "import runpy, sys\nsys.modules['ctypes'] = None\n"
+        f"runpy.run_path({supervisor.__file__!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(path, lacking)
+    end = work_once("true", tmp_path)
+    assert (end.failure, end.exit_code) == (None, 0)
     (warning,) = end.metadata["warnings"]
     assert "cannot be found on this system" in warning
 

@@ -40,7 +40,7 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
     (tmp_path / "template" / "given").write_text("1")
     assert not open_as(folder, template=lambda: tmp_path / "template")
     assert (folder / "workspace" / "given").read_text() == "1"
-    about = {"digest": "d", "case": "calc", "done": "DONE"}
+    about = {"digest": "d", "case": "calc"}
     assert json.loads((folder / "case.json").read_text()) == about
     (folder / "workspace" / "given").write_text("2")
 

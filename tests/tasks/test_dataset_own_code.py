@@ -175,3 +175,22 @@ def test_groups_are_opened_some_at_once() -> None:
     found = built(spec, LaneSpec("open", 2400), max_live_jobs=2400)
     assert {event.at for event in found.of(GroupOpened)} == {0.0}
     assert {at for at, _ in a.starts} == {0.0}
+
+
+def test_a_group_follows_only_where_its_maker_was_asked_for_another() -> None:
+    """Groups that are skipped leave nothing behind; in a run that goes on nothing is known of them."""
+    asked: list[tuple[int, bool]] = []
+
+    async def made(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        asked.append((order.group, order.follows))
+        return await summary(order, _calls)
+
+    late = whole("e", made, "seed", ordered=True, skip_when=lambda row: row["seed"] < 20)
+    spec = dataset(SEED, late, rows=8, size=2)
+    output = built(spec, OPEN).output
+    assert asked == [(1, False), (2, True), (3, True)]
+    asked.clear()
+    for group in (1, 2, 3):
+        del output.written[group]
+    built(spec, OPEN, output=output)
+    assert asked == [(1, True), (2, True), (3, True)]

@@ -54,20 +54,36 @@ class Turn:
             Exception: What the slots raise, and what writes down beginnings and ends.
         """
         failure: Exception | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch)
-            try:
-                with self._line:
-                    await self._terms.slots(partial(self._work, nursery))
-                if self.attempt is not None:
-                    await self._told.wait()
-            except Exception as error:  # noqa: BLE001 - raised below: no group around it
-                failure = error
-            nursery.cancel_scope.cancel("the attempt is over")
+        is_cut_off = True
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch)
+                try:
+                    with self._line:
+                        await self._terms.slots(partial(self._work, nursery))
+                    if self.attempt is not None:
+                        await self._told.wait()
+                except Exception as error:  # noqa: BLE001 - raised below: no group around it
+                    failure = error
+                nursery.cancel_scope.cancel("the attempt is over")
+            is_cut_off = failure is not None
+        finally:
+            if is_cut_off and self.attempt is not None and self._told.is_set():
+                # Bounded: who reads the bus is not to wait for a resume that may never come.
+                with trio.move_on_after(_TOLD_WITHIN, shield=True):
+                    await self._tell_cut(self.attempt)
         if failure is not None:
             raise failure
         if self.attempt is not None and self.end is not None:
             await self._tell_end(self.attempt, self.end.failure)
+
+    async def _tell_cut(self, attempt: Attempt) -> None:
+        """What the bus is told of an attempt with which its case is cut off."""
+        if self.end is None:
+            said = f"attempt {attempt.number} was cut off: run {attempt.run_id}"
+            await self._posts("RUN_CRASH", said)
+        else:
+            await self._tell_end(attempt, self.end.failure)
 
     async def _tell_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
         """What the bus is told, when the slot has been given back."""

@@ -66,7 +66,7 @@ def wait(*children: int) -> int:
 
 @agent.command(name="cancel")
 def cancel(case: str, /, *, db: Path | None = None) -> int:
-    """Cancel a case that waits in the line: it is marked as done, and its agent is never started.
+    """Cancel a case that waits in the line: its agent is not started, and its row is an error.
 
     Parameters
     ----------

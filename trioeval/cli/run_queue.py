@@ -38,7 +38,7 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
 
 
 def cancel_case(db: Path | None, name: str) -> int:
-    """Mark a case that waits as done, so that it leaves the line and its agent is not started.
+    """Mark a case that waits as cancelled, so that it leaves the line and its agent is not started.
 
     Raises:
         UsageError: There is no such case, or it does not wait.
@@ -60,13 +60,11 @@ def cancel_case(db: Path | None, name: str) -> int:
     task, _, room = submission.task.rpartition("/")
     folder = agents_folder(path, submission.run) / task_folder(task or None) / room
     try:
-        about = json.loads((folder / ABOUT).read_text("utf-8"))
-        done = CaseFiles(folder, about["done"]).done
-        done.parent.mkdir(parents=True, exist_ok=True)
-        done.touch()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AgentError(f"{folder}: the case cannot be marked as done: {error}") from error
-    say(f"{submission.task} is cancelled: it is marked as done, and its agent is not started")
+        (folder / ABOUT).stat()  # who waits has made it
+        CaseFiles(folder).cancelled.touch()
+    except OSError as error:
+        raise AgentError(f"{folder}: the case cannot be cancelled: {error}") from error
+    say(f"{submission.task} is cancelled: its agent is not started, and it counts as not done")
     return Exit.OK
 
 

@@ -13,7 +13,6 @@ supervisor ends by itself when there is none. Requests to terminate do not end i
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -59,8 +58,10 @@ def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
 def become_subreaper() -> bool:
     """Adopt what loses its parent below this process; whether the system allows it."""
     try:
+        import ctypes  # noqa: PLC0415 - some builds of Python are without
+
         return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-    except (OSError, AttributeError):
+    except (ImportError, OSError, AttributeError):
         return False
 
 

@@ -321,7 +321,8 @@ async def start_tree(
 
 
 def _can_supervise() -> bool:
-    return sys.platform == "linux" and os.access(sys.executable or "", os.X_OK)
+    has_files = hasattr(os, "memfd_create")  # of the C library that this Python was built with
+    return sys.platform == "linux" and has_files and os.access(sys.executable or "", os.X_OK)
 
 
 async def _start_supervised(

@@ -51,6 +51,8 @@ from trioeval.tasks.prepare import PreparedSuite
 from trioeval.tasks.refusals import StoppedError, cut_by
 from trioeval.tasks.tools import Asked
 
+_CANCELLED = "it was cancelled while it waited in the line (trioeval agent cancel)"
+
 
 class AgentWork:
     """The agents of one task; good for one run.
@@ -148,8 +150,7 @@ class AgentWork:
             async with self._turn(step) as turn:
                 with calls.waiting():
                     made, wanted = await self._claim(step, asked, told, room, post)
-                    await self._pass_gate(step, room, post)
-                    await self._take_turn(step, turn, FileMarker(room.files.done, may_come=True))
+                    await self._wait(step, room, post, turn)
                 with self._procession.join() as place:
                     ended = await self._work(made, calls, wanted, room, place)
                 ending = ended.ending
@@ -183,6 +184,29 @@ class AgentWork:
             rotate_bytes=self._prepared.suite.run_limits.bus_rotate_bytes,
             keep_segments=self._prepared.suite.run_limits.bus_keep_segments,
         )
+
+    async def _wait(self, step: Step, room: CaseRoom, post: Posts, turn: Turn | None) -> None:
+        """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled.
+
+        Raises:
+            AgentError: It was cancelled meanwhile; or as `Gate.wait`.
+            BlockedError: As `Gate.wait`.
+            StoppedError: The run is stopped.
+        """
+        if turn is None:
+            await self._pass_gate(step, room, post)
+            return
+        cancelled = FileMarker(room.files.cancelled)
+
+        async def wait() -> None:
+            await self._pass_gate(step, room, post)
+            await self._take_turn(step, turn, FileMarker(room.files.done, may_come=True))
+
+        await first_of(wait, cancelled.wait)
+        if cancelled.is_set():
+            await post("ERROR", _CANCELLED)
+            room.files.cancelled.unlink(missing_ok=True)  # who runs the row again wants it
+            raise AgentError(_CANCELLED)
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
         case = step.test.case
@@ -246,9 +270,7 @@ class AgentWork:
         """What a case is called in the line of all programs."""
         return f"{self._run.project}/{self._shown(room)}"
 
-    async def _take_turn(self, step: Step, turn: Turn | None, done: FileMarker) -> None:
-        if turn is None:
-            return
+    async def _take_turn(self, step: Step, turn: Turn, done: FileMarker) -> None:
         await turn.set_free()
         if turn.entry.position:
             self._tell(step, CaseQueued, position=turn.entry.position)

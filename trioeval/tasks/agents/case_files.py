@@ -47,6 +47,11 @@ class CaseFiles:
         return self.workspace / self.done_file
 
     @property
+    def cancelled(self) -> Path:
+        """What is made to cancel the case while it waits."""
+        return self.folder / "CANCELLED"
+
+    @property
     def prompt(self) -> Path:
         """What is to be done."""
         return self.folder / "prompt.md"

@@ -53,8 +53,7 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
         with lock:
             if not _find(files, wanted):
                 files.logs.mkdir(parents=True, exist_ok=True)
-                about = {"digest": wanted.digest, "case": wanted.about, "done": files.done_file}
-                _write(files.folder / ABOUT, about)
+                _write(files.folder / ABOUT, {"digest": wanted.digest, "case": wanted.about})
         files.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error

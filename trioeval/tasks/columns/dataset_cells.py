@@ -45,6 +45,10 @@ class Cells:
 
     progress: Progress
     readiness: MakeReadiness
+    goes_on: bool
+    """Whether an earlier execution may have made some of it."""
+    _asked: set[int] = attrs.field(init=False, factory=set)
+    """The producers whose makers were asked for groups."""
 
     async def cell(self, index: int, ready: ReadyJob, calls: Calls[Any]) -> Exception | None:
         """Make one cell. A checkpoint only if its maker is one.
@@ -109,6 +113,7 @@ class Cells:
         failure: Exception | None = None
         if wanted:
             order = await self._order(flight, group, job, wanted, tally)
+            self._asked.add(job.producer)
             try:
                 with flight.scope:
                     values = await self._ask(job, order, calls)
@@ -141,8 +146,11 @@ class Cells:
     ) -> GroupOrder:
         producer = self.progress.spec.graph.producers[job.producer]
         start = group.rows.start
+        follows = start > 0 and (self.goes_on or job.producer in self._asked)
         if producer.scope == "scratch":
-            return GroupOrder(job.group, start, group.rows, [{} for _ in group.rows], tally)
+            return GroupOrder(
+                job.group, start, group.rows, [{} for _ in group.rows], tally, follows
+            )
         rows: list[int] = []
         values: list[Mapping[str, Any]] = []
         for place, row in enumerate(wanted, 1):
@@ -153,7 +161,7 @@ class Cells:
                 values.append(self.progress.buffer.copy(row, producer.requires))
             if not place % _STRIDE:
                 await trio.lowlevel.checkpoint()
-        return GroupOrder(job.group, start, rows, values, tally)
+        return GroupOrder(job.group, start, rows, values, tally, follows)
 
     async def _ask(
         self, job: MakeJob, order: GroupOrder, calls: Calls[Any]

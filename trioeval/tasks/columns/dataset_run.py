@@ -97,7 +97,8 @@ class DatasetRun:
         self._output = output
         self._warn = warn
         self._readiness = MakeReadiness(self._progress)
-        self._cells = Cells(self._progress, self._readiness)
+        goes_on = bool(output.written) or (journal is not None and journal.resumed)
+        self._cells = Cells(self._progress, self._readiness, goes_on)
         self._profiles = Profiles(spec)
         self._finishing = Finishing(self._progress, output, self._profiles)
         self._broken = set[int]()

@@ -81,6 +81,8 @@ class GroupOrder:
     values: Sequence[Mapping[str, Any]]
     """Of each the columns that are needed, copied; empty mappings for a scratch maker."""
     tally: Tally
+    follows: bool = False
+    """Whether the maker may have been asked for a group before this one, in this execution or an earlier."""
 
 
 Made: TypeAlias = Sequence[tuple[int, Mapping[str, Any] | CellError]]

@@ -51,7 +51,7 @@ class PythonGroupMaker:
             arguments: list[Any] = [order.start, len(order.rows)]
         else:
             arguments = [list(map(dict, order.values)), list(order.rows)]
-        continues = column.ordered and order.start > 0
+        continues = column.ordered and order.follows
         result = await _result(column, self.scripts, arguments, continues=continues)
         if not isinstance(result, list):
             raise CellError(
