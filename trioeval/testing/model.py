@@ -29,10 +29,10 @@ import attrs
 from trioeval.errors import UsageError
 from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
+from trioeval.testing.model_lane import ModelLane
 from trioeval.testing.model_parts import (
     Kind,
     ModelJob,
-    ModelLane,
     PredictedCall,
     PredictedOutcome,
     Prediction,
@@ -40,6 +40,7 @@ from trioeval.testing.model_parts import (
 from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more
+_CHANCE = 1e-6
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
@@ -92,7 +93,9 @@ class _Run:
         self.asking = any(script.free is not None for script in scenario.scripts)
         every = range(len(self.jobs))
         self.alone = list(every) if scenario.serial else sorted(scenario.serial_indices)
-        _require(all(spec.adaptive == "off" for spec in scenario.lanes), "a lane adapts")
+        _require(
+            all(spec.adaptive != "latency" for spec in scenario.lanes), "a lane adapts to latency"
+        )
         _require(scenario.cancel_at == math.inf, "its caller cancels it")
         _require(scenario.reorder_window is None, "it has a window")
         _require(scenario.budget is None and scenario.cap is None, "it has a budget or a cap")
@@ -150,7 +153,7 @@ class _Run:
         started = True
         while started:
             # Of each lane in turn, because a serial job closes the gate for all others.
-            started = any([self._start_first(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
+            started = any([self._go_on(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
         if any(job.live or self._may_start(job) for job in self.jobs):
             return
         failed = [job for job in self.jobs if job.state == "failed"]
@@ -160,8 +163,30 @@ class _Run:
             for job in failed:
                 job.state, job.rounds = "pending", job.rounds + 1
                 job.mishaps = job.refusals = 0
+                job.earlier_failures = job.failures
                 job.worked = 0.0
             self._serve(now)
+
+    def _go_on(self, lane: ModelLane, now: float) -> bool:
+        """Start a job of a lane if one can start; on a closed lane end those that could."""
+        return self._give_up(lane, now) if lane.closed else self._start_first(lane, now)
+
+    def _give_up(self, lane: ModelLane, now: float) -> bool:
+        """End the jobs of a closed lane whose turn it is, unstarted."""
+        given_up = [
+            job for job in self.jobs if job.call.lane == lane.spec.name and self._is_ready(job)
+        ]
+        for job in given_up:
+            if job.state == "pending":  # none of those before has blocked it
+                self._settle_unstarted(job, now)
+                self._block(job, now)
+        return bool(given_up)
+
+    def _close(self, lane: ModelLane, now: float) -> None:
+        """A lane is closed: the calls that wait there, or rest, fail."""
+        for job in self.jobs:
+            if job.call.lane == lane.spec.name and job.state in ("resting", "in line"):
+                self._finish(job, "Failed", now)
 
     def _start_first(self, lane: ModelLane, now: float) -> bool:
         """Start the call whose turn it is, if it can."""
@@ -212,9 +237,13 @@ class _Run:
 
     def _may_start(self, job: ModelJob) -> bool:
         """Whether a job that was not started may be, as far as its lane does not matter."""
+        return self._is_ready(job) and (not self.alone or job.index == self.alone[0])
+
+    def _is_ready(self, job: ModelJob) -> bool:
+        """Whether it waits for nothing but its lane, and serial jobs that it is none of."""
         if job.state != "pending" or self.stopped:
             return False
-        if self.alone:
+        if job.index in self.alone:
             if job.index != self.alone[0] or any(other.live for other in self.jobs):
                 return False
         elif any(other.state != "over" for other in self._before(job)):
@@ -244,52 +273,67 @@ class _Run:
         job.answer = None
         attempt, left = job.attempt, job.timeout - job.worked
         place = len(lane.starts)
-        lane.in_flight += 1
-        lane.starts.append(now)
-        lane.used.append(job.call.tokens)
-        job.state, job.started_at, job.mark = "in flight", now, lane.generation
+        if job.failures == job.earlier_failures:
+            job.seen = lane.served, lane.refused
+        lane.start(now, job.call.tokens)
+        job.state, job.started_at, job.mark = "in flight", now, lane.ends
 
         def end(at: float) -> None:
             self._record(job, at)
-            lane.in_flight -= 1
+            lane.end()
             job.number += 1
             job.worked += at - now
             if attempt.duration >= left:
-                lane.ended(job.mark)
+                lane.unanswered(at)
+                lane.leave_generation(job.mark)
                 self._finish(job, "TimedOut", at)
-                return
-            lane.used[place] = _used(job.call, attempt)
-            self._learn(job, lane, attempt, at)
+            else:
+                lane.used[place] = _used(job.call, attempt)
+                self._learn(job, lane, attempt, at)
+            if lane.closed:
+                self._close(lane, at)
 
         self._at(now + min(attempt.duration, left), lane.spec.name, end)
 
     def _learn(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> None:
         """A request has come to its own end."""
-        if attempt.fault is not Fault.RATE_LIMITED:
-            lane.ended(job.mark)
-        if attempt.fault is None and job.call.fails:
-            self._finish(job, "Failed", now)
-            return
-        if attempt.fault is None:
-            lane.succeeded(job.started_at)
+        if attempt.fault is None and not job.call.fails:
+            if attempt.hint is not None:
+                lane.hear(now, attempt.hint)
+            again = job.failures > job.earlier_failures
+            lane.succeeded(now - job.started_at, job.mark, again=again)
             self._finish(job, "Done", now)
             return
-        wait = 0.0
-        if attempt.fault is Fault.RATE_LIMITED:
-            job.refusals += 1
-            wait = lane.congested(now, attempt, job, self.scenario.spread)
-        elif attempt.fault is Fault.TRANSIENT:
-            wait = lane.failed(now, attempt, job.mishaps, self.scenario.spread)
-            job.mishaps += 1
+        if attempt.fault is not Fault.RATE_LIMITED:
+            lane.leave_generation(job.mark)
+        if attempt.fault is None:
+            self._finish(job, "Failed", now)
+            return
+        if attempt.hint is not None:
+            lane.follow(attempt.hint)
+        wait, own, spread = 0.0, False, self.scenario.spread
         job.failures += 1
-        if attempt.fault in _CURABLE:
-            in_trouble = lane.troubled(now, attempt.retry_after)
-            _require(not in_trouble, f"the patience of lane {lane.spec.name!r} ends")
-        if self._is_made_again(job, lane.spec, attempt.fault):
-            job.state = "resting"
-            self._at(now + wait, lane.spec.name, lambda _: self._join(job))
+        match attempt.fault:
+            case Fault.RATE_LIMITED:
+                job.refusals += 1
+                own = _is_own(job, lane)
+                wait = lane.congested(now, attempt, job.mark, job.refusals, spread)
+            case Fault.TRANSIENT:
+                wait = lane.failed(now, attempt, job.mishaps, spread)
+                job.mishaps += 1
+            case Fault.FATAL:
+                lane.refused_for_good()
+            case Fault.QUOTA_EXHAUSTED:
+                lane.exhausted()
+            case Fault.REFUSED:
+                pass
+        if not lane.closed and not own and self._is_made_again(job, lane.spec, attempt.fault):
+            job.state = "resting" if wait else "in line"
+            if wait:
+                self._at(now + wait, lane.spec.name, lambda _: self._join(job))
         else:
-            curable = attempt.fault in _CURABLE and not self._is_exhausted(job, lane.spec)
+            curable = attempt.fault in _CURABLE and not own
+            curable = curable and not self._is_exhausted(job, lane.spec)
             self._finish(job, "Failed", now, curable=curable)
 
     def _is_made_again(self, job: ModelJob, spec: LaneSpec, fault: Fault) -> bool:
@@ -305,7 +349,8 @@ class _Run:
         return spec.max_retries is not None and job.failures > spec.max_retries
 
     def _join(self, job: ModelJob) -> None:
-        job.state = "in line"
+        if job.state == "resting":  # its lane was not closed meanwhile
+            job.state = "in line"
 
     def _stop(self, _: float) -> None:
         self.stopped = True
@@ -353,10 +398,15 @@ class _Run:
         for job in live:
             self._block(job, now)
         for job in self.jobs:
-            if job.state == "failed" or (job.state == "pending" and job.rounds):
-                self._settle(job, "Failed", job.failed_at)
-            elif job.state == "pending":
-                self._settle(job, "NotRun", now)
+            if job.state in ("failed", "pending"):
+                self._settle_unstarted(job, now)
+
+    def _settle_unstarted(self, job: ModelJob, now: float) -> None:
+        """A job will not be run, or not be run again."""
+        if job.rounds or job.state == "failed":
+            self._settle(job, "Failed", job.failed_at)
+        else:
+            self._settle(job, "NotRun", now)
 
 
 def _only_call(scenario: Scenario, index: int) -> Call:
@@ -371,10 +421,14 @@ def _only_call(scenario: Scenario, index: int) -> Call:
     if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
         msg = f"the scenario is not plain: job {index} is not one patient call on its lane"
         raise UsageError(msg)
-    faults = {attempt.fault for attempt in call.attempts}
-    grave = {Fault.FATAL, Fault.QUOTA_EXHAUSTED} & faults
-    _require(not grave, f"job {index} may close its lane")
     return call
+
+
+def _is_own(job: ModelJob, lane: ModelLane) -> bool:
+    """Whether its refusals can hardly be chance, as often as the lane's other calls are refused meanwhile."""
+    served = lane.served - job.seen[0]
+    refused = lane.refused - job.seen[1] - (job.refusals - 1)
+    return served > 0 and ((refused + 1) / (served + refused + 2)) ** job.refusals < _CHANCE
 
 
 def _used(call: Call, attempt: Attempt) -> int:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trioeval.faults import Fault
 from trioeval.kernel import Edge, LaneSpec
+from trioeval.rates import Allowance, RateHint
 from trioeval.testing.scenario import Action, Attempt, Call, Freedom, Pause, Scenario, Script
 
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
@@ -45,6 +46,21 @@ _DEPENDS = _some((False, False, True))
 _ASKED = _some((False, True))
 _ANSWERS = _some((None, "no", "fails", "later no", "yes", "later yes"))
 _ALWAYS = _some((False, False, True))
+_BUSY = st.lists(_some((None, None, None, Fault.RATE_LIMITED)), max_size=2)
+_WILD = st.lists(
+    _some((Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
+    max_size=3,
+)
+_ASKS_FOR = _some((None, None, 0.0, 1.25, 2.5, 40.0))
+_BRIEF = _some((0, 0, 0, 1, 2))
+_LEFT = st.builds(
+    Allowance,
+    limit=_some((None, 500.0, 120.0, 60.0, 40.0)),
+    remaining=_some((None, 0.0, 0.0, 1.0, 3.0, 40.0)),
+    reset_after=_some((None, 2.0, 0.5, 10.0, 90.0)),
+)
+_REPLIES = st.none() | st.builds(RateHint, st.none() | _LEFT, st.none() | _LEFT)
+_SILENT = st.none()
 
 
 def _fixed_lanes(name: str, *, failures: bool) -> st.SearchStrategy[LaneSpec]:
@@ -68,6 +84,81 @@ _SPECS = {
     for name in "abc"
     for failures in (False, True)
 }
+
+
+_ADAPTIVE = {
+    name: st.builds(
+        LaneSpec,
+        st.just(name),
+        st.integers(1, 8),
+        rpm=_some((None, None, None, None, 240.0)),
+        adaptive=_some(("aimd", "aimd", "aimd", "off")),
+        slow_start=_some((False, False, True)),
+        retries=_some((1, 3)),
+        patience=_some((math.inf, math.inf, 60.0, 30.0, 6.0)),
+        breaker_threshold=st.integers(1, 3),
+    )
+    for name in "ab"
+}
+
+
+@st.composite
+def adaptive_scenarios(
+    draw: st.DrawFn, *, hints: bool = True, wild: bool = True, max_size: int = _MOST_JOBS
+) -> Scenario:
+    """Plain runs on lanes that adapt to refusals, that are told what is left, and that may be closed.
+
+    Refusals are few and jobs many, so that what was cut grows again.
+
+    Args:
+        draw: Given by hypothesis.
+        hints: With replies that say what is left.
+        wild: With waits that are named, mishaps and refusals for good, which close lanes; without,
+            refusals name no wait.
+        max_size: Jobs at most.
+    """
+    lanes = tuple(draw(_ADAPTIVE[name]) for name in draw(_some((("a",), ("a",), ("a", "b")))))
+    own = _some(lanes)
+    size = draw(st.integers(0, max_size))
+    busy = draw(st.integers(0, size))  # later calls are served, as a rule
+    replies = _REPLIES if hints and draw(st.booleans()) else _SILENT
+    scripts = tuple(
+        _busy_script(draw, index, draw(own), replies, calm=index >= busy, wild=wild)
+        for index in range(size)
+    )
+    return Scenario(
+        lanes=lanes,
+        scripts=scripts,
+        deadline=draw(_some((*_ENDLESS, 20.0))),
+        stop_at=draw(_some((*_ENDLESS, 8.0))),
+        salvage_rounds=draw(_ROUNDS) if wild else 0,
+        spread=_SPREAD,
+    )
+
+
+def _busy_script(
+    draw: st.DrawFn,
+    index: int,
+    lane: LaneSpec,
+    replies: st.SearchStrategy[RateHint | None],
+    *,
+    calm: bool,
+    wild: bool,
+) -> Script:
+    """A job that is served at last, unless it is wild."""
+    faults: list[Fault | None] = [] if calm else [*draw(_WILD if wild else _BUSY)]
+    if not wild or not faults or faults[-1] is Fault.RATE_LIMITED or draw(st.booleans()):
+        faults = [*(fault for fault in faults if fault is not None), None]
+    attempts = tuple(
+        Attempt(
+            draw(_BRIEF) + _fraction(index, number + 1),
+            fault,
+            None if fault is None or not wild else draw(_ASKS_FOR),
+            hint=draw(replies),
+        )
+        for number, fault in enumerate(faults)
+    )
+    return Script(lane.name, (Call(lane.name, 0.0, attempts=attempts),), draw(_TIMEOUTS) + 1)
 
 
 @st.composite
