@@ -5,14 +5,14 @@ with the kernel: no Trio, no tasks, no limiter. Where the kernel keeps one float
 starts and computes the rule from its definition; where the kernel keeps a queue, this one looks through
 all jobs. It is a loop over a heap of events, slow and easy to read.
 
-**Plain scenarios** only: every job is exactly one `Call` on its own lane, the lanes do not adapt, and
-their breakers stay closed; one that is free is a single `Pause`. What is covered: width, request and token
-pace, least gap, blocks and the recovery from them, retries and back-offs, timeouts, serial jobs, keys,
-edges, salvage rounds, free jobs, deadline and stop.
+**Plain scenarios** only: every job is exactly one `Call` on its own lane, and no lane adapts to latency; a
+job that is free is a single `Pause`. What is covered: width, request and token pace, least gap, blocks and
+the recovery from them, limits that learn from refusals, rates that are told or measured, breakers, retries
+and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, free jobs, deadline and stop.
 
 **Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as
 a call that ends on a lane just as a back-off on that lane is over, `predict` decides somehow and tells of in
-`Prediction.tied_at`: draw times such that this is rare, and compare only runs without ties.
+`Prediction.tied_at`; `predictions` goes through all decisions, and the run must be one of them.
 
 Rejected: a model that steps through time on a grid. Exact instants of sums of durations need a fine grid,
 and the steps hide in which order the events of one instant were taken.
@@ -64,12 +64,35 @@ def predict(scenario: Scenario) -> Prediction:
     return _Run(scenario).play()
 
 
+def predictions(scenario: Scenario) -> Iterator[Prediction]:
+    """Every way in which the run of a plain scenario may go, the one of `predict` first.
+
+    Where events of one instant have to do with each other, all their orders are tried, and after each event
+    whether the next job starts before the others. There may be very many ways, and equal ones among them.
+
+    Raises:
+        UsageError: The scenario is not plain.
+    """
+    script: tuple[int, ...] | None = ()
+    while script is not None:
+        run = _Run(scenario, script)
+        yield run.play()
+        while run.picked and run.picked[-1][0] + 1 == run.picked[-1][1]:
+            run.picked.pop()
+        made = [choice for choice, _ in run.picked]
+        script = (*made[:-1], made[-1] + 1) if made else None
+
+
 _Event: TypeAlias = tuple[float, int, str, Callable[[float], None]]
 
 
 @attrs.define(eq=False)
 class _Run:
     scenario: Scenario
+    script: tuple[int, ...] = ()
+    """How to decide what the rules leave open, one decision after another."""
+    picked: list[tuple[int, int]] = attrs.field(factory=list)
+    """What was decided, and out of how many."""
     lanes: dict[str, ModelLane] = attrs.field(init=False)
     jobs: list[ModelJob] = attrs.field(init=False)
     alone: list[int] = attrs.field(init=False)
@@ -79,6 +102,8 @@ class _Run:
     stopped: bool = False
     agenda: list[_Event] = attrs.field(factory=list)
     ticks: Iterator[int] = attrs.field(factory=itertools.count)
+    arrivals: Iterator[int] = attrs.field(factory=itertools.count)
+    """Of calls in the line of a lane."""
     calls: list[PredictedCall] = attrs.field(factory=list)
     outcomes: dict[int, PredictedOutcome] = attrs.field(factory=dict)
     tied_at: set[float] = attrs.field(factory=set)
@@ -112,13 +137,17 @@ class _Run:
             self._serve(now)
         while self.agenda and len(self.outcomes) < len(self.jobs) and self.agenda[0][0] < deadline:
             now = self.agenda[0][0]
-            befallen = []
+            events = []
             while self.agenda and self.agenda[0][0] == now:
-                _, _, lane, happen = heapq.heappop(self.agenda)
-                befallen.append(lane)
-                happen(now)
-            if self._are_tied(befallen):
+                events.append(heapq.heappop(self.agenda))
+            tied = self._are_tied([lane for _, _, lane, _ in events])
+            if tied:
                 self.tied_at.add(now)
+            while events:
+                _, _, _, happen = events.pop(self._pick(len(events)) if tied else 0)
+                happen(now)
+                if tied and events and self._pick(2):
+                    self._serve(now)  # who ends first may start the next job before the others end
             self._serve(now)
         if len(self.outcomes) < len(self.jobs):
             now = max(now, deadline)
@@ -127,9 +156,17 @@ class _Run:
         return Prediction(
             tuple(sorted(self.calls)),
             tuple(self.outcomes[job.index] for job in self.jobs),
+            tuple(lane.predicted() for lane in self.lanes.values()),
             now,
             frozenset(self.tied_at),
         )
+
+    def _pick(self, options: int) -> int:
+        """Decide what the rules leave open: as the script of this run says, or else the first."""
+        number = len(self.picked)
+        choice = self.script[number] if number < len(self.script) else 0
+        self.picked.append((choice, options))
+        return choice
 
     def _at(self, at: float, lane: str, happen: Callable[[float], None]) -> None:
         heapq.heappush(self.agenda, (at, next(self.ticks), lane, happen))
@@ -207,8 +244,7 @@ class _Run:
             elif fresh[0].answer:
                 self._pass_time(fresh[0], now)
                 return True
-        if not first and len(last) + len(fresh) > 1 and last:
-            self.tied_at.add(now)  # who of them came first is not modelled
+        last.sort(key=lambda job: job.arrived)
         line = first or last or fresh
         if not line or not lane.has_slot:
             return False
@@ -218,6 +254,10 @@ class _Run:
                 lane.looked_at = opens_at
                 self._at(opens_at, lane.spec.name, lambda _: None)
             return False
+        if line is last and fresh:
+            # Which of them came first depends on when a worker of the run had time to stand in line.
+            self.tied_at.add(now)
+            line = (last, fresh)[self._pick(2)]
         self._start(line[0], lane, now)
         return True
 
@@ -322,14 +362,16 @@ class _Run:
                 wait = lane.failed(now, attempt, job.mishaps, spread)
                 job.mishaps += 1
             case Fault.FATAL:
-                lane.refused_for_good()
+                lane.refused_for_good(now)
             case Fault.QUOTA_EXHAUSTED:
-                lane.exhausted()
+                lane.exhausted(now)
             case Fault.REFUSED:
                 pass
         if not lane.closed and not own and self._is_made_again(job, lane.spec, attempt.fault):
-            job.state = "resting" if wait else "in line"
-            if wait:
+            job.state = "resting"
+            if not wait:
+                self._join(job)
+            else:
                 self._at(now + wait, lane.spec.name, lambda _: self._join(job))
         else:
             curable = attempt.fault in _CURABLE and not own
@@ -350,7 +392,7 @@ class _Run:
 
     def _join(self, job: ModelJob) -> None:
         if job.state == "resting":  # its lane was not closed meanwhile
-            job.state = "in line"
+            job.state, job.arrived = "in line", next(self.arrivals)
 
     def _stop(self, _: float) -> None:
         self.stopped = True

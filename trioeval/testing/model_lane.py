@@ -16,6 +16,7 @@ import attrs
 
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.rates import Allowance, RateHint
+from trioeval.testing.model_parts import PredictedLane
 from trioeval.testing.scenario import Attempt
 
 _RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
@@ -225,7 +226,9 @@ class ModelLane:
     """Fatal refusals since the last success."""
     troubles: list[tuple[float, float]] = attrs.field(factory=list)
     """Since the last success: when, and for how many seconds nothing was to be tried."""
-    closed: bool = False
+    closed_at: float = math.inf
+    """When its breaker opened."""
+    rates: set[str] = attrs.field(factory=set)
     looked_at: float = -math.inf
     """The instant at which it is already looked at again."""
     asks: bool = False
@@ -257,6 +260,24 @@ class ModelLane:
         """Whether one more call may be in flight."""
         most = self._full if self.allowance is None else min(self.allowance, self._full)
         return self.in_flight < most and not self.closed
+
+    @property
+    def closed(self) -> bool:
+        """Whether its breaker is open."""
+        return self.closed_at < math.inf
+
+    def predicted(self) -> PredictedLane:
+        """What it has learned."""
+        limit = self.limit
+        return PredictedLane(
+            self.spec.name,
+            self._full,
+            0 if limit is None else limit.cuts,
+            0 if limit is None else limit.trials,
+            self.recoveries,
+            frozenset(self.rates),
+            self.closed_at,
+        )
 
     @property
     def _full(self) -> int:
@@ -354,16 +375,20 @@ class ModelLane:
         if self.allowance is not None:
             self._trouble(now, 0.0)
 
-    def refused_for_good(self) -> None:
+    def refused_for_good(self, now: float) -> None:
         """The server refuses every such call."""
         if self.limit is not None:
             self.limit.failed()
         self.fatal += 1
-        self.closed |= self.fatal >= self.spec.breaker_threshold
+        self._close_if(now, self.fatal >= self.spec.breaker_threshold)
 
-    def exhausted(self) -> None:
+    def exhausted(self, now: float) -> None:
         """The account is used up."""
-        self.closed = True
+        self._close_if(now, True)
+
+    def _close_if(self, now: float, condition: bool) -> None:  # noqa: FBT001
+        if condition:
+            self.closed_at = min(self.closed_at, now)
 
     def hear(self, now: float, hint: RateHint) -> None:
         """A good reply said what is left."""
@@ -384,6 +409,7 @@ class ModelLane:
         elif share < _LITTLE and period > own:
             if self.hinted is None or self.hinted.period != period:
                 self.hinted = ModelPace(period)
+                self.rates.add("told")
 
     def _until_request(self, left: Allowance) -> float:
         if left.remaining != 0 or left.reset_after is None:
@@ -396,7 +422,7 @@ class ModelLane:
         """Nothing starts before a wait that was named is over; a longer one than the patience is not begun."""
         if wait:
             self.blocked_until = max(self.blocked_until, now + wait)
-            self.closed |= wait > self.spec.patience
+            self._close_if(now, wait > self.spec.patience)
 
     def _recover(self, now: float, *, named: bool) -> None:
         """One call probes, after a rest that is longer each time that the one before did not help."""
@@ -415,7 +441,7 @@ class ModelLane:
             min(later - before, rested + _A_TRY)
             for (before, rested), (later, _) in itertools.pairwise(self.troubles)
         )
-        self.closed |= seconds >= self.spec.patience
+        self._close_if(now, seconds >= self.spec.patience)
 
     def _measure_success(self) -> None:
         if self.measured_since is None:
@@ -446,6 +472,7 @@ class ModelLane:
         elif self.measured_served >= _ENOUGH and now > since:
             period = min((now - since) / self.measured_served, wait)
             self.measured = ModelPace(period / _FASTER)
+            self.rates.add("measured")
             self.measured_since, self.measured_served = now, 0
         self._plan_faster()
 

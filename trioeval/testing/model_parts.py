@@ -35,6 +35,25 @@ class PredictedOutcome:
 
 
 @attrs.frozen
+class PredictedLane:
+    """What a lane has learned in the end."""
+
+    name: str
+    limit: int
+    """Calls that may be in flight when it has recovered."""
+    cuts: int
+    """How often that limit was cut, refused trials included."""
+    trials: int
+    """How often one more was tried than had been refused."""
+    recoveries: int
+    """How often it was left with one call that probes."""
+    rates: frozenset[str]
+    """`told` and `measured`: where it had a rate from that its spec does not name."""
+    closed_at: float
+    """When its breaker opened; infinite if it never did."""
+
+
+@attrs.frozen
 class Prediction:
     """All that a run will do."""
 
@@ -42,6 +61,8 @@ class Prediction:
     """In order of their starts."""
     outcomes: tuple[PredictedOutcome, ...]
     """`outcomes[i].index == i`."""
+    lanes: tuple[PredictedLane, ...]
+    """In the order of the scenario."""
     ended_at: float
     tied_at: frozenset[float]
     """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
@@ -75,6 +96,8 @@ class ModelJob:
     """How many calls of the lane had ended when the present request started."""
     seen: tuple[int, int] = (0, 0)
     """Calls that the lane had served, and refused, when this run of the job made its first request."""
+    arrived: int = 0
+    """When it came to stand in line, among all that do."""
     worked: float = 0.0
     started_at: float = 0.0
     """Of the present or last request."""
