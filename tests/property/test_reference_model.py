@@ -5,6 +5,8 @@ the end of the run, all exactly. Durations have fractions of their own (see `tri
 the few runs with ties that the rules leave open are left out.
 """
 
+import itertools
+import math
 from collections import Counter
 
 import attrs
@@ -14,14 +16,16 @@ from hypothesis import strategies as st
 
 from trioeval.errors import UsageError
 from trioeval.faults import Fault
-from trioeval.kernel import Edge, LaneSpec
+from trioeval.kernel import Edge, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing import Attempt, Call, Pause, Scenario, Script, run_scenario
-from trioeval.testing.model import predict
-from trioeval.testing.model_parts import PredictedCall
-from trioeval.testing.plain import plain_scenarios
+from trioeval.testing.model import predict, predictions
+from trioeval.testing.model_parts import Prediction
+from trioeval.testing.plain import adaptive_scenarios, plain_scenarios
+from trioeval.testing.trace import Trace
 
 pytestmark = pytest.mark.slow
 
+_MOST_WAYS = 12
 _LANE = LaneSpec("a", adaptive="off")
 
 
@@ -53,6 +57,32 @@ def test_everything_together_goes_as_predicted(scenario: Scenario, _schedule: ob
     _compare(scenario)
 
 
+@given(scenario=adaptive_scenarios(hints=False, wild=False), _schedule=st.random_module())
+def test_limits_learn_as_predicted(scenario: Scenario, _schedule: object) -> None:
+    """Rounds, cuts, the ceiling and its trials, by refusals that name no wait."""
+    _compare_ways(scenario)
+
+
+@given(scenario=adaptive_scenarios(hints=False), _schedule=st.random_module())
+def test_lanes_are_closed_as_predicted(scenario: Scenario, _schedule: object) -> None:
+    """Waits that are named, measured rates, patience and refusals for good as well."""
+    _compare_ways(scenario)
+
+
+@given(scenario=adaptive_scenarios(), _schedule=st.random_module())
+def test_hints_are_followed_as_predicted(scenario: Scenario, _schedule: object) -> None:
+    """What replies say is left as well."""
+    _compare_ways(scenario)
+
+
+@given(scenario=adaptive_scenarios(tied=True), _schedule=st.random_module())
+def test_ties_are_broken_in_one_of_the_ways_that_the_rules_leave_open(
+    scenario: Scenario, _schedule: object
+) -> None:
+    """Several calls start, end and are refused at one instant."""
+    _compare_ways(scenario, 300)
+
+
 def test_hardly_any_drawn_scenario_is_left_out() -> None:
     """Ties are rare, and every kind of outcome and every kind of failure is drawn often."""
     seen: Counter[str] = Counter()
@@ -73,6 +103,30 @@ def test_hardly_any_drawn_scenario_is_left_out() -> None:
     for kind in ("Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun", "made again"):
         assert seen[kind] >= 30, (kind, seen)
     assert seen["salvaged"] >= 5, seen
+
+
+def test_lanes_learn_in_drawn_scenarios() -> None:
+    """Cuts, trials, recoveries, rates of both kinds and closed lanes are drawn often, ties less so."""
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=300, derandomize=True, database=None)
+    @given(tame=adaptive_scenarios(hints=False, wild=False), scenario=adaptive_scenarios())
+    def draw(tame: Scenario, scenario: Scenario) -> None:
+        for prediction in (predict(tame), predict(scenario)):
+            seen["runs"] += 1
+            seen["tied"] += bool(prediction.tied_at)
+            seen["cut"] += any(lane.cuts for lane in prediction.lanes)
+            seen["tried"] += any(lane.trials for lane in prediction.lanes)
+            seen["recovered"] += any(lane.recoveries for lane in prediction.lanes)
+            seen["closed"] += any(lane.closed_at < math.inf for lane in prediction.lanes)
+            seen.update({rate for lane in prediction.lanes for rate in lane.rates})
+
+    draw()
+    assert seen["tied"] * 3 <= seen["runs"], seen
+    for what in ("cut", "recovered", "closed", "told"):
+        assert seen[what] >= 50, (what, seen)
+    assert seen["measured"] >= 15, seen
+    assert seen["tried"] >= 10, seen
 
 
 def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:
@@ -136,7 +190,7 @@ _ONE = Script("a", (Call("a", 1.0),))
 @pytest.mark.parametrize(
     ("scenario", "why"),
     [
-        (Scenario((LaneSpec("a"),), (_ONE,)), "a lane adapts"),
+        (Scenario((LaneSpec("a", adaptive="latency"),), (_ONE,)), "a lane adapts to latency"),
         (Scenario((_LANE,), (_ONE,), cancel_at=1.0), "its caller cancels it"),
         (Scenario((_LANE,), (_ONE,), cap=1), "it has a budget or a cap"),
         (Scenario((_LANE,), (_ONE,), reorder_window=1), "it has a window"),
@@ -153,20 +207,6 @@ _ONE = Script("a", (Call("a", 1.0),))
             Scenario((_LANE,), (_ONE,), edges={0: (Edge(0),)}),
             "its jobs wait for each other",
         ),
-        (
-            Scenario(
-                (_LANE,),
-                (Script("a", (Call("a", 0.0, attempts=(Attempt(1.0, Fault.FATAL),)),)),),
-            ),
-            "job 0 may close its lane",
-        ),
-        (
-            Scenario(
-                (attrs.evolve(_LANE, patience=1.5),),
-                (Script("a", (Call("a", 0.0, attempts=(Attempt(1.0, Fault.TRANSIENT),)),)),),
-            ),
-            "the patience of lane 'a' ends",
-        ),
     ],
 )
 def test_what_is_not_plain_is_refused(scenario: Scenario, why: str) -> None:
@@ -177,16 +217,67 @@ def test_what_is_not_plain_is_refused(scenario: Scenario, why: str) -> None:
 
 
 def _compare(scenario: Scenario) -> None:
-    prediction = predict(scenario)
+    """With a run of the kernel: exactly, but rates that were told or measured are no dyadic fractions."""
+    _check(scenario, run_scenario(scenario), predict(scenario))
+
+
+def _compare_ways(scenario: Scenario, most: int = _MOST_WAYS) -> None:
+    """One of the ways in which the run may go is the one it went; left out if there are too many of them."""
     trace = run_scenario(scenario)
+    ways = itertools.islice(predictions(scenario), most)
+    first, *others = itertools.islice(ways, 2)
+    if not others:
+        _check(scenario, trace, first)  # says what is different
+        return
+    ways = itertools.chain((first, *others), ways)
+    tried = 0
+    for way in ways:
+        tried += 1
+        if _is_as_predicted(scenario, trace, way):
+            return
+    assume(tried < most)
+    pytest.fail(f"none of {tried} ways; one of them: {first}")
+
+
+def _is_as_predicted(scenario: Scenario, trace: Trace, prediction: Prediction) -> bool:
+    try:
+        _check(scenario, trace, prediction)
+    except AssertionError:
+        return False
+    return True
+
+
+def _check(scenario: Scenario, trace: Trace, prediction: Prediction) -> None:
     calls = sorted(
-        PredictedCall(span.started_at, span.index, span.attempt, span.lane, span.ended_at)
+        (span.index, span.attempt, span.lane, span.started_at, span.ended_at)
         for span in trace.calls
     )
-    assert calls == list(prediction.calls)
+    predicted = sorted(
+        (call.index, call.attempt, call.lane, call.started_at, call.ended_at)
+        for call in prediction.calls
+    )
+    assert [call[:3] for call in calls] == [call[:3] for call in predicted]
+    slack = 1e-9 if any(_learns_rates(spec, scenario) for spec in scenario.lanes) else 0.0
+    for seen, right in zip(calls, predicted, strict=True):
+        assert seen[3:] == pytest.approx(right[3:], rel=0, abs=slack), (seen, right)
     outcomes = [emission.outcome for emission in trace.emissions]
     kinds = [type(outcome).__name__ for outcome in outcomes]
     assert kinds == [outcome.kind for outcome in prediction.outcomes]
-    for outcome, predicted in zip(outcomes, prediction.outcomes, strict=True):
-        assert getattr(outcome, "finished_at", predicted.finished_at) == predicted.finished_at
-    assert trace.ended_at == prediction.ended_at
+    for outcome, end in zip(outcomes, prediction.outcomes, strict=True):
+        finished_at = getattr(outcome, "finished_at", end.finished_at)
+        assert finished_at == pytest.approx(end.finished_at, rel=0, abs=slack)
+    for lane in prediction.lanes:
+        if lane.closed_at < prediction.ended_at:
+            closings = [e.at for e in trace.events if type(e) is LaneClosed and e.lane == lane.name]
+            assert closings == pytest.approx([lane.closed_at], rel=0, abs=slack)
+        limits = [
+            e.adaptive for e in trace.events if type(e) is LimitChanged and e.lane == lane.name
+        ]
+        assert not limits or limits[-1] == lane.limit
+    assert trace.ended_at == pytest.approx(prediction.ended_at, rel=0, abs=slack)
+
+
+def _learns_rates(spec: LaneSpec, scenario: Scenario) -> bool:
+    calls = [action for script in scenario.scripts for action in script.actions]
+    hears = any(attempt.hint for call in calls if type(call) is Call for attempt in call.attempts)
+    return spec.adaptive != "off" or hears

@@ -5,14 +5,14 @@ with the kernel: no Trio, no tasks, no limiter. Where the kernel keeps one float
 starts and computes the rule from its definition; where the kernel keeps a queue, this one looks through
 all jobs. It is a loop over a heap of events, slow and easy to read.
 
-**Plain scenarios** only: every job is exactly one `Call` on its own lane, the lanes do not adapt, and
-their breakers stay closed; one that is free is a single `Pause`. What is covered: width, request and token
-pace, least gap, blocks and the recovery from them, retries and back-offs, timeouts, serial jobs, keys,
-edges, salvage rounds, free jobs, deadline and stop.
+**Plain scenarios** only: every job is exactly one `Call` on its own lane, and no lane adapts to latency; a
+job that is free is a single `Pause`. What is covered: width, request and token pace, least gap, blocks and
+the recovery from them, limits that learn from refusals, rates that are told or measured, breakers, retries
+and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, free jobs, deadline and stop.
 
 **Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as
 a call that ends on a lane just as a back-off on that lane is over, `predict` decides somehow and tells of in
-`Prediction.tied_at`: draw times such that this is rare, and compare only runs without ties.
+`Prediction.tied_at`; `predictions` goes through all decisions, and the run must be one of them.
 
 Rejected: a model that steps through time on a grid. Exact instants of sums of durations need a fine grid,
 and the steps hide in which order the events of one instant were taken.
@@ -29,10 +29,10 @@ import attrs
 from trioeval.errors import UsageError
 from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
+from trioeval.testing.model_lane import ModelLane
 from trioeval.testing.model_parts import (
     Kind,
     ModelJob,
-    ModelLane,
     PredictedCall,
     PredictedOutcome,
     Prediction,
@@ -40,6 +40,7 @@ from trioeval.testing.model_parts import (
 from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more
+_CHANCE = 1e-6
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
@@ -63,12 +64,35 @@ def predict(scenario: Scenario) -> Prediction:
     return _Run(scenario).play()
 
 
+def predictions(scenario: Scenario) -> Iterator[Prediction]:
+    """Every way in which the run of a plain scenario may go, the one of `predict` first.
+
+    Where events of one instant have to do with each other, all their orders are tried, and after each event
+    whether the next job starts before the others. There may be very many ways, and equal ones among them.
+
+    Raises:
+        UsageError: The scenario is not plain.
+    """
+    script: tuple[int, ...] | None = ()
+    while script is not None:
+        run = _Run(scenario, script)
+        yield run.play()
+        while run.picked and run.picked[-1][0] + 1 == run.picked[-1][1]:
+            run.picked.pop()
+        made = [choice for choice, _ in run.picked]
+        script = (*made[:-1], made[-1] + 1) if made else None
+
+
 _Event: TypeAlias = tuple[float, int, str, Callable[[float], None]]
 
 
 @attrs.define(eq=False)
 class _Run:
     scenario: Scenario
+    script: tuple[int, ...] = ()
+    """How to decide what the rules leave open, one decision after another."""
+    picked: list[tuple[int, int]] = attrs.field(factory=list)
+    """What was decided, and out of how many."""
     lanes: dict[str, ModelLane] = attrs.field(init=False)
     jobs: list[ModelJob] = attrs.field(init=False)
     alone: list[int] = attrs.field(init=False)
@@ -78,6 +102,8 @@ class _Run:
     stopped: bool = False
     agenda: list[_Event] = attrs.field(factory=list)
     ticks: Iterator[int] = attrs.field(factory=itertools.count)
+    arrivals: Iterator[int] = attrs.field(factory=itertools.count)
+    """Of calls in the line of a lane."""
     calls: list[PredictedCall] = attrs.field(factory=list)
     outcomes: dict[int, PredictedOutcome] = attrs.field(factory=dict)
     tied_at: set[float] = attrs.field(factory=set)
@@ -92,7 +118,9 @@ class _Run:
         self.asking = any(script.free is not None for script in scenario.scripts)
         every = range(len(self.jobs))
         self.alone = list(every) if scenario.serial else sorted(scenario.serial_indices)
-        _require(all(spec.adaptive == "off" for spec in scenario.lanes), "a lane adapts")
+        _require(
+            all(spec.adaptive != "latency" for spec in scenario.lanes), "a lane adapts to latency"
+        )
         _require(scenario.cancel_at == math.inf, "its caller cancels it")
         _require(scenario.reorder_window is None, "it has a window")
         _require(scenario.budget is None and scenario.cap is None, "it has a budget or a cap")
@@ -109,13 +137,17 @@ class _Run:
             self._serve(now)
         while self.agenda and len(self.outcomes) < len(self.jobs) and self.agenda[0][0] < deadline:
             now = self.agenda[0][0]
-            befallen = []
+            events = []
             while self.agenda and self.agenda[0][0] == now:
-                _, _, lane, happen = heapq.heappop(self.agenda)
-                befallen.append(lane)
-                happen(now)
-            if self._are_tied(befallen):
+                events.append(heapq.heappop(self.agenda))
+            tied = self._are_tied([lane for _, _, lane, _ in events])
+            if tied:
                 self.tied_at.add(now)
+            while events:
+                _, _, _, happen = events.pop(self._pick(len(events)) if tied else 0)
+                happen(now)
+                if tied and events and self._pick(2):
+                    self._serve(now)  # who ends first may start the next job before the others end
             self._serve(now)
         if len(self.outcomes) < len(self.jobs):
             now = max(now, deadline)
@@ -124,9 +156,17 @@ class _Run:
         return Prediction(
             tuple(sorted(self.calls)),
             tuple(self.outcomes[job.index] for job in self.jobs),
+            tuple(lane.predicted() for lane in self.lanes.values()),
             now,
             frozenset(self.tied_at),
         )
+
+    def _pick(self, options: int) -> int:
+        """Decide what the rules leave open: as the script of this run says, or else the first."""
+        number = len(self.picked)
+        choice = self.script[number] if number < len(self.script) else 0
+        self.picked.append((choice, options))
+        return choice
 
     def _at(self, at: float, lane: str, happen: Callable[[float], None]) -> None:
         heapq.heappush(self.agenda, (at, next(self.ticks), lane, happen))
@@ -150,7 +190,7 @@ class _Run:
         started = True
         while started:
             # Of each lane in turn, because a serial job closes the gate for all others.
-            started = any([self._start_first(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
+            started = any([self._go_on(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
         if any(job.live or self._may_start(job) for job in self.jobs):
             return
         failed = [job for job in self.jobs if job.state == "failed"]
@@ -160,8 +200,30 @@ class _Run:
             for job in failed:
                 job.state, job.rounds = "pending", job.rounds + 1
                 job.mishaps = job.refusals = 0
+                job.earlier_failures = job.failures
                 job.worked = 0.0
             self._serve(now)
+
+    def _go_on(self, lane: ModelLane, now: float) -> bool:
+        """Start a job of a lane if one can start; on a closed lane end those that could."""
+        return self._give_up(lane, now) if lane.closed else self._start_first(lane, now)
+
+    def _give_up(self, lane: ModelLane, now: float) -> bool:
+        """End the jobs of a closed lane whose turn it is, unstarted."""
+        given_up = [
+            job for job in self.jobs if job.call.lane == lane.spec.name and self._is_ready(job)
+        ]
+        for job in given_up:
+            if job.state == "pending":  # none of those before has blocked it
+                self._settle_unstarted(job, now)
+                self._block(job, now)
+        return bool(given_up)
+
+    def _close(self, lane: ModelLane, now: float) -> None:
+        """A lane is closed: the calls that wait there, or rest, fail."""
+        for job in self.jobs:
+            if job.call.lane == lane.spec.name and job.state in ("resting", "in line"):
+                self._finish(job, "Failed", now)
 
     def _start_first(self, lane: ModelLane, now: float) -> bool:
         """Start the call whose turn it is, if it can."""
@@ -182,8 +244,7 @@ class _Run:
             elif fresh[0].answer:
                 self._pass_time(fresh[0], now)
                 return True
-        if not first and len(last) + len(fresh) > 1 and last:
-            self.tied_at.add(now)  # who of them came first is not modelled
+        last.sort(key=lambda job: job.arrived)
         line = first or last or fresh
         if not line or not lane.has_slot:
             return False
@@ -193,6 +254,10 @@ class _Run:
                 lane.looked_at = opens_at
                 self._at(opens_at, lane.spec.name, lambda _: None)
             return False
+        if line is last and fresh:
+            # Which of them came first depends on when a worker of the run had time to stand in line.
+            self.tied_at.add(now)
+            line = (last, fresh)[self._pick(2)]
         self._start(line[0], lane, now)
         return True
 
@@ -212,9 +277,13 @@ class _Run:
 
     def _may_start(self, job: ModelJob) -> bool:
         """Whether a job that was not started may be, as far as its lane does not matter."""
+        return self._is_ready(job) and (not self.alone or job.index == self.alone[0])
+
+    def _is_ready(self, job: ModelJob) -> bool:
+        """Whether it waits for nothing but its lane, and serial jobs that it is none of."""
         if job.state != "pending" or self.stopped:
             return False
-        if self.alone:
+        if job.index in self.alone:
             if job.index != self.alone[0] or any(other.live for other in self.jobs):
                 return False
         elif any(other.state != "over" for other in self._before(job)):
@@ -244,52 +313,69 @@ class _Run:
         job.answer = None
         attempt, left = job.attempt, job.timeout - job.worked
         place = len(lane.starts)
-        lane.in_flight += 1
-        lane.starts.append(now)
-        lane.used.append(job.call.tokens)
-        job.state, job.started_at, job.mark = "in flight", now, lane.generation
+        if job.failures == job.earlier_failures:
+            job.seen = lane.served, lane.refused
+        lane.start(now, job.call.tokens)
+        job.state, job.started_at, job.mark = "in flight", now, lane.ends
 
         def end(at: float) -> None:
             self._record(job, at)
-            lane.in_flight -= 1
+            lane.end()
             job.number += 1
             job.worked += at - now
             if attempt.duration >= left:
-                lane.ended(job.mark)
+                lane.unanswered(at)
+                lane.leave_generation(job.mark)
                 self._finish(job, "TimedOut", at)
-                return
-            lane.used[place] = _used(job.call, attempt)
-            self._learn(job, lane, attempt, at)
+            else:
+                lane.used[place] = _used(job.call, attempt)
+                self._learn(job, lane, attempt, at)
+            if lane.closed:
+                self._close(lane, at)
 
         self._at(now + min(attempt.duration, left), lane.spec.name, end)
 
     def _learn(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> None:
         """A request has come to its own end."""
-        if attempt.fault is not Fault.RATE_LIMITED:
-            lane.ended(job.mark)
-        if attempt.fault is None and job.call.fails:
-            self._finish(job, "Failed", now)
-            return
-        if attempt.fault is None:
-            lane.succeeded(job.started_at)
+        if attempt.fault is None and not job.call.fails:
+            if attempt.hint is not None:
+                lane.hear(now, attempt.hint)
+            again = job.failures > job.earlier_failures
+            lane.succeeded(now - job.started_at, job.mark, again=again)
             self._finish(job, "Done", now)
             return
-        wait = 0.0
-        if attempt.fault is Fault.RATE_LIMITED:
-            job.refusals += 1
-            wait = lane.congested(now, attempt, job, self.scenario.spread)
-        elif attempt.fault is Fault.TRANSIENT:
-            wait = lane.failed(now, attempt, job.mishaps, self.scenario.spread)
-            job.mishaps += 1
+        if attempt.fault is not Fault.RATE_LIMITED:
+            lane.leave_generation(job.mark)
+        if attempt.fault is None:
+            self._finish(job, "Failed", now)
+            return
+        if attempt.hint is not None:
+            lane.follow(attempt.hint)
+        wait, own, spread = 0.0, False, self.scenario.spread
         job.failures += 1
-        if attempt.fault in _CURABLE:
-            in_trouble = lane.troubled(now, attempt.retry_after)
-            _require(not in_trouble, f"the patience of lane {lane.spec.name!r} ends")
-        if self._is_made_again(job, lane.spec, attempt.fault):
+        match attempt.fault:
+            case Fault.RATE_LIMITED:
+                job.refusals += 1
+                own = _is_own(job, lane)
+                wait = lane.congested(now, attempt, job.mark, job.refusals, spread)
+            case Fault.TRANSIENT:
+                wait = lane.failed(now, attempt, job.mishaps, spread)
+                job.mishaps += 1
+            case Fault.FATAL:
+                lane.refused_for_good(now)
+            case Fault.QUOTA_EXHAUSTED:
+                lane.exhausted(now)
+            case Fault.REFUSED:
+                pass
+        if not lane.closed and not own and self._is_made_again(job, lane.spec, attempt.fault):
             job.state = "resting"
-            self._at(now + wait, lane.spec.name, lambda _: self._join(job))
+            if not wait:
+                self._join(job)
+            else:
+                self._at(now + wait, lane.spec.name, lambda _: self._join(job))
         else:
-            curable = attempt.fault in _CURABLE and not self._is_exhausted(job, lane.spec)
+            curable = attempt.fault in _CURABLE and not own
+            curable = curable and not self._is_exhausted(job, lane.spec)
             self._finish(job, "Failed", now, curable=curable)
 
     def _is_made_again(self, job: ModelJob, spec: LaneSpec, fault: Fault) -> bool:
@@ -305,7 +391,8 @@ class _Run:
         return spec.max_retries is not None and job.failures > spec.max_retries
 
     def _join(self, job: ModelJob) -> None:
-        job.state = "in line"
+        if job.state == "resting":  # its lane was not closed meanwhile
+            job.state, job.arrived = "in line", next(self.arrivals)
 
     def _stop(self, _: float) -> None:
         self.stopped = True
@@ -353,10 +440,15 @@ class _Run:
         for job in live:
             self._block(job, now)
         for job in self.jobs:
-            if job.state == "failed" or (job.state == "pending" and job.rounds):
-                self._settle(job, "Failed", job.failed_at)
-            elif job.state == "pending":
-                self._settle(job, "NotRun", now)
+            if job.state in ("failed", "pending"):
+                self._settle_unstarted(job, now)
+
+    def _settle_unstarted(self, job: ModelJob, now: float) -> None:
+        """A job will not be run, or not be run again."""
+        if job.rounds or job.state == "failed":
+            self._settle(job, "Failed", job.failed_at)
+        else:
+            self._settle(job, "NotRun", now)
 
 
 def _only_call(scenario: Scenario, index: int) -> Call:
@@ -371,10 +463,14 @@ def _only_call(scenario: Scenario, index: int) -> Call:
     if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
         msg = f"the scenario is not plain: job {index} is not one patient call on its lane"
         raise UsageError(msg)
-    faults = {attempt.fault for attempt in call.attempts}
-    grave = {Fault.FATAL, Fault.QUOTA_EXHAUSTED} & faults
-    _require(not grave, f"job {index} may close its lane")
     return call
+
+
+def _is_own(job: ModelJob, lane: ModelLane) -> bool:
+    """Whether its refusals can hardly be chance, as often as the lane's other calls are refused meanwhile."""
+    served = lane.served - job.seen[0]
+    refused = lane.refused - job.seen[1] - (job.refusals - 1)
+    return served > 0 and ((refused + 1) / (served + refused + 2)) ** job.refusals < _CHANCE
 
 
 def _used(call: Call, attempt: Attempt) -> int:

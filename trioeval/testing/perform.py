@@ -179,11 +179,12 @@ async def _call(
                     f"job {index} was told to",
                     retry_after=attempt.retry_after,
                     tokens=attempt.tokens,
+                    hint=attempt.hint,
                 )
             if call.fails:
                 msg = f"job {index} was told to fail"
                 raise ScriptedError(msg)
-            return Metered(None, attempt.tokens)
+            return Metered(None, attempt.tokens, hint=attempt.hint)
 
     with trio.move_on_after(call.patience), recorder.asking(index, call.lane) as asked:
         await calls(call.lane, send, tokens=call.tokens)

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from trioeval.faults import Fault
 from trioeval.kernel import Edge, LaneSpec
+from trioeval.rates import Allowance, RateHint
 from trioeval.testing.scenario import Action, Attempt, Call, Freedom, Pause, Scenario, Script
 
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
 _MOST_ATTEMPTS = 4
 _MOST_JOBS = 32
+_MOST_BUSY_JOBS = 48
 _SPREAD = 95 / 256  # no back-off is a whole number of quarters
 _some = st.sampled_from
 
@@ -45,6 +47,26 @@ _DEPENDS = _some((False, False, True))
 _ASKED = _some((False, True))
 _ANSWERS = _some((None, "no", "fails", "later no", "yes", "later yes"))
 _ALWAYS = _some((False, False, True))
+_BUSY = st.lists(_some((None, Fault.RATE_LIMITED)), max_size=2)
+_WILD = st.lists(
+    _some((Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
+    max_size=3,
+)
+_NO_WAIT = st.none()
+_ASKS_FOR = _some((None, None, 0.0, 1.25, 2.5, 40.0))
+_SHORT_WAIT = _some((None, 0.25, 0.5, 0.5, 1.25))
+_FEW = st.integers(2, 6)
+_SIZES = _some((2, 8, 16, 32, _MOST_BUSY_JOBS, _MOST_BUSY_JOBS))
+_BRIEF = _some((0, 0, 0, 1, 2))
+_LEFT = st.builds(
+    Allowance,
+    limit=_some((None, 500.0, 120.0, 60.0, 40.0)),
+    remaining=_some((None, 0.0, 0.0, 1.0, 3.0, 40.0)),
+    reset_after=_some((None, 2.0, 0.5, 10.0, 90.0)),
+)
+_REPLIES = st.none() | st.builds(RateHint, st.none() | _LEFT, st.none() | _LEFT)
+_SILENT = st.none()
+_CALM: st.SearchStrategy[list[Fault | None]] = st.just([])
 
 
 def _fixed_lanes(name: str, *, failures: bool) -> st.SearchStrategy[LaneSpec]:
@@ -68,6 +90,91 @@ _SPECS = {
     for name in "abc"
     for failures in (False, True)
 }
+
+
+_ADAPTIVE = {
+    name: st.builds(
+        LaneSpec,
+        st.just(name),
+        st.integers(1, 6),
+        rpm=_some((None, None, None, None, 240.0)),
+        adaptive=_some(("aimd", "aimd", "aimd", "off")),
+        slow_start=_some((False, False, True)),
+        retries=_some((1, 3)),
+        patience=_some((math.inf, math.inf, 60.0, 30.0, 6.0)),
+        breaker_threshold=st.integers(1, 3),
+    )
+    for name in "ab"
+}
+
+
+@st.composite
+def adaptive_scenarios(
+    draw: st.DrawFn, *, hints: bool = True, wild: bool = True, tied: bool = False
+) -> Scenario:
+    """Plain runs on lanes that adapt to refusals, that are told what is left, and that may be closed.
+
+    Refusals are few and jobs many, so that what was cut grows again.
+
+    Args:
+        draw: Given by hypothesis.
+        hints: With replies that say what is left.
+        wild: With mishaps, refusals for good and long waits, which close lanes.
+        tied: With few calls that take whole seconds, so that many of them start and end at one instant.
+    """
+    lanes = tuple(draw(_ADAPTIVE[name]) for name in draw(_some((("a",), ("a",), ("a", "b")))))
+    own = _some(lanes)
+    size = draw(_FEW if tied else _SIZES)
+    # Later calls are served, as a rule, so that the limit grows again; or a rate is found.
+    busy = draw(st.integers(0, size // 3) | st.just(size))
+    faults = _WILD if wild else _BUSY
+    waits = _ASKS_FOR if wild else draw(_some((_NO_WAIT, _NO_WAIT, _SHORT_WAIT)))
+    replies = _REPLIES if hints and draw(st.booleans()) else _SILENT
+    return Scenario(
+        lanes=lanes,
+        scripts=tuple(
+            _busy_script(
+                draw,
+                None if tied else index,
+                draw(own).name,
+                faults if index < busy else _CALM,
+                waits,
+                replies,
+            )
+            for index in range(size)
+        ),
+        deadline=math.inf if tied else draw(_some((*_ENDLESS, 20.0))),
+        stop_at=math.inf if tied else draw(_some((*_ENDLESS, 8.0))),
+        salvage_rounds=draw(_ROUNDS) if wild else 0,
+        spread=0.5 if tied else _SPREAD,
+    )
+
+
+def _busy_script(
+    draw: st.DrawFn,
+    index: int | None,
+    lane: str,
+    fails: st.SearchStrategy[list[Fault | None]],
+    waits: st.SearchStrategy[float | None],
+    replies: st.SearchStrategy[RateHint | None],
+) -> Script:
+    """A job that is served at last, unless it fails for good; without an index its calls are tied."""
+    faults = [fault for fault in draw(fails) if fault is not None]
+    lasting = faults and faults[-1] is not Fault.RATE_LIMITED
+    ends: tuple[Fault | None, ...] = tuple(faults)
+    if not lasting or draw(st.booleans()):
+        ends = (*faults, None)
+    attempts = tuple(
+        Attempt(
+            draw(_BRIEF) + (1.0 if index is None else _fraction(index, number + 1)),
+            fault,
+            None if fault is None else draw(waits),
+            hint=draw(replies),
+        )
+        for number, fault in enumerate(ends)
+    )
+    timeout = math.inf if index is None else draw(_TIMEOUTS) + 1
+    return Script(lane, (Call(lane, 0.0, attempts=attempts),), timeout)
 
 
 @st.composite

@@ -8,6 +8,7 @@ import attrs
 
 from trioeval.faults import Fault
 from trioeval.kernel import Edge, LaneSpec
+from trioeval.rates import RateHint
 
 
 class ScriptedError(Exception):
@@ -32,6 +33,8 @@ class Attempt:
     """Seconds that a failure asks to wait."""
     tokens: int | None = None
     """Tokens that it used; None leaves what the call reserved."""
+    hint: RateHint | None = None
+    """What its reply says of the server's limits."""
 
 
 @attrs.frozen

@@ -1,0 +1,510 @@
+"""What a lane of the reference scheduler allows, and what it learns: the second opinion on `trioeval.rates`.
+
+Nothing is summed up as it goes along where a list will do: a lane keeps all of its past starts, its troubles
+and its rounds, and computes its rates from their definition each time it is asked. What a call knows of is
+what had ended when it started, so each call remembers how many ends there were.
+
+`adaptive="latency"` is outside: its rule is a formula over latencies, and to write that formula a second time
+would check nothing.
+"""
+
+import itertools
+import math
+from typing import Literal
+
+import attrs
+
+from trioeval.kernel import Backoff, LaneSpec
+from trioeval.rates import Allowance, RateHint
+from trioeval.testing.model_parts import PredictedLane
+from trioeval.testing.scenario import Attempt
+
+_RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
+_A_TRY = 60.0  # seconds that a call may take to come to nothing
+_SOON = 4  # calls served after a wait, before which a refusal tells of a rate
+_ENOUGH = 4  # calls served that make a measurement
+_FASTER = 1.1
+_NO_PACE_BELOW = 0.001
+_LITTLE, _PLENTY = 0.1, 0.2  # shares of an allowance
+
+
+@attrs.define(eq=False)
+class ModelPace:
+    """A rate that was told or measured; two may start together. It knows only of starts since it was made."""
+
+    period: float
+    starts: list[float] = attrs.field(factory=list)
+    costs: list[float] = attrs.field(factory=list)
+    """Seconds that each start cost, at the period of its time."""
+
+    def take(self, now: float) -> None:
+        """A call starts."""
+        self.starts.append(now)
+        self.costs.append(self.period)
+
+    def opens_at(self) -> float:
+        """The first instant at which it allows a start."""
+        return _due_at(self.starts, self.costs) - self.period if self.starts else -math.inf
+
+
+@attrs.define(eq=False)
+class ModelLimit:
+    """How many calls may be in flight on a lane with `adaptive="aimd"`."""
+
+    width: int
+    doubling: bool
+    """Whether a clean round doubles the limit."""
+    limit: int = attrs.field(init=False)
+    ceiling: int | None = None
+    """The limit just below the one that was refused last, while that is remembered."""
+    cut_at: int = 0
+    """How many calls of the lane had ended at the last cut."""
+    cuts: int = 0
+    trials: int = 0
+    round: list[Literal["served", "failed"]] = attrs.field(factory=list)
+    """Completions of the present round."""
+    busiest: int = 0
+    """Most calls in flight in the present round."""
+    refused: bool = False
+    """Whether the present round began with a refusal."""
+    clean_rounds: int = 0
+    """At the ceiling, since the last trial."""
+    patience: int = 3
+    """Clean rounds before a trial."""
+    named_wait: bool = False
+    """Whether the ceiling was learned from refusals that named a wait."""
+    wave: tuple[int, int] | None = None
+    """Limit and ceiling after a cut by a named wait if nothing is served beside, until the next start."""
+    trial_cost: float = 0.0
+    """Seconds that the server asked to wait when it refused the last trial."""
+    latencies: list[float] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.limit = 1 if self.doubling else self.width
+
+    @property
+    def in_trial(self) -> bool:
+        """Whether one more is tried than was remembered as too many."""
+        return self.ceiling is not None and self.limit > self.ceiling
+
+    def started(self, in_flight: int) -> None:
+        """A call has started; `in_flight` counts it."""
+        self.wave = None
+        self.busiest = max(self.busiest, in_flight)
+
+    def served(self, latency: float, *, again: bool) -> None:
+        """A call was served; what was refused before tells nothing of the limit."""
+        self.latencies.append(latency)
+        if not again:
+            self._complete("served")
+
+    def failed(self) -> None:
+        """A call failed, and not because there were too many."""
+        self._complete("failed")
+
+    def congested(self, mark: int, ends: int, beside: int, wait: float, *, again: bool) -> None:
+        """A call was refused that started after `mark` ends, at the end with the number `ends`.
+
+        Args:
+            mark: Ends before its start.
+            ends: Ends, this one included.
+            beside: Calls that are left in flight.
+            wait: What the server asks for; 0 where it names no wait.
+            again: Whether it was refused before.
+        """
+        if mark < self.cut_at:  # it knows nothing of the last cut
+            if self.wave is not None and wait and not again:
+                self._keep(beside, *self.wave)
+        elif self.in_trial and (wait or not again):
+            self.doubling = False
+            self.limit, self.patience = max(1, self.limit - 1), min(2 * self.patience, 24)
+            self.trial_cost, self.wave = wait, None
+            self._cut(ends)
+        elif again:
+            return
+        elif self.refused or (wait and beside and self.ceiling is None):
+            usual = max(1, int(0.7 * self.limit)), max(1, self.limit - 1)
+            self.doubling, self.named_wait, self.wave = False, bool(wait), None
+            self.limit, self.ceiling = usual
+            self.patience, self.trial_cost = 3, 0.0
+            self._cut(ends)
+            if wait:
+                self.wave = usual
+                self._keep(beside, *usual)
+        else:
+            self.doubling = False
+            self._begin_round()
+            self.refused = True
+
+    def _keep(self, beside: int, limit: int, ceiling: int) -> None:
+        """What is left in flight beside a refused call is what the server takes."""
+        self.ceiling = min(ceiling, beside) if beside else ceiling
+        self.limit = self.ceiling if beside else limit
+
+    def _cut(self, ends: int) -> None:
+        self.cut_at, self.clean_rounds = ends, 0
+        self.cuts += 1
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        self.round, self.busiest, self.refused = [], 0, False
+
+    def _complete(self, how: Literal["served", "failed"]) -> None:
+        self.round.append(how)
+        if len(self.round) < max(4, self.limit):
+            return
+        clean = not self.refused and "failed" not in self.round
+        if clean and self.busiest >= 0.8 * self.limit:
+            self._grow()
+        self._begin_round()
+
+    def _grow(self) -> None:
+        more = self.limit + 1
+        if self.doubling:
+            more = 2 * self.limit
+        elif self.in_trial:  # it was served: nothing is remembered any more
+            self.ceiling, self.patience, self.trial_cost = None, 3, 0.0
+            self.doubling = self.named_wait
+        elif self.limit == self.ceiling:
+            self.clean_rounds += 1
+            if self.clean_rounds < self.patience or not self._has_paid:
+                return
+            self.clean_rounds = 0
+            self.trials += 1
+        self.limit = min(more, self.width)
+
+    @property
+    def _has_paid(self) -> bool:
+        """Whether a refused trial would be a sixteenth of the time since the last one."""
+        if not self.trial_cost or not self.latencies:
+            return True
+        average = self.latencies[0]
+        for latency in self.latencies[1:]:
+            average += 0.2 * (latency - average)
+        return self.clean_rounds * average >= 16 * (self.trial_cost + average)
+
+
+@attrs.define(eq=False)
+class ModelLane:
+    """One lane."""
+
+    spec: LaneSpec
+    limit: ModelLimit | None = attrs.field(init=False)
+    """None if it does not adapt."""
+    in_flight: int = 0
+    starts: list[float] = attrs.field(factory=list)
+    used: list[int] = attrs.field(factory=list)
+    """Tokens, start by start: what was reserved, and after the end what was used."""
+    ends: int = 0
+    """Calls that have ended; what a call knows of it remembers at its start."""
+    served: int = 0
+    refused: int = 0
+    blocked_until: float = -math.inf
+    congestions: int = 0
+    """Generations without a success: what is in flight at a refusal is one."""
+    generation_at: int = 0
+    """How many calls had ended when the present generation began; so for all that is called `…_at`."""
+    elders: int = 0
+    """Calls in flight that belong to the present generation or an earlier one."""
+    allowance: int | None = None
+    """Calls that may be in flight while it recovers."""
+    recovery_at: int = 0
+    recoveries: int = 0
+    wave_at: int = 0
+    wave_has_told: bool = False
+    """Whether the present wave of refusals has told of the server's rate."""
+    served_since_wait: int = _SOON
+    hinted: ModelPace | None = None
+    """The server's own rate, while little is left."""
+    measured: ModelPace | None = None
+    """A little more than what it turned out to serve."""
+    measured_since: float | None = None
+    measured_served: int = 0
+    faster_after: int = 0
+    """Calls served since then after which the measured rate grows."""
+    fatal: int = 0
+    """Fatal refusals since the last success."""
+    troubles: list[tuple[float, float]] = attrs.field(factory=list)
+    """Since the last success: when, and for how many seconds nothing was to be tried."""
+    closed_at: float = math.inf
+    """When its breaker opened."""
+    rates: set[str] = attrs.field(factory=set)
+    looked_at: float = -math.inf
+    """The instant at which it is already looked at again."""
+    asks: bool = False
+    """Whether a job of it is being asked whether it is free."""
+
+    def __attrs_post_init__(self) -> None:
+        adapts = self.spec.adaptive == "aimd"
+        self.limit = ModelLimit(self.spec.width, self.spec.slow_start) if adapts else None
+
+    def opens_at(self) -> float:
+        """The first instant at which its rates allow a start; -inf if they are open."""
+        opens_at, spec = self.blocked_until, self.spec
+        if not self.starts:
+            return opens_at
+        for pace in (self.hinted, self.measured):
+            opens_at = max(opens_at, pace.opens_at() if pace is not None else -math.inf)
+        if spec.rpm is not None:
+            period = 60 / spec.rpm
+            due = _due_at(self.starts, [period] * len(self.starts))
+            opens_at = max(opens_at, due - (spec.burst - 1) * period)
+        if spec.tpm is not None:
+            period = 60 / spec.tpm
+            due = _due_at(self.starts, [period * tokens for tokens in self.used])
+            opens_at = max(opens_at, due - spec.token_burst * period)
+        return max(opens_at, self.starts[-1] + spec.min_gap)
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether one more call may be in flight."""
+        most = self._full if self.allowance is None else min(self.allowance, self._full)
+        return self.in_flight < most and not self.closed
+
+    @property
+    def closed(self) -> bool:
+        """Whether its breaker is open."""
+        return self.closed_at < math.inf
+
+    def predicted(self) -> PredictedLane:
+        """What it has learned."""
+        limit = self.limit
+        return PredictedLane(
+            self.spec.name,
+            self._full,
+            0 if limit is None else limit.cuts,
+            0 if limit is None else limit.trials,
+            self.recoveries,
+            frozenset(self.rates),
+            self.closed_at,
+        )
+
+    @property
+    def _full(self) -> int:
+        return self.spec.width if self.limit is None else self.limit.limit
+
+    @property
+    def _learns(self) -> bool:
+        """Whether there is anything that a success could tell it."""
+        limit = self.limit
+        if limit is not None and (limit.limit < limit.width or limit.refused or limit.in_trial):
+            return True
+        unsettled = self.allowance is not None or self.measured_since is not None
+        return unsettled or bool(self.fatal or self.troubles)
+
+    def start(self, now: float, tokens: int) -> None:
+        """A call starts."""
+        self.in_flight += 1
+        self.starts.append(now)
+        self.used.append(tokens)
+        for pace in (self.hinted, self.measured):
+            if pace is not None:
+                pace.take(now)
+        if self.limit is not None:
+            self.limit.started(self.in_flight)
+
+    def end(self) -> None:
+        """A call is over; what it means comes next."""
+        self.in_flight -= 1
+        self.ends += 1
+
+    def leave_generation(self, mark: int) -> None:
+        """A call that started after `mark` ends is over and was not served."""
+        if self.elders and mark < self.generation_at:
+            self.elders -= 1
+
+    def succeeded(self, latency: float, mark: int, *, again: bool) -> None:
+        """A call was served that started after `mark` ends."""
+        self.served += 1
+        self.served_since_wait += 1
+        if self.limit is not None and self._learns:
+            self.limit.served(latency, again=again)
+        self.congestions = self.elders = self.fatal = 0
+        self.troubles = []
+        self._measure_success()
+        if self.allowance is not None and mark >= self.recovery_at:
+            self.allowance *= 2
+            if self.allowance >= self._full:
+                self.allowance = None
+
+    def congested(
+        self, now: float, attempt: Attempt, mark: int, refusals: int, spread: float
+    ) -> float:
+        """A call was refused because there were too many; returns the seconds that it rests.
+
+        If all that was in flight at a refusal ends without a success, the server serves nothing. If the wait
+        that it named did not help, or that has happened several times without a wait being named, the lane
+        is blocked for longer each time.
+        """
+        wait = attempt.retry_after or 0.0
+        self.refused += 1
+        if self.elders:
+            self.leave_generation(mark)
+        else:
+            self.congestions += 1
+            self.generation_at, self.elders = self.ends, self.in_flight
+        begins_wave = mark >= self.wave_at
+        if begins_wave:
+            self.wave_at, self.wave_has_told = self.ends, False
+        if wait:
+            self._measure_refusal(now, wait, begins_wave=begins_wave)
+        if self.limit is not None:
+            again = refusals > 1
+            self.limit.congested(mark, self.ends, self.in_flight, wait, again=again)
+        doublings = max(refusals, self.congestions) - 1
+        rest = _rest(self.spec.busy_backoff, wait or None, doublings, spread)
+        self._keep_wait(now, wait)
+        if wait or self.congestions >= _RECOVER_AFTER:
+            self._recover(now, named=bool(wait))
+        self._trouble(now, rest)
+        return rest
+
+    def failed(self, now: float, attempt: Attempt, mishaps: int, spread: float) -> float:
+        """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
+        rest = _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
+        if self.limit is not None:
+            self.limit.failed()
+        if attempt.retry_after:
+            self._keep_wait(now, attempt.retry_after)
+            self._recover(now, named=True)
+        self._trouble(now, rest)
+        return rest
+
+    def unanswered(self, now: float) -> None:
+        """A call was given up in flight."""
+        if self.allowance is not None:
+            self._trouble(now, 0.0)
+
+    def refused_for_good(self, now: float) -> None:
+        """The server refuses every such call."""
+        if self.limit is not None:
+            self.limit.failed()
+        self.fatal += 1
+        self._close_if(now, self.fatal >= self.spec.breaker_threshold)
+
+    def exhausted(self, now: float) -> None:
+        """The account is used up."""
+        self._close_if(now, True)
+
+    def _close_if(self, now: float, condition: bool) -> None:  # noqa: FBT001
+        if condition:
+            self.closed_at = min(self.closed_at, now)
+
+    def hear(self, now: float, hint: RateHint) -> None:
+        """A good reply said what is left."""
+        self.follow(hint)
+        for left, wait in ((hint.requests, self._until_request), (hint.tokens, _until_tokens)):
+            if left is not None and _is_possible(left) and 0 < wait(left) <= self.spec.patience:
+                self.blocked_until = max(self.blocked_until, now + wait(left))
+
+    def follow(self, hint: RateHint) -> None:
+        """A reply said what is left of the requests: little left makes the server's rate that of the lane."""
+        left = hint.requests
+        if left is None or not _is_possible(left) or left.limit is None or left.remaining is None:
+            return
+        period, share = left.window / left.limit, left.remaining / left.limit
+        own = 0.0 if self.spec.rpm is None else 60 / self.spec.rpm
+        if share > _PLENTY:
+            self.hinted = None
+        elif share < _LITTLE and period > own:
+            if self.hinted is None or self.hinted.period != period:
+                self.hinted = ModelPace(period)
+                self.rates.add("told")
+
+    def _until_request(self, left: Allowance) -> float:
+        if left.remaining != 0 or left.reset_after is None:
+            return 0.0
+        if self.spec.rpm is not None and left.limit is not None:
+            return min(left.reset_after, left.window / left.limit)
+        return left.reset_after
+
+    def _keep_wait(self, now: float, wait: float) -> None:
+        """Nothing starts before a wait that was named is over; a longer one than the patience is not begun."""
+        if wait:
+            self.blocked_until = max(self.blocked_until, now + wait)
+            self._close_if(now, wait > self.spec.patience)
+
+    def _recover(self, now: float, *, named: bool) -> None:
+        """One call probes, after a rest that is longer each time that the one before did not help."""
+        self.allowance, self.recovery_at = 1, self.ends
+        self.recoveries += 1
+        longer = self.congestions - (1 if named else _RECOVER_AFTER)
+        if longer >= (1 if named else 0):
+            backoff = self.spec.busy_backoff
+            rest = min(backoff.cap, backoff.base * 2.0**longer)
+            self.blocked_until = max(self.blocked_until, now + rest)
+
+    def _trouble(self, now: float, rest: float) -> None:
+        """Time in which there was nothing to try is no trouble: no more counts than the rest and a minute."""
+        self.troubles.append((now, max(rest, self.blocked_until - now)))
+        seconds = sum(
+            min(later - before, rested + _A_TRY)
+            for (before, rested), (later, _) in itertools.pairwise(self.troubles)
+        )
+        self._close_if(now, seconds >= self.spec.patience)
+
+    def _measure_success(self) -> None:
+        if self.measured_since is None:
+            return
+        self.measured_served += 1
+        pace = self.measured
+        if pace is not None and self.measured_served >= self.faster_after:
+            pace.period /= _FASTER
+            if pace.period <= _NO_PACE_BELOW:
+                self.measured = self.measured_since = None
+            self._plan_faster()
+
+    def _measure_refusal(self, now: float, wait: float, *, begins_wave: bool) -> None:
+        """A server that refuses several calls, or one soon after a wait, is full: that measures its rate."""
+        soon, self.served_since_wait = self.served_since_wait < _SOON, 0
+        if self.limit is None or self.wave_has_told:
+            return
+        pace = self.measured
+        if begins_wave and not soon:  # one call, which may mean anything
+            if pace is not None:
+                pace.period = min(pace.period * _FASTER, max(pace.period, wait))
+                self._plan_faster()
+            return
+        self.wave_has_told = True
+        since = self.measured_since
+        if since is None:
+            self.measured_since, self.measured_served = now, 0
+        elif self.measured_served >= _ENOUGH and now > since:
+            period = min((now - since) / self.measured_served, wait)
+            self.measured = ModelPace(period / _FASTER)
+            self.rates.add("measured")
+            self.measured_since, self.measured_served = now, 0
+        self._plan_faster()
+
+    def _plan_faster(self) -> None:
+        if self.measured is not None:
+            more = max(2 * _ENOUGH, int(1 / self.measured.period))
+            self.faster_after = self.measured_served + more
+
+
+def _rest(backoff: Backoff, hint: float | None, exponent: int, spread: float) -> float:
+    if hint is not None:
+        return hint + spread * min(1.0, hint / 5)
+    return spread * min(backoff.cap, backoff.base * 2.0**exponent)
+
+
+def _due_at(starts: list[float], costs: list[float]) -> float:
+    """The instant at which all that was started is paid for, at one second a second, without a credit."""
+    return max(start + sum(costs[first:]) for first, start in enumerate(starts))
+
+
+def _until_tokens(left: Allowance) -> float:
+    if left.remaining is None or left.reset_after is None:
+        return 0.0
+    if left.remaining == 0:
+        return left.reset_after
+    if left.limit is None:
+        return 0.0
+    return min(left.reset_after, max(0.0, (0.1 * left.limit - left.remaining) * left.window / left.limit))
+
+
+def _is_possible(left: Allowance) -> bool:
+    """Whether it can be true; if not, it is no hint."""
+    counts, spans = (left.remaining, left.reset_after), (left.limit, left.window)
+    possible = all(value is None or 0 <= value < math.inf for value in counts)
+    return possible and all(value is None or 0 < value < math.inf for value in spans)
