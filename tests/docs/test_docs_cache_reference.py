@@ -31,6 +31,6 @@ def test_the_headers_that_decide_nothing_are_named() -> None:
 def test_the_times_are_those_of_the_code() -> None:
     """Of replies, of leases, and of looks."""
     assert f"| `CACHE_TTL` | {LIFETIME:.0f} |" in PAGE
-    assert f"after {LEASE:g} seconds at most" in PAGE
+    assert f"its lease for {LEASE:g} seconds" in PAGE
     assert f"every {LEASE / 3:g} seconds" in PAGE
     assert (FIRST_LOOK, LONGEST_LOOK) == (0.01, 0.5)

@@ -48,11 +48,11 @@ def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "0 pass RIVER 1",
         "1 pass RIVER 2",
-        "2 error interrupted: the run was cancelled",
+        "2 not_run interrupted: the run was cancelled",
         "0 pass HILL 1",
         "1 pass HILL 2",
-        "2 error interrupted: the run was cancelled",
-        "3 error not run: the run was cancelled",
+        "2 not_run interrupted: the run was cancelled",
+        "3 not_run not run: the run was cancelled",
     ]
 
 

@@ -103,7 +103,6 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
     [
         ("{{ rubrik }}", ", and there is no rubrik"),
         ("{{ rubrik }} {{ outptu }}", ", and there is no outptu and no rubrik"),
-        ("{{ output ", ""),
         ("Is it kind?", ""),
         ([{"role": "user", "content": "{{ rubrik }}"}], ", and there is no rubrik"),
         ('[{"role": "user", "content": "{{ rubrik }}"}]', ", and there is no rubrik"),
@@ -115,7 +114,7 @@ def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) ->
     expected = [f"{path}: it names nothing of what is judged{told}"]
     assert warned_of(judged_by(prompt), judged_by(prompt)) == expected
     options = {"options": {"rubricPrompt": prompt}}
-    (warning,) = warned_of(defaultTest=options)
+    (warning,) = warned_of({"vars": {"topic": "x"}}, defaultTest=options)
     assert warning.startswith("$.defaultTest.options.rubricPrompt: it names nothing")
 
 

@@ -94,7 +94,7 @@ def keys_of(model: type[Any]) -> tuple[str, ...]:
 
     Example:
         >>> keys_of(SeedColumns)
-        ('dropWhen', 'keep', 'file', 'fromTask', 'columns', 'order', 'seed')
+        ('dropWhen', 'keep', 'file', 'fromTask', 'columns', 'order', 'seed', 'emptyAsNull')
     """
     keys = (RENAMED[model].get(one.name, camel(one.name)) for one in attrs.fields(model))
     return tuple(key for key in keys if key is not None and key != INSIDE.get(model))
