@@ -120,7 +120,7 @@ def test_only_what_passed_was_kept(made: Made) -> None:
     columns = {name for name, *_ in made.sql("describe select * from {}")}
     assert columns.isdisjoint({"problem__trace", "pattern", "story", "a"})
     files = f"from '{problems}/aside/final/*.parquet'"
-    aside = duckdb.sql(f"select problem__trace {files}").fetchall()
+    aside = duckdb.execute(f"select problem__trace {files}").fetchall()
     assert len(aside) == kept
     assert all(json.loads(trace)[-1]["role"] == "assistant" for (trace,) in aside)
 

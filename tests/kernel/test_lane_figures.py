@@ -164,7 +164,7 @@ def test_a_request_that_is_always_asked_to_wait_is_taken_for_no_rate() -> None:
     async def serve() -> None:
         await trio.sleep(2)
 
-    jobs = [("a", serve)] * 60
+    jobs: list[tuple[str, Send]] = [("a", serve)] * 60
     jobs[30] = ("a", _always(Fault.RATE_LIMITED, latency=2.0, retry_after=10.0))
     result = _run([LaneSpec("a", 4)], jobs)
     assert result.done_at([index for index in range(60) if index != 30]) <= 150
