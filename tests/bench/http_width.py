@@ -45,7 +45,16 @@ def once(base_url: str, folder: Path) -> tuple[float, float]:
     suite.write_text(json.dumps(suite_for(base_url)))
     before = os.times()
     subprocess.run(
-        [sys.executable, "-m", "trioeval", str(suite), "--no-table", "-o", folder / "out.json"],
+        [
+            sys.executable,
+            "-m",
+            "trioeval",
+            str(suite),
+            "--no-cache",
+            "--no-table",
+            "-o",
+            folder / "o.json",
+        ],
         check=True,
         capture_output=True,
     )
