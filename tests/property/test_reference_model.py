@@ -254,6 +254,17 @@ def test_what_was_found_once(scenario: Scenario) -> None:
     _compare(scenario)
 
 
+def test_a_lane_that_is_closed_because_calls_get_no_answer_is_told_of() -> None:
+    """One refusal that names a wait, then a probe that runs into its timeout."""
+    refused = Call("a", 0.0, attempts=(Attempt(1.0, Fault.RATE_LIMITED, 1.0), Attempt(20.0)))
+    scenario = Scenario((LaneSpec("a", patience=6.0),), (Script("a", (refused,), timeout=9.0),))
+    (lane,) = predict(scenario).lanes
+    assert lane.closed_at > 9.0
+    _check(scenario, run_scenario(scenario), predict(scenario))
+    told = [event.at for event in run_scenario(scenario).events if type(event) is LaneClosed]
+    assert told == [pytest.approx(lane.closed_at)]
+
+
 _ONE = Script("a", (Call("a", 1.0),))
 
 
