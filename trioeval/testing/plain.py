@@ -137,9 +137,9 @@ def adaptive_scenarios(
                 draw,
                 None if tied else index,
                 draw(own).name,
-                faults if index < busy else _CALM,
-                waits,
-                replies,
+                fails=faults if index < busy else _CALM,
+                waits=waits,
+                replies=replies,
             )
             for index in range(size)
         ),
@@ -154,6 +154,7 @@ def _busy_script(
     draw: st.DrawFn,
     index: int | None,
     lane: str,
+    *,
     fails: st.SearchStrategy[list[Fault | None]],
     waits: st.SearchStrategy[float | None],
     replies: st.SearchStrategy[RateHint | None],
