@@ -310,9 +310,8 @@ def _compare_ways(scenario: Scenario, most: int = _MOST_WAYS) -> None:
     if not others:
         _check(scenario, trace, first)  # says what is different
         return
-    ways = itertools.chain((first, *others), ways)
     tried = 0
-    for way in ways:
+    for way in itertools.chain((first, *others), ways):
         tried += 1
         if _is_as_predicted(scenario, trace, way):
             return

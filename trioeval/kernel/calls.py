@@ -359,10 +359,9 @@ class Calls(Generic[P]):
         again_at = lane.failed(
             error, now, mark, mishaps=attempts.mishaps, refusals=attempts.refusals
         )
-        if (observe := self._terms.observe) is not None:
-            if error.fault is Fault.RATE_LIMITED:
-                until = lane.throttle.blocked_until
-                observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
+        if (observe := self._terms.observe) is not None and error.fault is Fault.RATE_LIMITED:
+            until = lane.throttle.blocked_until
+            observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
         self._tell_closed(lane, now, was_open=was_open)
         self._tell_limit(lane, before, now)
         return again_at if again else None

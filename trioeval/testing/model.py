@@ -30,13 +30,7 @@ from trioeval.errors import UsageError
 from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_lane import ModelLane
-from trioeval.testing.model_parts import (
-    Kind,
-    ModelJob,
-    PredictedCall,
-    PredictedOutcome,
-    Prediction,
-)
+from trioeval.testing.model_parts import Kind, ModelJob, PredictedCall, PredictedOutcome, Prediction
 from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more

@@ -48,7 +48,7 @@ _ASKED = _some((False, True))
 _ANSWERS = _some((None, "no", "fails", "later no", "yes", "later yes"))
 _ALWAYS = _some((False, False, True))
 _BUSY = st.lists(_some((None, Fault.RATE_LIMITED)), max_size=2)
-_WILD = st.lists(
+_WILD: st.SearchStrategy[list[Fault | None]] = st.lists(
     _some((Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
     max_size=3,
 )
