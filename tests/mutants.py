@@ -440,14 +440,14 @@ MUTANTS = (
         "refusals of one wave measure a rate",
         "example",
         "rates/throttle.py",
-        "if self.delivery is not None and (begins or not self._company):",
+        "if self.delivery is not None and not self._company:",
         "if self.delivery is not None:",
     ),
     Mutant(
         "a lone refusal measures a rate",
         "example",
         "rates/throttle.py",
-        "self._company = soon or not begins",
+        "self._company = soon or not begins_wave",
         "self._company = True",
     ),
     Mutant(

@@ -184,6 +184,87 @@ def test_a_tie_is_told_of() -> None:
     assert not predict(Scenario((LaneSpec("a", 1, adaptive="off"),), scripts)).tied_at
 
 
+def _with_refusals(width: int, *jobs: tuple[float | tuple[float, float | None], ...]) -> Scenario:
+    """Calls of which each request takes some seconds; those with a pair are refused, with a wait or None."""
+    scripts = []
+    for requests in jobs:
+        attempts = tuple(
+            Attempt(request)
+            if isinstance(request, float)
+            else Attempt(request[0], Fault.RATE_LIMITED, request[1])
+            for request in requests
+        )
+        scripts.append(Script("a", (Call("a", 0.0, attempts=attempts),)))
+    return Scenario((LaneSpec("a", width),), tuple(scripts), spread=95 / 256)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(
+            _with_refusals(
+                2,
+                ((1.0, None), 1.125),
+                ((1.0625, None), 1.25),
+                *((1.0 + index / 256,) for index in range(2, 30)),
+                ((1.0, None), 1.0625),
+                *((1.0 + index / 256,) for index in range(31, 48)),
+            ),
+            id="a trial that is served at full width is forgotten",
+        ),
+        pytest.param(
+            _with_refusals(
+                1,
+                ((0.453125, 0.25), 0.2431640625),
+                (0.767578125,),
+                ((0.46875, None), 0.4482421875),
+                (0.54296875,),
+                ((0.140625, 0.25), 0.4892578125),
+                (0.5615234375,),
+                (0.7578125,),
+                (0.2119140625,),
+                ((0.015625, 0.25), 0.158203125),
+                ((0.0625, 0.5), 0.0810546875),
+                (0.1640625,),
+            ),
+            id="calls that a calm lane served count as served after a wait",
+        ),
+        pytest.param(
+            _with_refusals(
+                3,
+                ((0.59375, 0.25), 0.751953125),
+                ((0.40625, 0.5), 0.1591796875),
+                (0.45703125,),
+                (0.7470703125,),
+                (0.498046875,),
+                ((0.25, None), 0.4365234375),
+                ((0.71875, 0.25), 0.375),
+                (0.6806640625,),
+                ((0.140625, 0.5), 0.02734375),
+                (0.248046875,),
+                (0.484375,),
+            ),
+            id="a wave that begins without a wait tells of a rate all the same",
+        ),
+    ],
+)
+def test_what_was_found_once(scenario: Scenario) -> None:
+    """Runs in which the kernel once did something else than its rules say."""
+    assert not predict(scenario).tied_at
+    _compare(scenario)
+
+
+def test_a_lane_that_is_closed_because_calls_get_no_answer_is_told_of() -> None:
+    """One refusal that names a wait, then a probe that runs into its timeout."""
+    refused = Call("a", 0.0, attempts=(Attempt(1.0, Fault.RATE_LIMITED, 1.0), Attempt(20.0)))
+    scenario = Scenario((LaneSpec("a", patience=6.0),), (Script("a", (refused,), timeout=9.0),))
+    (lane,) = predict(scenario).lanes
+    assert lane.closed_at > 9.0
+    _check(scenario, run_scenario(scenario), predict(scenario))
+    told = [event.at for event in run_scenario(scenario).events if type(event) is LaneClosed]
+    assert told == [pytest.approx(lane.closed_at)]
+
+
 _ONE = Script("a", (Call("a", 1.0),))
 
 
@@ -229,9 +310,8 @@ def _compare_ways(scenario: Scenario, most: int = _MOST_WAYS) -> None:
     if not others:
         _check(scenario, trace, first)  # says what is different
         return
-    ways = itertools.chain((first, *others), ways)
     tried = 0
-    for way in ways:
+    for way in itertools.chain((first, *others), ways):
         tried += 1
         if _is_as_predicted(scenario, trace, way):
             return

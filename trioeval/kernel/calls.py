@@ -324,7 +324,7 @@ class Calls(Generic[P]):
         if self._waiting:
             self._pause_if_idle()
         if used is None:  # given up in flight: it may have been paid for
-            lane.unanswered(trio.current_time())
+            self._learn_silence(lane)
             used = need.amounts
         lane.end(call, mark, used)
         if self._terms.observe is not None:
@@ -359,14 +359,24 @@ class Calls(Generic[P]):
         again_at = lane.failed(
             error, now, mark, mishaps=attempts.mishaps, refusals=attempts.refusals
         )
-        if (observe := self._terms.observe) is not None:
-            if error.fault is Fault.RATE_LIMITED:
-                until = lane.throttle.blocked_until
-                observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
-            if was_open and lane.closed is not None:
-                observe(LaneClosed(now, lane.spec.name, lane.closed))
+        if (observe := self._terms.observe) is not None and error.fault is Fault.RATE_LIMITED:
+            until = lane.throttle.blocked_until
+            observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
+        self._tell_closed(lane, now, was_open=was_open)
         self._tell_limit(lane, before, now)
         return again_at if again else None
+
+    def _learn_silence(self, lane: Lane) -> None:
+        """What it means that a call was given up in flight."""
+        before, was_open = lane.throttle.limits, lane.closed is None
+        now = trio.current_time()
+        lane.unanswered(now)
+        self._tell_closed(lane, now, was_open=was_open)
+        self._tell_limit(lane, before, now)
+
+    def _tell_closed(self, lane: Lane, now: float, *, was_open: bool) -> None:
+        if was_open and lane.closed is not None and self._terms.observe is not None:
+            self._terms.observe(LaneClosed(now, lane.spec.name, lane.closed))
 
     def _tell_limit(self, lane: Lane, before: tuple[int, int], now: float) -> None:
         if self._terms.observe is not None and lane.throttle.limits != before:

@@ -169,8 +169,8 @@ class AimdLimit:
 
     @property
     def calm(self) -> bool:
-        """At full width, and no refusal to hold a second one against."""
-        return self.limit == self.width and not self._refused
+        """At full width and not to try it, and no refusal to hold a second one against."""
+        return self.width == self.limit <= self._ceiling and not self._refused
 
     def begun(self, in_flight: int) -> None:
         """Remember how much of the limit was used."""

@@ -200,11 +200,12 @@ class Throttle:
         if not self._elders:
             self.congestions += 1
             self._generation_mark, self._elders = self._step(), in_flight
+        begins_wave = mark >= self._wave_mark
+        if begins_wave:
+            self._wave_mark, self._company = self._step(), False
         if retry_after and refusals <= _TELLING:
             # "Retry after 0 s" says when, but not that it helps.
-            self._tell_delivery(now, mark, retry_after)
-        if mark >= self._wave_mark:
-            self._wave_mark = self._step()
+            self._tell_delivery(now, retry_after, begins_wave=begins_wave)
         self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
         if retry_after:
             self._keep_wait(now, retry_after, why)
@@ -289,12 +290,11 @@ class Throttle:
         self.congestions = self._elders = 0
         self._settle_flags()
 
-    def _tell_delivery(self, now: float, mark: int, wait: float) -> None:
+    def _tell_delivery(self, now: float, wait: float, *, begins_wave: bool) -> None:
         """Whether a refusal shows the server's rate: it has company, or comes soon after a wait."""
-        begins = mark >= self._wave_mark
         soon = self._served_since_wait < _SOON
-        if self.delivery is not None and (begins or not self._company):
-            self._company = soon or not begins
+        if self.delivery is not None and not self._company:
+            self._company = soon or not begins_wave
             if self._company or self.delivery.pace is not None:
                 self.delivery.refused(now, wait, full=self._company)
         self._served_since_wait = 0
@@ -352,8 +352,12 @@ class Throttle:
 
     def _settle_flags(self) -> None:
         learning = self.delivery is not None and self.delivery.measuring
+        counting = self.delivery is not None and self._served_since_wait < _SOON
         self.calm = (
-            self.limit.calm and self._probes is None and self.breaker.untroubled and not learning
+            self.limit.calm
+            and self._probes is None
+            and self.breaker.untroubled
+            and not (learning or counting)
         )
         self.free = (
             self.pace.unlimited

@@ -50,7 +50,9 @@ from trioeval.testing.metamorphic import check_unfree as check_unfree
 from trioeval.testing.metamorphic import check_wider as check_wider
 from trioeval.testing.metamorphic import scaled as scaled
 from trioeval.testing.model import predict as predict
+from trioeval.testing.model import predictions as predictions
 from trioeval.testing.model_parts import PredictedCall as PredictedCall
+from trioeval.testing.model_parts import PredictedLane as PredictedLane
 from trioeval.testing.model_parts import PredictedOutcome as PredictedOutcome
 from trioeval.testing.model_parts import Prediction as Prediction
 from trioeval.testing.perform import run_scenario as run_scenario
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from trioeval.testing.conformance_pace import PaceLimits as PaceLimits
     from trioeval.testing.conformance_pace import broken_pace_rules as broken_pace_rules
     from trioeval.testing.conformance_pace import check_pacer as check_pacer
+    from trioeval.testing.plain import adaptive_scenarios as adaptive_scenarios
     from trioeval.testing.plain import plain_scenarios as plain_scenarios
     from trioeval.testing.strategies import durations as durations
     from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
@@ -106,7 +109,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "conformance": "CAPABILITIES OUTSIDE_LAWS Breach Capability broken_laws check_scheduler",
     "conformance_pace": "MakePace PaceBreach PaceLike PaceLimits broken_pace_rules check_pacer",
-    "plain": "plain_scenarios",
+    "plain": "adaptive_scenarios plain_scenarios",
     "strategies": (
         "durations faulty_scenarios free_scenarios lane_specs learning_lane_specs scenarios"
         " shared_scenarios simple_scenarios"

@@ -30,13 +30,7 @@ from trioeval.errors import UsageError
 from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_lane import ModelLane
-from trioeval.testing.model_parts import (
-    Kind,
-    ModelJob,
-    PredictedCall,
-    PredictedOutcome,
-    Prediction,
-)
+from trioeval.testing.model_parts import Kind, ModelJob, PredictedCall, PredictedOutcome, Prediction
 from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more
@@ -351,22 +345,9 @@ class _Run:
             return
         if attempt.hint is not None:
             lane.follow(attempt.hint)
-        wait, own, spread = 0.0, False, self.scenario.spread
         job.failures += 1
-        match attempt.fault:
-            case Fault.RATE_LIMITED:
-                job.refusals += 1
-                own = _is_own(job, lane)
-                wait = lane.congested(now, attempt, job.mark, job.refusals, spread)
-            case Fault.TRANSIENT:
-                wait = lane.failed(now, attempt, job.mishaps, spread)
-                job.mishaps += 1
-            case Fault.FATAL:
-                lane.refused_for_good(now)
-            case Fault.QUOTA_EXHAUSTED:
-                lane.exhausted(now)
-            case Fault.REFUSED:
-                pass
+        own = attempt.fault is Fault.RATE_LIMITED and _is_own(job, lane)
+        wait = self._learn_failure(job, lane, attempt, now)
         if not lane.closed and not own and self._is_made_again(job, lane.spec, attempt.fault):
             job.state = "resting"
             if not wait:
@@ -377,6 +358,24 @@ class _Run:
             curable = attempt.fault in _CURABLE and not own
             curable = curable and not self._is_exhausted(job, lane.spec)
             self._finish(job, "Failed", now, curable=curable)
+
+    def _learn_failure(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> float:
+        """What a failure means for the lane; returns the seconds that the job rests, if it is made again."""
+        spread = self.scenario.spread
+        match attempt.fault:
+            case Fault.RATE_LIMITED:
+                job.refusals += 1
+                return lane.congested(now, attempt, job.mark, job.refusals, spread)
+            case Fault.TRANSIENT:
+                job.mishaps += 1
+                return lane.failed(now, attempt, job.mishaps - 1, spread)
+            case Fault.FATAL:
+                lane.refused_for_good(now)
+            case Fault.QUOTA_EXHAUSTED:
+                lane.exhausted(now)
+            case _:
+                pass
+        return 0.0
 
     def _is_made_again(self, job: ModelJob, spec: LaneSpec, fault: Fault) -> bool:
         if fault not in _CURABLE:
@@ -467,10 +466,10 @@ def _only_call(scenario: Scenario, index: int) -> Call:
 
 
 def _is_own(job: ModelJob, lane: ModelLane) -> bool:
-    """Whether its refusals can hardly be chance, as often as the lane's other calls are refused meanwhile."""
+    """Whether one more refusal can hardly be chance, as often as the lane's other calls are refused."""
     served = lane.served - job.seen[0]
-    refused = lane.refused - job.seen[1] - (job.refusals - 1)
-    return served > 0 and ((refused + 1) / (served + refused + 2)) ** job.refusals < _CHANCE
+    refused = lane.refused - job.seen[1] - job.refusals
+    return served > 0 and ((refused + 1) / (served + refused + 2)) ** (job.refusals + 1) < _CHANCE
 
 
 def _used(call: Call, attempt: Attempt) -> int:

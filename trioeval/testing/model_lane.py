@@ -380,15 +380,15 @@ class ModelLane:
         if self.limit is not None:
             self.limit.failed()
         self.fatal += 1
-        self._close_if(now, self.fatal >= self.spec.breaker_threshold)
+        if self.fatal >= self.spec.breaker_threshold:
+            self._close(now)
 
     def exhausted(self, now: float) -> None:
         """The account is used up."""
-        self._close_if(now, True)
+        self._close(now)
 
-    def _close_if(self, now: float, condition: bool) -> None:  # noqa: FBT001
-        if condition:
-            self.closed_at = min(self.closed_at, now)
+    def _close(self, now: float) -> None:
+        self.closed_at = min(self.closed_at, now)
 
     def hear(self, now: float, hint: RateHint) -> None:
         """A good reply said what is left."""
@@ -406,10 +406,12 @@ class ModelLane:
         own = 0.0 if self.spec.rpm is None else 60 / self.spec.rpm
         if share > _PLENTY:
             self.hinted = None
-        elif share < _LITTLE and period > own:
-            if self.hinted is None or self.hinted.period != period:
-                self.hinted = ModelPace(period)
-                self.rates.add("told")
+        elif share < _LITTLE and period > own and not self._keeps(period):
+            self.hinted = ModelPace(period)
+            self.rates.add("told")
+
+    def _keeps(self, period: float) -> bool:
+        return self.hinted is not None and self.hinted.period == period
 
     def _until_request(self, left: Allowance) -> float:
         if left.remaining != 0 or left.reset_after is None:
@@ -419,10 +421,11 @@ class ModelLane:
         return left.reset_after
 
     def _keep_wait(self, now: float, wait: float) -> None:
-        """Nothing starts before a wait that was named is over; a longer one than the patience is not begun."""
+        """Nothing starts before a named wait is over; one that is longer than the patience is not begun."""
         if wait:
             self.blocked_until = max(self.blocked_until, now + wait)
-            self._close_if(now, wait > self.spec.patience)
+        if wait > self.spec.patience:
+            self._close(now)
 
     def _recover(self, now: float, *, named: bool) -> None:
         """One call probes, after a rest that is longer each time that the one before did not help."""
@@ -441,7 +444,8 @@ class ModelLane:
             min(later - before, rested + _A_TRY)
             for (before, rested), (later, _) in itertools.pairwise(self.troubles)
         )
-        self._close_if(now, seconds >= self.spec.patience)
+        if seconds >= self.spec.patience:
+            self._close(now)
 
     def _measure_success(self) -> None:
         if self.measured_since is None:
@@ -500,7 +504,9 @@ def _until_tokens(left: Allowance) -> float:
         return left.reset_after
     if left.limit is None:
         return 0.0
-    return min(left.reset_after, max(0.0, (0.1 * left.limit - left.remaining) * left.window / left.limit))
+    return min(
+        left.reset_after, max(0.0, (0.1 * left.limit - left.remaining) * left.window / left.limit)
+    )
 
 
 def _is_possible(left: Allowance) -> bool:

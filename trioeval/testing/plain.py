@@ -48,7 +48,7 @@ _ASKED = _some((False, True))
 _ANSWERS = _some((None, "no", "fails", "later no", "yes", "later yes"))
 _ALWAYS = _some((False, False, True))
 _BUSY = st.lists(_some((None, Fault.RATE_LIMITED)), max_size=2)
-_WILD = st.lists(
+_WILD: st.SearchStrategy[list[Fault | None]] = st.lists(
     _some((Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
     max_size=3,
 )
@@ -137,9 +137,9 @@ def adaptive_scenarios(
                 draw,
                 None if tied else index,
                 draw(own).name,
-                faults if index < busy else _CALM,
-                waits,
-                replies,
+                fails=faults if index < busy else _CALM,
+                waits=waits,
+                replies=replies,
             )
             for index in range(size)
         ),
@@ -154,6 +154,7 @@ def _busy_script(
     draw: st.DrawFn,
     index: int | None,
     lane: str,
+    *,
     fails: st.SearchStrategy[list[Fault | None]],
     waits: st.SearchStrategy[float | None],
     replies: st.SearchStrategy[RateHint | None],
