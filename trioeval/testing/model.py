@@ -35,6 +35,7 @@ from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more
 _CHANCE = 1e-6
+_LASTING = 4  # the part of the patience after which refusals with nothing served between them count
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
@@ -308,7 +309,7 @@ class _Run:
         attempt, left = job.attempt, job.timeout - job.worked
         place = len(lane.starts)
         if job.failures == job.earlier_failures:
-            job.seen = lane.served, lane.refused
+            job.seen, job.served_before = (lane.served, lane.refused), 0
         lane.start(now, job.call.tokens)
         job.state, job.started_at, job.mark = "in flight", now, lane.ends
 
@@ -346,7 +347,7 @@ class _Run:
         if attempt.hint is not None:
             lane.follow(attempt.hint)
         job.failures += 1
-        own = attempt.fault is Fault.RATE_LIMITED and _is_own(job, lane)
+        own = attempt.fault is Fault.RATE_LIMITED and _is_own(job, lane, now)
         wait = self._learn_failure(job, lane, attempt, now)
         if not lane.closed and not own and self._is_made_again(job, lane.spec, attempt.fault):
             job.state = "resting"
@@ -465,11 +466,20 @@ def _only_call(scenario: Scenario, index: int) -> Call:
     return call
 
 
-def _is_own(job: ModelJob, lane: ModelLane) -> bool:
-    """Whether one more refusal can hardly be chance, as often as the lane's other calls are refused."""
+def _is_own(job: ModelJob, lane: ModelLane, now: float) -> bool:
+    """Whether one more refusal can hardly be chance, as often as the lane's other calls are refused.
+
+    Refusals with nothing served between them are of one time, until that has lasted for long.
+    """
     served = lane.served - job.seen[0]
     refused = lane.refused - job.seen[1] - job.refusals
-    return served > 0 and ((refused + 1) / (served + refused + 2)) ** (job.refusals + 1) < _CHANCE
+    if not served:
+        return False
+    if served != job.served_before:
+        job.served_before, job.unserved_since = served, now
+    elif now - job.unserved_since < lane.spec.patience / _LASTING:
+        return False
+    return ((refused + 1) / (served + refused + 2)) ** (job.refusals + 1) < _CHANCE
 
 
 def _used(call: Call, attempt: Attempt) -> int:

@@ -21,6 +21,7 @@ from trioeval.testing.scenario import Attempt
 
 _RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
 _A_TRY = 60.0  # seconds that a call may take to come to nothing
+_TELLING = 2  # refusals of one call that may tell of a rate; later ones may be its own
 _SOON = 4  # calls served after a wait, before which a refusal tells of a rate
 _ENOUGH = 4  # calls served that make a measurement
 _FASTER = 1.1
@@ -346,7 +347,7 @@ class ModelLane:
         begins_wave = mark >= self.wave_at
         if begins_wave:
             self.wave_at, self.wave_has_told = self.ends, False
-        if wait:
+        if wait and refusals <= _TELLING:
             self._measure_refusal(now, wait, begins_wave=begins_wave)
         if self.limit is not None:
             again = refusals > 1

@@ -96,6 +96,10 @@ class ModelJob:
     """How many calls of the lane had ended when the present request started."""
     seen: tuple[int, int] = (0, 0)
     """Calls that the lane had served, and refused, when this run of the job made its first request."""
+    served_before: int = 0
+    """Calls that the lane had served since then when the job was last refused."""
+    unserved_since: float = 0.0
+    """The first refusal after the last of those."""
     arrived: int = 0
     """When it came to stand in line, among all that do."""
     worked: float = 0.0
