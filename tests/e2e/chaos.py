@@ -297,10 +297,11 @@ VOLATILE = frozenset(
     {
         *("id", "evalId", "timestamp", "exportedAt", "evaluationCreatedAt"),
         *("latencyMs", "totalLatencyMs", "durationMs", "evaluationDurationMs", "firstTokenMs"),
-        *("waitMs", "waits", "attempts", "numRequests", "content-length", "maxEvalTimeMs"),
+        *("waitMs", "waits", "attempts", "numRequests", "content-length", "date", "maxEvalTimeMs"),
     }
 )
-"""What differs between equal runs: ids, times, how often a provider failed, and the deadline of the first."""
+"""What differs between equal runs: ids, times (that of a reply too), how often a provider failed, and the
+deadline of the first."""
 
 
 def lasting(value: Any) -> Any:

@@ -167,6 +167,30 @@ def test_a_cancelled_caller_still_gets_every_outcome() -> None:
     ]
 
 
+@pytest.mark.parametrize("attempt", range(20))
+def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:  # noqa: ARG001
+    """Also none for which a worker was on its way: Trio runs what is ready in an order that is drawn."""
+    begun: list[int] = []
+
+    async def main() -> Consumer:
+        consumer = Consumer()
+        with trio.CancelScope() as scope:
+
+            async def body(job: Job[float], calls: Calls[float]) -> float:
+                begun.append(job.index)
+                if job.index:
+                    scope.cancel()
+                return await call_for(job, calls)
+
+            lanes = Lanes([LaneSpec("a")])
+            await run_plan(plan_of(1, 1, 1), body, lanes=lanes, emit=consumer)
+        return consumer
+
+    outcomes = run_virtual(main).outcomes
+    assert begun == [0, 1]
+    assert outcomes[2] == NotRun(2, Cut.CANCEL)
+
+
 def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() -> None:
     """The shield around emitting has an end."""
 

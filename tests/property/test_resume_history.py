@@ -29,6 +29,7 @@ from test_serialize import (
 )
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
+from trioeval.datasets.result import DatasetResult
 from trioeval.report import row_json
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
@@ -66,6 +67,15 @@ class Notes:
 
     rows: Kept
     resumed: bool = True
+
+    def begin(self, suite: PreparedSuite) -> None:
+        pass
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        pass
+
+    def dataset_ended(self, result: DatasetResult) -> None:
+        pass
 
     def call(self, call: CallRecord) -> None:
         pass

@@ -55,7 +55,9 @@ class Source(Protocol[P]):
 
 
 async def work(running: Running[P, V], source: Source[P]) -> None:
-    """Run the jobs of a source until it has none for this worker."""
+    """Run the jobs of a source until it has none for this worker. A checkpoint if it is cancelled."""
+    # Sent before the run was cancelled, and running only after it: it would still begin a job.
+    await trio.lowlevel.checkpoint_if_cancelled()
     calls: Calls[P] | None = None  # of the job that has no outcome yet
     try:
         while True:

@@ -215,6 +215,7 @@ HIDDEN = (
     "entry",
     "entry_count",
     "entry_done",
+    "entry_limit",
     "entry_needs",
     "event",
     "group_again",
