@@ -222,6 +222,7 @@ def test_ag_64_a_reader_never_gets_a_part_of_a_message(
     """While another process writes; each look sees what the last one saw, and whole messages behind it."""
     seen: list[Any] = []
     looks = 0
+    (tmp_path / "bus").mkdir()  # a folder that does not exist is a mistake of whoever reads
     with running([sys.executable, "-c", WRITER, tmp_path / "bus"], env) as writer:
         while len(seen) < 400:
             is_over = writer.poll() is not None

@@ -81,7 +81,7 @@ class Model:
     """Programs that have changed the queue. The others have nothing to leave when they end."""
     next_order: int = 1
     limits: dict[int, int] = attrs.field(factory=dict)
-    """Of programs that share the line, also of dead ones that nobody has found yet."""
+    """Of programs that have let others begin, also of dead ones that no other has found yet."""
 
     def in_order(self) -> Iterator[Expected]:
         return iter(sorted(self.entries.values(), key=lambda entry: entry.order))
@@ -109,7 +109,7 @@ class Model:
             self.disown(known.owner)
         known.needs, known.owner = needs, program
         self.done.pop(id_, None)
-        self.schedule(limit)
+        self.schedule(program, limit)
 
     def set_free(self, program: int, id_: str, limit: int) -> None:
         known = self.entries.get(id_)
@@ -117,7 +117,7 @@ class Model:
             raise RefusedError
         if not known.is_running:
             known.needs = ()
-        self.schedule(limit)
+        self.schedule(program, limit)
 
     def end(self, program: int, id_: str, done: bool | None, limit: int | None) -> None:  # noqa: FBT001
         known = self.entries.get(id_)
@@ -126,7 +126,7 @@ class Model:
             if done is not None:
                 self.done[id_] = done
         if limit is not None:
-            self.schedule(limit)
+            self.schedule(program, limit)
 
     def most(self, limit: int) -> int:
         """The smallest limit of those that live; those that are found dead on the way have none."""
@@ -139,7 +139,12 @@ class Model:
                 return least
         return limit
 
-    def schedule(self, limit: int) -> None:
+    def schedule(self, program: int, limit: int) -> None:
+        """Let others begin; from now on the limit of the program counts."""
+        self.limits[program] = limit
+        self.begin(limit)
+
+    def begin(self, limit: int) -> None:
         most = self.most(limit)
         while self.running() < most:
             candidates = (
@@ -162,13 +167,13 @@ class Model:
             if entry.owner == program:
                 entry.owner, entry.is_running = None, False
 
-    def recover(self, limit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def recover(self, caller: int, limit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What is requeued, and what is kept."""
         ran = [entry.id for entry in self.in_order() if entry.is_running]
         for program in self.dead:
             self.disown(program)
         kept = tuple(id_ for id_ in ran if self.entries[id_].is_running)
-        self.schedule(limit)
+        self.schedule(caller, limit)
         return tuple(id_ for id_ in ran if id_ not in kept), kept
 
     def clear(self, program: int, limit: int) -> None:
@@ -178,7 +183,7 @@ class Model:
             if entry.owner == program:
                 del self.entries[entry.id]
         self.limits.pop(program, None)
-        self.schedule(limit)
+        self.begin(limit)
 
     def shown(self) -> list[tuple[str, int, EntryState, int | None, int, frozenset[str]]]:
         lines, waiting = [], 0

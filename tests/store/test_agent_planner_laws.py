@@ -131,7 +131,7 @@ class PlannerMachine(RuleBasedStateMachine):
     @rule(slot=PROGRAMS)
     def recover(self, slot: int) -> None:
         number, planner, limit = self.do(slot)
-        requeued, kept = self.model.recover(limit)
+        requeued, kept = self.model.recover(number, limit)
         found = trio.run(planner.recover)
         assert (found.requeued, found.kept, found.problems) == (requeued, kept, ())
         self.check_known(number)
@@ -140,9 +140,7 @@ class PlannerMachine(RuleBasedStateMachine):
     def set_limit(self, slot: int, limit: int) -> None:
         number, planner, _ = self.do(slot)
         self.limits[number] = self.asked = limit
-        if number in self.model.limits:
-            self.model.limits[number] = limit
-        self.model.schedule(limit)
+        self.model.schedule(number, limit)
         trio.run(planner.set_limit, limit)
         self.check_known(number)
 
@@ -223,11 +221,6 @@ class SharedMachine(PlannerMachine):
     def owner(self, number: int) -> str:
         return self.owners[number]
 
-    def do(self, slot: int) -> tuple[int, Planner, int]:
-        found = super().do(slot)
-        self.model.limits[found[0]] = found[2]
-        return found
-
     def known(self, number: int) -> set[str]:
         planner: Any = self.planners[number]
         return {name for name, seat in planner._seats.items() if seat.is_running}
@@ -246,7 +239,8 @@ class SharedMachine(PlannerMachine):
     def go_and_come_again(self, slot: int, limit: int) -> None:
         number, planner, own = self.do(slot)
         self.model.clear(number, own)
-        self.asked = self.model.most(own)
+        if number in self.model.present:
+            self.asked = self.model.most(own)
         assert isinstance(planner, AgentPlanner)
         trio.run(planner.clear)
         assert planner.is_gone
@@ -273,6 +267,21 @@ def test_ag_41_a_program_that_changed_nothing_leaves_without_a_change() -> None:
         machine.submit_without_needs(0, "f")
         machine.go_and_come_again(limit=1, slot=2)
         machine.is_as_the_model_says()
+    finally:
+        machine.teardown()
+
+
+def test_ag_41_a_program_whose_change_is_refused_limits_no_others() -> None:
+    """It has never let others begin."""
+    machine = SharedMachine()
+    try:
+        machine.begin(limits=[3, 1, 1])
+        machine.submit_without_needs(0, "a")
+        machine.set_free(1, "a")
+        machine.submit_without_needs(2, "a")
+        machine.submit_without_needs(0, "b")
+        machine.is_as_the_model_says()
+        assert machine.model.running() == 2
     finally:
         machine.teardown()
 

@@ -136,7 +136,7 @@ def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> Non
             assert [one.submission.id for one in await planner.snapshot()] == ["other"]
             return ran
 
-    assert trio.run(main).outcomes == ["not_run error"] * 2
+    assert trio.run(main).outcomes == ["not_run not_run"] * 2
 
 
 def test_cases_take_their_turns_one_after_the_other(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_depends_on_a_case_that_is_kept_knows_how_that_ended(
     first_row = next(n for n, write in enumerate(journal.writes) if hasattr(write, "outcome"))
     cut = journal.cut(first_row + 1)
     ran = trio.run(lambda: play(task_of(*tests), folder=tmp_path / "run", journal=cut))
-    ended = ["blocked error"] * 2 if lazy else ["done pass"] * 2
+    ended = ["blocked not_run"] * 2 if lazy else ["done pass"] * 2
     assert ran.outcomes == ended
     assert [row.index for row in ran.rows.values()] == [1, 2]
 
@@ -195,7 +195,7 @@ def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_pat
 
     needed.unlink()
     alone = run(journal.again(parse_retry("0,1")))
-    assert alone.outcomes == ["done fail", "blocked error"]
+    assert alone.outcomes == ["done fail", "blocked not_run"]
     (line,) = alone.warned
     assert line.startswith("case a is not done any more, and these, which rest on it, stand")
     assert "as they were: c, d; --retry" in line
@@ -214,7 +214,7 @@ def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Pat
             folder=tmp_path / "run",
         )
     )
-    assert ran.outcomes == ["failed error", "done pass", "blocked error"]
+    assert ran.outcomes == ["failed error", "done pass", "blocked not_run"]
     assert ran.rows["work", 0].error == "the prompt of case a is empty, so nothing is to be done"
 
 
