@@ -1,6 +1,7 @@
 """Rows of a dataset that were lost: they are told with their causes, and tried again on demand."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,8 @@ def test_rows_that_are_to_be_tried_again_are_tried_until_they_are(
     (folder / "mended").touch()
     code, told = run(capfd, "resume", "--retry", "errors", "--max-requests", "1", "--no-cache")
     assert code == 100
-    assert "2 not run: the budget" in told
+    # Either group may be the first to ask; all rows of the other one are left.
+    assert re.search("[24] not run: the budget", told), told
     assert len(DatasetRows(folder / "datasets" / "made")) == 9
     code, told = run(capfd, "resume", "--no-cache")
     assert code == 0, told
