@@ -204,7 +204,8 @@ def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) ->
     errors = [
         json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
     ]
-    assert errors == ["connection: 127.0.0.1:9 refused the connection"] * 2
+    source = "POST http://127.0.0.1:9/v1/chat/completions"
+    assert errors == [f"connection: 127.0.0.1:9 refused the connection ({source})"] * 2
 
 
 def rows_of(tmp_path: Path, suite: dict[str, Any]) -> list[dict[str, Any]]:

@@ -296,7 +296,9 @@ def test_watch_tells_what_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> 
             assert (changed["key"], changed["capacity"]) == ("slots", 9)
             assert stop(process)[0] == 0
             assert watcher.stderr is not None
-            assert watcher.stderr.readline().endswith("refused the connection; trying again\n")
+            warning = watcher.stderr.readline()
+            assert "refused the connection (GET http://127.0.0.1:" in warning
+            assert warning.endswith("; trying again\n")
             assert stop(watcher) == (0, "")
 
 

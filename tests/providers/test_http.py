@@ -212,6 +212,7 @@ def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> N
         place = f"127.0.0.1:{address.port}"
         assert str(error) == (
             f"connection: the connection to {place} broke before the reply was complete ({reason})"
+            f" (POST {address.base_url})"
         )
 
     with_raw_server(sent, body)
@@ -268,7 +269,8 @@ def test_nobody_listening_is_told_with_the_address() -> None:
             async with open_http() as client:
                 provider = openai_provider(f"http://127.0.0.1:{port}/v1", client, apiKey=KEY)
                 error = await failure(lambda: provider(Request(prompt="a")))
-        assert str(error) == f"connection: 127.0.0.1:{port} refused the connection"
+        source = f"POST http://127.0.0.1:{port}/v1/chat/completions"
+        assert str(error) == f"connection: 127.0.0.1:{port} refused the connection ({source})"
 
     trio.run(main)
 
@@ -365,7 +367,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
 )
 def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text: str) -> None:
     """What a person can act on is found among the causes."""
-    assert str(_explain(error, "a:443")) == text
+    assert str(_explain(error, "GET https://a/v1", "a:443")) == f"{text} (GET https://a/v1)"
 
 
 @pytest.mark.parametrize(
@@ -397,7 +399,8 @@ def test_what_fails_at_a_proxy_is_not_said_of_the_server(
     error: Exception, proxy: str, text: str
 ) -> None:
     """A person looks where the fault is; the proxy's password is not told."""
-    assert str(_explain(error, "a:443", proxy)) == text
+    failure = _explain(error, "GET https://a/v1", "a:443", proxy)
+    assert str(failure) == f"{text} (GET https://a/v1)"
 
 
 @pytest.mark.parametrize(
@@ -444,7 +447,7 @@ def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPa
                     lambda: client.send(HttpRequest("http://a.example/", {}, b""))
                 )
         text = f"connection: the proxy 127.0.0.1:{port} (for a.example:80) refused the connection"
-        assert str(error) == text
+        assert str(error) == f"{text} (POST http://a.example/)"
 
     trio.run(main)
 

@@ -24,7 +24,7 @@ import trio
 
 from trioeval._version import __version__
 from trioeval.errors import ProviderError
-from trioeval.faults import Fault
+from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
@@ -128,7 +128,8 @@ class _Client:
             msg = "the provider's base URL is not a valid HTTP URL"
             raise ProviderError("bad_request", msg) from error
         except httpx2.HTTPError as error:
-            raise _explain(error, place, _proxy_for(url)) from error
+            source = request_source(request.method, url)
+            raise _explain(error, source, place, _proxy_for(url)) from error
         finally:
             if transport is not None:
                 self._give_back(place, transport)
@@ -293,9 +294,17 @@ def _place(url: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _explain(error: Exception, place: str, proxy: str | None = None) -> ProviderError:
-    """What went wrong, for a person. Where there is a proxy, it is what there is no connection to."""
+def _explain(error: Exception, source: str, place: str, proxy: str | None = None) -> ProviderError:
+    """The failure of a request as users read it.
+
+    Args:
+        error: What the client raised.
+        source: Method and URL of the request.
+        place: Host and port of the URL.
+        proxy: The URL of the proxy; the connection leads there.
+    """
     near, tls = place, place
+    kind: ProviderErrorKind = "connection"
     if proxy is not None:
         near = f"the proxy {_place(proxy)} (for {place})"
         tls = f"{place} or its proxy" if proxy.startswith("https:") else place
@@ -303,16 +312,18 @@ def _explain(error: Exception, place: str, proxy: str | None = None) -> Provider
         case httpx2.ConnectTimeout():
             message = f"no connection to {near} within {CONNECT_LIMIT:g} seconds"
         case httpx2.ConnectError():
-            return _explain_connect(error, near, tls)
+            kind, message = _explain_connect(error, near, tls)
         case httpx2.ProxyError():
             message = f"{near} gave no connection ({error})"
         case _:
             detail = str(error) or type(error).__name__
             message = f"the connection to {place} broke before the reply was complete ({detail})"
-    return ProviderError("connection", message)
+    return ProviderError(kind, f"{message} ({source})")
 
 
-def _explain_connect(error: httpx2.ConnectError, near: str, tls: str) -> ProviderError:
+def _explain_connect(
+    error: httpx2.ConnectError, near: str, tls: str
+) -> tuple[ProviderErrorKind, str]:
     """The causes tell what the client's own exception does not.
 
     Args:
@@ -324,19 +335,18 @@ def _explain_connect(error: httpx2.ConnectError, near: str, tls: str) -> Provide
         match cause:
             case ssl.SSLCertVerificationError():
                 reason = cause.verify_message
-                return ProviderError("tls", f"the certificate of {tls} is not valid: {reason}")
+                return "tls", f"the certificate of {tls} is not valid: {reason}"
             case ssl.SSLError():
-                return ProviderError("connection", f"TLS with {tls} failed: {cause.reason}")
+                return "connection", f"TLS with {tls} failed: {cause.reason}"
             case socket.gaierror():
-                return ProviderError("connection", f"the host of {near} cannot be found")
+                return "connection", f"the host of {near} cannot be found"
             case ConnectionRefusedError():
-                return ProviderError("connection", f"{near} refused the connection")
+                return "connection", f"{near} refused the connection"
             case OSError(errno=errno.EMFILE | errno.ENFILE):
-                msg = f"no connection to {near}: too many open files; see ulimit -n"
-                return ProviderError("connection", msg)
+                return "connection", f"no connection to {near}: too many open files; see ulimit -n"
             case _:
                 pass
-    return ProviderError("connection", f"no connection to {near} ({error})")
+    return "connection", f"no connection to {near} ({error})"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
