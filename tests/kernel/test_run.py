@@ -191,31 +191,6 @@ def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:
     assert outcomes[2] == NotRun(2, Cut.CANCEL)
 
 
-def test_no_call_begins_after_the_caller_was_cancelled() -> None:
-    """A body that was cancelled between two checkpoints of its own sends nothing any more."""
-    sent: list[int] = []
-
-    async def main() -> Consumer:
-        consumer = Consumer()
-        with trio.CancelScope() as scope:
-
-            async def send(index: int) -> float:
-                sent.append(index)
-                return await answer_after(1)
-
-            async def body(job: Job[float], calls: Calls[float]) -> float:
-                scope.cancel()
-                await calls(job.lane, send, job.index)
-                return 0.0
-
-            lanes = Lanes([LaneSpec("a")])
-            await run_plan(plan_of(1), body, lanes=lanes, emit=consumer)
-        return consumer
-
-    assert run_virtual(main).outcomes == [Interrupted(0, 0.0, 0.0, 0.0, 0, Cut.CANCEL)]
-    assert not sent
-
-
 def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() -> None:
     """The shield around emitting has an end."""
 

@@ -155,7 +155,7 @@ class Calls(Generic[P]):
     ) -> object:
         """Run `send(*args)` in a slot of `lane`, when it is its turn there; again, where that may help.
 
-        A checkpoint if it has to wait for the lane, if it is cancelled, or if `send` is one.
+        A checkpoint if it has to wait for the lane or if `send` is one.
 
         Args:
             lane: The lane's name.
@@ -184,7 +184,6 @@ class Calls(Generic[P]):
         if tokens or money:
             need = self._need(tokens, money)
             target.check(need)
-        await trio.lowlevel.checkpoint_if_cancelled()  # `send` would begin all the same
         now = trio.current_time()
         if self._over or now >= terms.deadline or (target.shared and self._stopped_first):
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
