@@ -77,7 +77,7 @@ class Browser:
         """What a script returns, with `values` as its `arguments`."""
         return self.driver.execute_script(script, *values)
 
-    def wait(self, found: Callable[[], T | None], what: str, limit: float = 10) -> T:
+    def wait(self, found: Callable[[], T | None], what: str, limit: float = 40) -> T:
         """Wait until something is there and not false.
 
         Args:
