@@ -81,7 +81,7 @@ def test_co_70_a_killed_dataset_goes_on_and_asks_only_for_what_was_in_flight(
 def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_what_was_just_answered(
     tmp_path: Path,
 ) -> None:
-    """Twice, whenever so many replies are out; no cell that is in the store is asked for again."""
+    """Twice, whenever so many replies are out; no reply that is in the store is asked for again."""
     with fake_provider("--latency", "0.02", "--jitter", "0.5") as url:
         write(tmp_path, suite_of(url))
         for place, replies in enumerate((7, 11)):
@@ -91,7 +91,7 @@ def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_what_was_just_ans
             with process:
                 process.kill()
             wait_until(lambda: stats_of(url)["in_flight"] == 0)
-        known, before = recorded(tmp_path), stats_of(url)["requests"]
+        known, before = recorded(tmp_path, "call"), stats_of(url)["requests"]
         finish(tmp_path, "resume", "--no-cache")
         assert stats_of(url)["requests"] == before + CALLS - known
         assert before <= known + 2 * 2 * WIDTH  # in flight, and not written down yet

@@ -170,6 +170,14 @@ def want(lease_id: str, **amounts: int) -> tuple[str, Ask]:
         (1.0, want("c", daily=5)),
     ],
 )
+@example(  # a longer retention brings nothing back that was due
+    defined=(RPM, TPM, SLOTS, PURSE, DAILY),
+    script=[
+        (599.0, want("a", tpm=1)),
+        (700.0, ("define", attrs.evolve(RPM, window=1000.0))),
+        (11.0, want("a", tpm=1)),
+    ],
+)
 @given(
     defined=st.tuples(*[limits_of(key) for key in KEYS]),
     script=st.lists(st.tuples(leaps, operations), min_size=10, max_size=40),

@@ -23,7 +23,7 @@ QUICK = PlannerSettings(heartbeat=600, poll=0.005, patience=5)
 
 @contextlib.contextmanager
 def tables(path: Path) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(open_database(path, RUNS)) as connection:
+    with contextlib.closing(open_database(path, RUNS, busy_s=20)) as connection:
         connection.text_factory = readable_text
         yield connection
 

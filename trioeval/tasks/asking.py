@@ -298,6 +298,7 @@ class Asker:
         listener.sent(estimate.tokens)
         started_at = trio.current_time()
         try:
+            await trio.lowlevel.checkpoint_if_cancelled()  # a provider would be asked all the same
             reply = await self.providers[inquiry.place](inquiry.request)
         except ProviderError as error:
             listener.failed(error, error.used(estimate.tokens, estimate.money)[0])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from trioeval.errors import CallError
@@ -48,13 +49,15 @@ def _check_live_jobs(trace: Trace, lane: LaneSpec) -> None:
         live = [span for span in bodies if span.started <= started.started < span.last]
         told = f"{len(live)} live jobs on {lane}, when {started}"
         require("WIDTH", len(live) <= 16 * most, told)
-        again = {
+        resting = Counter(
             span.index
             for span in trace.calls
             if span.last < started.started and isinstance(span.error, CallError)
-        }
-        busy = {span.index for span in trace.calls if span.started < started.started < span.last}
-        count = sum(span.index not in again - busy for span in live)
+        )
+        resting.subtract(
+            span.index for span in trace.calls if span.attempt and span.started < started.started
+        )
+        count = sum(resting[span.index] <= 0 for span in live)
         require("WIDTH", count <= most, f"{count} of {told} make no call again")
 
 

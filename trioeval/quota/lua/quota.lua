@@ -4,7 +4,9 @@
 -- ARGV     operation; now in whole microseconds (empty: the server's clock); its items as JSON
 --
 --   {ns}              hash    retention: microseconds for which a lease is remembered that is not heard of;
---                             last: the last instant; behind: how much the clock was set back, in all
+--                             last: the last instant; behind: how much the clock was set back, in all;
+--                             forgotten: leases that were last heard of by then were due under a retention
+--                             that has changed since
 --   {ns}:keys         set     the keys of all limits
 --   {ns}:k:<key>      string  a limit and how it stands, packed: a hash of numbers costs three times as much
 --   {ns}:z:<key>      zset    what leases take of it: "<amount>:<lease id>", scored by the instant at which
@@ -25,8 +27,9 @@ local CHUNK = 1000  -- entries read at a time
 local ns, operation, given, items = KEYS[1], ARGV[1], ARGV[2], cjson.decode(ARGV[3])
 local call = redis.call
 
-local stored = call('HMGET', ns, 'retention', 'last', 'behind')
+local stored = call('HMGET', ns, 'retention', 'last', 'behind', 'forgotten')
 local retention = tonumber(stored[1] or LEAST_RETENTION)
+local forgotten = tonumber(stored[4] or -1)
 
 local clock = tonumber(given)
 if given == '' then
@@ -159,7 +162,7 @@ end
 local function recall(lease)
   local packed = call('GET', ns .. ':l:' .. lease)
   local record = packed and cmsgpack.unpack(packed)
-  return record and record[2] + retention > now and record or nil
+  return record and record[2] > forgotten and record[2] + retention > now and record or nil
 end
 
 local function remember(lease, record)
@@ -339,7 +342,9 @@ local function retain()
     local limit = find(key)  -- what is due by now is due by what held until now
     if limit.kind ~= 'budget' then longest = math.max(longest, limit.span) end
   end
-  call('HSET', ns, 'retention', whole(longest))
+  -- A longer retention brings nothing back that was due.
+  forgotten = math.max(forgotten, now - retention)
+  call('HSET', ns, 'retention', whole(longest), 'forgotten', whole(forgotten))
 end
 
 local function define(key, kind, capacity, span, overage, unit, description)
