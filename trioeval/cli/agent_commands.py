@@ -108,7 +108,7 @@ def _run_child(channel: "_Channel", number: int, command: list[str]) -> NoReturn
     try:
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, signal.SIG_DFL)
-        os.dup2(2, 1)  # whoever reads the number is not to wait for the end of the child
+        os.dup2(2, 1)  # the reader of the number must not wait for the end of the child
         said = channel.receive()
         if "begin" in said:
             environ = {**os.environ, CHILD_VARIABLE: str(number)}

@@ -213,7 +213,7 @@ class ModelLane:
     recoveries: int = 0
     wave_at: int = 0
     wave_has_told: bool = False
-    """Whether the present wave of refusals has told of the server's rate."""
+    """Whether the present wave of refusals has shown the server's rate."""
     served_since_wait: int = _SOON
     hinted: ModelPace | None = None
     """The server's own rate, while little is left."""

@@ -1,4 +1,4 @@
-"""Child runs of programs: what an agent submits takes a run slot of its own, and whoever waits holds none.
+"""Child runs of programs: what an agent submits takes a run slot of its own, and a waiting agent holds none.
 
 A program is told the path of a socket, on which `trioeval agent submit` and `trioeval agent wait` speak for
 it: a line of JSON each way. The connection of a child lasts as long as the child, so the system tells of its
