@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,30 @@ settings.register_profile(
 )
 settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the reports of attacks carry their kind, also those that come from other processes."""
+    for item in items:
+        if (mark := item.get_closest_marker("attack")) is not None:
+            item.user_properties.append(("attack", mark.args[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many attacks of each kind were tried, and how many held."""
+    tried: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.getreports(outcome):
+            for name, kind in report.user_properties:
+                if name == "attack" and (report.when == "call" or outcome == "error"):
+                    tried[str(kind)] += 1
+                    held[str(kind)] += outcome == "passed"
+    if tried:
+        terminalreporter.section("attacks: tried, held")
+        for kind in sorted(tried):
+            terminalreporter.write_line(f"{tried[kind]:6} {held[kind]:6}  {kind}")
+        terminalreporter.write_line(f"{tried.total():6} {held.total():6}  in all")
 
 
 @pytest.fixture(scope="session", autouse=True)
