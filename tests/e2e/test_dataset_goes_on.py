@@ -170,7 +170,7 @@ def test_a_deadline_leaves_rows_that_were_not_run(tmp_path: Path, server: HeldSe
     assert "deadline" in said
     assert "continue with: trioeval resume" in said
     server.forget_held()
-    known, before = recorded(tmp_path), len(server.prompts)
+    known, before = recorded(tmp_path, "call"), len(server.prompts)  # what is paid for
     assert known <= 13
     assert before <= asked + known + WIDTH
     finish(tmp_path, "resume", "--no-cache", "--max-time", "0")

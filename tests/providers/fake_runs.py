@@ -46,7 +46,7 @@ def with_fake(settings: FakeSettings, body: Callable[[FakeRun], Awaitable[None]]
     """Run a test body against a fake provider, which ends with it."""
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 address = await nursery.start(serve_fake, settings)
                 async with open_http() as client:
@@ -71,7 +71,7 @@ def with_raw_server(
         await stream.send_all(reply)
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
                 host, port = listeners[0].socket.getsockname()[:2]

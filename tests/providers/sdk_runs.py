@@ -289,7 +289,7 @@ def with_server(
     """Run a test body beside a server, which ends with it."""
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 server = Server(answers)
                 await nursery.start(server.serve)

@@ -26,7 +26,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await body()
 
     trio.run(main)

@@ -31,7 +31,7 @@ def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
     told: list[Served] = []
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 address = await nursery.start(serve_fake, settings, told.append)
                 async with await trio.open_tcp_stream(address.host, address.port) as stream:

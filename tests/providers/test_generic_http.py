@@ -38,7 +38,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_server(respond: Respond, body: Callable[[Server], Awaitable[None]]) -> None:
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with serve(respond) as server:
                 await body(server)
 
@@ -195,7 +195,7 @@ def test_credentials_stay_with_their_origin() -> None:
     """A redirect elsewhere goes without key, cookie and whatever auth sets; other headers go along."""
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with serve(lambda _seen: as_json("there")) as there:
                 answer = redirect(307, f"{there.url}/b")
                 async with serve(lambda _seen: answer) as here:
@@ -365,7 +365,7 @@ def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
     context.verify_mode = ssl.CERT_REQUIRED
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with serve(lambda _seen: as_json("hello"), context) as server:
                 tls = {"ca": "ours.pem", "cert": "me.pem", "key": "me.pem"}
                 async with opened(generic(f"{server.url}/x", tmp_path, tls=tls)) as provider:
@@ -679,7 +679,7 @@ def test_values_of_the_environment_stay_with_their_origin() -> None:
     """Whatever the header is called, and whatever the variable is called."""
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with serve(lambda _seen: as_json("there")) as there:
                 answer = redirect(307, f"{there.url}/b")
                 async with serve(lambda _seen: answer) as here:

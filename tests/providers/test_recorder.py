@@ -207,7 +207,7 @@ def rerun(folder: Path, suite: Suite, mine: Any) -> tuple[list[Any], list[Any]]:
     """The rows of a run, and those of its replay."""
 
     async def main() -> tuple[list[Any], list[Any]]:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             with Recorder.create(folder / "r.jsonl") as recorder:
                 first = await answers(prepare(suite, providers={"mine": mine}), recorder)
             return first, await answers(prepare(suite, replay=folder / "r.jsonl"))

@@ -213,7 +213,7 @@ def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
     """And may be there the next time."""
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
             port = listener.socket.getsockname()[1]
             await listener.aclose()

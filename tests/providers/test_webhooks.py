@@ -19,7 +19,7 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
     """What comes of sending something to a server; an error as its text."""
 
     async def main() -> Any:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with serve(respond) as server, open_webhooks(environ) as webhooks:
                 try:
                     return await webhooks.post(f"{server.url}/judge?key=k", data)
@@ -38,7 +38,7 @@ def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run() -> 
         return as_json({"pass": True})
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with serve(respond) as server:
                 hook = {"type": "webhook", "value": f"{server.url}/judge"}
                 document = {
