@@ -23,7 +23,7 @@ from trioeval.cli.keeping import Keeping
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
 from trioeval.cli.places import cache_path, database_path, databases
-from trioeval.cli.plan import plan_lines
+from trioeval.cli.plan import plan_lines, size_lines
 from trioeval.cli.progress import open_log
 from trioeval.cli.progress_log import RunLog
 from trioeval.cli.resume import Found
@@ -45,6 +45,7 @@ from trioeval.providers.local.replay import ReplaySettings
 from trioeval.report import inert
 from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
+from trioeval.suite.sizes import TooManyRowsError
 from trioeval.tasks import PreparedSuite, prepare
 from trioeval.tasks.columns.opening import check_folders, read_seeds
 from trioeval.tasks.same_rows import task_digest
@@ -89,17 +90,25 @@ def run_loaded(
     filters = filters_of(suite, flags.rows)
     if earlier := earlier_files(suite, flags.rows):
         filters = attrs.evolve(filters, earlier=read_earlier(earlier))
-    prepared = prepare(
-        changed,
-        environ=environ,
-        max_concurrency=settings.max_concurrency,
-        replay=settings.replay,
-        select=lambda one: select_tests(
-            one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
-        ),
-        tasks=flags.rows.task,
-        one_by_one=settings.one_by_one,
-    )
+    try:
+        prepared = prepare(
+            changed,
+            environ=environ,
+            max_concurrency=settings.max_concurrency,
+            replay=settings.replay,
+            select=lambda one: select_tests(
+                one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
+            ),
+            first_n=filters.first_n,
+            tasks=flags.rows.task,
+            one_by_one=settings.one_by_one,
+        )
+    except TooManyRowsError as error:
+        if not settings.plan:
+            raise
+        for line in size_lines(error):
+            show(line)
+        return Exit.OK
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
