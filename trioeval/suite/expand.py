@@ -15,7 +15,7 @@ import bisect
 import itertools
 import math
 import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, overload
 
 import attrs
@@ -23,9 +23,9 @@ import attrs
 from trioeval.errors import PlanError
 from trioeval.grading import COMPARISONS
 from trioeval.suite.columns import Column, columns_of, means_prompt, means_provider
-from trioeval.suite.joined import Joined, SparseTests
+from trioeval.suite.joined import Joined, SparseTests, remarkable_places
 from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
-from trioeval.suite.models import ProviderEntry, Scenario, Suite, Test
+from trioeval.suite.models import MOST_ROWS, ProviderEntry, Scenario, Suite, Test
 
 _LOOKED_AT = 2_000_000  # tests of a scenario, in settings that are not alike
 
@@ -188,6 +188,19 @@ class Expansion(Sequence[Step]):
                 places = range(stretch.first_place, stretch.first_place + count)
                 width = len(shape.columns)
                 yield Span(stretch.first_index, end, width, shape.compared, places)
+
+    @property
+    def looked_at(self) -> Iterator[int]:
+        """The places of the tests that are checked before a run: not plain lines of large files.
+
+        Of scenarios that multiply to very many tests those that are run.
+        """
+        few = len(self.tests) <= MOST_ROWS or not self.suite.scenarios
+        yield from remarkable_places(self.tests if few else self.suite.tests)
+        if few:
+            return
+        for span in self.spans:
+            yield from (place for place in span.places if place >= len(self.suite.tests))
 
     def path_of(self, place: int, below: str = "") -> str:
         """Where a test stands in the suite, and what is below it; those of scenarios stand in several."""
@@ -411,11 +424,27 @@ def _selected(
         yield from shapes
         return
     place = 0
+    ordered = sorted(selected) if isinstance(selected, Set) else None
     for count, shape in shapes:
         without = attrs.evolve(shape, columns=())
-        for is_selected, number in _runs(selected, range(place, place + count)):
+        places = range(place, place + count)
+        runs = _runs(selected, places) if ordered is None else _runs_of(ordered, places)
+        for is_selected, number in runs:
             yield number, shape if is_selected else without
         place += count
+
+
+def _runs_of(ordered: Sequence[int], places: range) -> Iterator[tuple[bool, int]]:
+    """As `_runs`, of what is sorted: the places between are not looked at."""
+    behind = places.start
+    first, last = (bisect.bisect_left(ordered, place) for place in (places.start, places.stop))
+    for one in ordered[first:last]:
+        if one > behind:
+            yield False, one - behind
+        yield True, 1
+        behind = one + 1
+    if places.stop > behind:
+        yield False, places.stop - behind
 
 
 def _runs(selected: Container[int], places: range) -> Iterator[tuple[bool, int]]:
