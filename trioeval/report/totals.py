@@ -109,6 +109,11 @@ class ColumnTotals:
         if status is not Status.NOT_RUN:
             self._add_ended(record, status, place)
 
+    def add_not_run(self, outcome: str, rows: int) -> None:
+        """Count rows that never began."""
+        self.statuses[Status.NOT_RUN] += rows
+        self.outcomes[outcome] += rows
+
     def _add_ended(self, record: Mapping[str, Any], status: Status, place: Place | None) -> None:
         judged = record["score"] if status.has_verdict else None
         where = place_of(record) if place is None else place
@@ -223,6 +228,16 @@ class Totals:
         self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
         self.usage.add(record["tokenUsage"])
         self.usage.add_judges(record["tokenUsage"])
+
+    def add_not_run(self, outcome: str, columns: Mapping[int, int]) -> None:
+        """Count rows that never began.
+
+        Args:
+            outcome: How they ended, in a word.
+            columns: How many each column has, by its number.
+        """
+        for column, rows in columns.items():
+            self.columns[column].add_not_run(outcome, rows)
 
     @property
     def rows(self) -> int:

@@ -20,6 +20,7 @@ _OF_PARTS = (
     "test",
     "dataset",
     "dataset_result",
+    "never_began",
     "written_group",
     "group_again",
     "dataset_stage",
@@ -82,6 +83,9 @@ def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
             number,
         ),
     ).fetchone()[0]
+    connection.execute(
+        "DELETE FROM never_began WHERE part IN (SELECT part FROM part WHERE run = ?)", (number,)
+    )
     if start.heads:
         _change_parts(connection, number, start)
     return execution
@@ -182,6 +186,13 @@ def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
             found["tokens"] += tokens
             found["cost"] += cost
             found["statuses"][status] = found["statuses"].get(status, 0) + rows
+            found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
+        for outcome, rows in connection.execute(
+            "SELECT outcome, sum(stop - first) FROM never_began WHERE part = ? GROUP BY outcome",
+            (part,),
+        ):
+            found["rows"] += rows
+            found["statuses"]["not_run"] = found["statuses"].get("not_run", 0) + rows
             found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
     return found
 

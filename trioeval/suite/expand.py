@@ -15,7 +15,8 @@ import bisect
 import itertools
 import math
 import sys
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, overload
 
 import attrs
@@ -341,7 +342,9 @@ class _Shapes:
                 several = (
                     self._shape(scenario_test(scenario, place, one, default, 0)) for one in every
                 )
-                known[alike] = [(sum(1 for _ in same), one) for one, same in itertools.groupby(several)]
+                known[alike] = [
+                    (sum(1 for _ in same), one) for one, same in itertools.groupby(several)
+                ]
             yield from known[alike]
 
     def _shape(self, test: Test) -> Shape:
@@ -424,7 +427,7 @@ def _selected(
         yield from shapes
         return
     place = 0
-    ordered = sorted(selected) if isinstance(selected, Set) else None
+    ordered = sorted(selected) if isinstance(selected, AbstractSet) else None
     for count, shape in shapes:
         without = attrs.evolve(shape, columns=())
         places = range(place, place + count)

@@ -72,7 +72,7 @@ def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
     places = chosen_tests.plain()
     if not suite.scenarios:
         return places if isinstance(places, range) else frozenset(places)
-    every = itertools.chain(places, chosen_tests.of_scenarios())
+    every: Iterator[int] = itertools.chain(places, chosen_tests.of_scenarios())
     if filters.range is not None:
         every = itertools.islice(every, filters.range.start, filters.range.stop)
     # No more of what scenarios multiply to is looked at than is run.

@@ -63,6 +63,8 @@ def _rounds(steps: Expansion) -> Iterator[Stretch]:
                 yield attrs.evolve(
                     stretch,
                     first_place=stretch.first_place + nth,
-                    first_test_idx=stretch.first_test_idx + nth * shape.rounds + shape.round(round_),
+                    first_test_idx=stretch.first_test_idx
+                    + nth * shape.rounds
+                    + shape.round(round_),
                     first_round=round_,
                 )

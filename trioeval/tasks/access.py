@@ -63,9 +63,7 @@ class Sharing:
             conversation: False where `_conversation` is switched off.
         """
         suite = steps.suite
-        named = {
-            steps.tests[place].options.store_output_as for place in steps.looked_at
-        }
+        named = {steps.tests[place].options.store_output_as for place in steps.looked_at}
         if suite.default_test is not None:
             named.add(suite.default_test.options.store_output_as)
         speaking = frozenset(

@@ -27,6 +27,7 @@ from trioeval.tasks.judging import Bench, Consulted, answered, is_mishap, judge_
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.refusals import as_refused, refusal_in
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.task_run import Unstarted
 from trioeval.tasks.waits import NO_WAITS, added
 
 _FEWEST = 2
@@ -181,6 +182,10 @@ class ComparedEval:
                 )
                 break
         return rows
+
+    def unstarted(self, jobs: range) -> Unstarted | None:  # noqa: ARG002 - as the protocol has it
+        """None: the rows of a group are known when its last job is."""
+        return None
 
     def emitted(self, row: Row) -> None:
         """A row was emitted, and all before it."""

@@ -29,6 +29,7 @@ from trioeval.tasks.question_rows import Answered, as_left, judged, result_of, s
 from trioeval.tasks.question_tools import ToolBox
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.step_jobs import StepJobs, timeout_of
+from trioeval.tasks.task_run import Unstarted
 from trioeval.tasks.tool_turns import ToolCall, ToolResult, Turn, read_turn
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
@@ -278,6 +279,10 @@ class QuestionEval:
         if not self._stop.is_set():
             self._failed_fast = index
             self._stop.set()
+
+    def unstarted(self, jobs: range) -> Unstarted | None:  # noqa: ARG002 - as the protocol has it
+        """None: each question is told of."""
+        return None
 
     def emitted(self, row: Row) -> None:
         """Rows leave nothing for later ones."""
