@@ -210,7 +210,7 @@ class StoredRun(Journal):
         self._numbers[place] = self._writer.put(work)
 
     def first_alone(self, task: str | None, rows: range, /) -> int:
-        """The first of some rows that came to an end before and stands until it is run again; else their stop."""
+        """The first of some rows that stands as it ended before until it is run again; else their stop."""
         ended = self._retried_in_order.get(task, ())
         place = bisect.bisect_left(ended, rows.start)
         return min(ended[place], rows.stop) if place < len(ended) else rows.stop

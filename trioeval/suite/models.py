@@ -242,7 +242,7 @@ class EvaluateOptions:
     """A key of the metadata of tests, or a variable: tests with the same value are no independent
     observations when intervals are made; None looks at the key `cluster` of metadata."""
     max_rows: Number = MOST_ROWS
-    """The most rows that a run may have, ≥ 0; one of more is refused before it begins. 0 does not bound it."""
+    """The most rows that a run may have, ≥ 0; a larger run is refused before it begins. 0 bounds nothing."""
     delay: NotNegative = 0
     """Least gap between two starts on a lane in milliseconds, ≥ 0."""
     salvage_rounds: Number = 0

@@ -123,10 +123,10 @@ def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:
     """
     told = f"{counted.rows:,} rows: {counted.factors}"
     if most and counted.rows > most:
-        hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or take fewer with -n"
+        hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or use -n"
         raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
     if numbered and counted.rows > MOST_NUMBERED:
-        hint = f"a task can have {MOST_NUMBERED:,} rows at the most; split the suite, or take fewer with -n"
+        hint = f"a task can have {MOST_NUMBERED:,} rows at the most; split the suite, or use -n"
         raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
 
 

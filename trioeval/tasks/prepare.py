@@ -396,7 +396,7 @@ def _settle(
 def _counted(suite: Suite, steps: Expansion) -> Counted:
     """The rows of one task; those of a dataset are what it says."""
     if suite.columns is not None:
-        return Counted(suite.columns.rows or 0, "those of a dataset", "$.rows")
+        return Counted(suite.columns.rows or 0, "those of a dataset")
     return count_rows(steps)
 
 
