@@ -232,7 +232,8 @@ class Collector:
         part = self._by_task[rows.first.task]
         await self._take_kept(part, rows.indices.start)
         part.taken = rows.indices.stop
-        part.totals.add_not_run(rows.first.outcome, rows.columns)
+        question = None if rows.first.question is None else rows.first.question.outcome
+        part.totals.add_not_run(rows.first.outcome, rows.columns, question)
         first = rows.first
         part.never_began.append(range_json(rows.indices, first.outcome, first.error))
 

@@ -112,7 +112,7 @@ def _results(
 def add_never_began(totals: Totals, several: Iterable[NeverBegan]) -> None:
     """Count rows that never began, and have no records."""
     for one in several:
-        totals.add_not_run(one.outcome, one.columns)
+        totals.add_not_run(one.outcome, one.columns, one.question)
 
 
 def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) -> Totals:

@@ -14,6 +14,7 @@ from trioeval.report.json_text import compact
 from trioeval.store.payloads import plain
 from trioeval.store.schema import INDEX_BITS
 from trioeval.tasks import RowsNotRun
+from trioeval.tasks.question_result import QuestionOutcome
 
 
 @attrs.frozen
@@ -24,6 +25,8 @@ class NeverBegan:
     outcome: str
     error: str | None
     """Why they never began."""
+    question: QuestionOutcome | None
+    """How their questions ended, where they are such."""
     columns: Mapping[int, int]
     """How many each column has, by its number."""
 
@@ -39,14 +42,15 @@ def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRu
         )
     error = rows.first.error
     connection.execute(
-        "INSERT OR REPLACE INTO never_began (part, first, stop, outcome, error, columns) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO never_began (part, first, stop, outcome, error, question, columns) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             part,
             first,
             stop,
             rows.first.outcome,
             None if error is None else plain(error),
+            None if rows.first.question is None else rows.first.question.outcome,
             compact({str(column): count for column, count in rows.columns.items()}),
         ),
     )
@@ -59,12 +63,13 @@ def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[Neve
         ValueError: It is damaged.
     """
     lines = connection.execute(
-        "SELECT first, stop, outcome, error, columns FROM never_began WHERE part = ? ORDER BY first",
+        "SELECT first, stop, outcome, error, question, columns FROM never_began "
+        "WHERE part = ? ORDER BY first",
         (part,),
     )
     return [
-        NeverBegan(range(first, stop), outcome, error, _columns(columns))
-        for first, stop, outcome, error, columns in lines
+        NeverBegan(range(first, stop), outcome, error, question, _columns(columns))
+        for first, stop, outcome, error, question, columns in lines
     ]
 
 

@@ -287,6 +287,7 @@ _NEVER_BEGAN: Sequence[str] = (
         stop INTEGER NOT NULL,
         outcome TEXT NOT NULL,
         error TEXT,
+        question TEXT,
         columns TEXT NOT NULL,
         PRIMARY KEY (part, first)
     ) WITHOUT ROWID

@@ -108,7 +108,10 @@ class StoredRun(Journal):
         }
         self._has_warned = False
         self._retried = going.retried
-        self._retried_in_order = {task: sorted(rows) for task, rows in going.retried.items()}
+        self._ended = {
+            task: sorted(rows | going.kept.get(task, frozenset()))
+            for task, rows in going.retried.items()
+        }
         self._standing: set[tuple[str | None, int]] = set()
         self._parts = going.parts
         self._anew = going.anew
@@ -211,7 +214,7 @@ class StoredRun(Journal):
 
     def first_alone(self, task: str | None, rows: range, /) -> int:
         """The first of some rows that stands as it ended before until it is run again; else their stop."""
-        ended = self._retried_in_order.get(task, ())
+        ended = self._ended.get(task, ())
         place = bisect.bisect_left(ended, rows.start)
         return min(ended[place], rows.stop) if place < len(ended) else rows.stop
 

@@ -19,6 +19,7 @@ from trioeval.providers import Request
 from trioeval.suite import Expansion, Step, Templates
 from trioeval.suite.question_models import Question, QuestionSettings
 from trioeval.suite.question_tests import as_question
+from trioeval.suite.sizes import rows_by_column
 from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.chains import Chain
 from trioeval.tasks.endings import NAMES, cut_of, provider_failure
@@ -280,9 +281,11 @@ class QuestionEval:
             self._failed_fast = index
             self._stop.set()
 
-    def unstarted(self, jobs: range) -> Unstarted | None:  # noqa: ARG002 - as the protocol has it
-        """None: each question is told of."""
-        return None
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of questions that were never asked, and of which nothing is known."""
+        behind = min((index for index in self._known if index in jobs), default=jobs.stop)
+        rows = range(jobs.start, behind)
+        return Unstarted(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
 
     def emitted(self, row: Row) -> None:
         """Rows leave nothing for later ones."""

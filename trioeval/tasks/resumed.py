@@ -152,8 +152,6 @@ class Resumed:
 
     def unstarted(self, jobs: range) -> Unstarted | None:
         """Rows of jobs that are left and never began, up to the next one that is kept."""
-        if self._layout is not None:
-            return None
         first = self.job(jobs.start)
         # The n-th behind the first is n further on as long as none between them is kept.
         count = bisect.bisect_left(

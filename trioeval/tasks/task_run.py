@@ -73,7 +73,7 @@ class Unstarted:
     """Rows that follow each other, of jobs that never began."""
 
     jobs: int
-    """How many jobs, one for each row."""
+    """How many jobs: one for each row, and those that compare them."""
     rows: range
     columns: Mapping[int, int]
     """How many of the rows each column has, by its number."""
@@ -383,8 +383,8 @@ class _Results:
     def takes_many(self) -> bool:
         """Whether rows that never began may come many at once: nobody has to look at each of them."""
         task = self.task
-        watched = task.hooks is not None or task.watch is not None or task.left is not None
-        return self.run.emit_many is not None and not watched
+        looked_at = task.hooks is not None or task.left is not None
+        return self.run.emit_many is not None and not looked_at
 
     async def pass_on_rest(self, jobs: range, outcome: NotRun) -> None:
         """It is the turn of jobs that never began: some alone, and the others many at once."""
@@ -405,22 +405,32 @@ class _Results:
         if found is not None and journal is not None:
             free = journal.first_alone(self.task.id, found.rows) - found.rows.start
             if free < len(found.rows):
+                # At least as many jobs as rows.
                 found = self.task.body.unstarted(jobs[:free]) if free else None
         if found is None or emit is None:
             return 0
-        (first,) = self._rows(outcome, NO_WAITS)
+        first = self._first_of(outcome)
         if first.status is not Status.NOT_RUN:
             return 0
         rows = RowsNotRun(first=first, indices=found.rows, columns=found.columns)
         if journal is not None:
             journal.rows_not_run(rows)
         await emit(rows)
+        if self.task.watch is not None:
+            self.task.watch.never_began(rows)
         run.counts[Status.NOT_RUN] += len(rows)
         if first.cut is not None:
             run.unended += len(rows)
         if self.end != "incomplete":
             self.end = "cut" if first.cut is Cut.BUDGET else "incomplete"
         return found.jobs
+
+    def _first_of(self, outcome: NotRun) -> Row:
+        """The first row of many: of steps that are compared it is known with the job that does that."""
+        index = outcome.index
+        while not (rows := self._rows(attrs.evolve(outcome, index=index), NO_WAITS)):
+            index += 1
+        return rows[0]
 
     def _costs_nothing(self, outcome: Outcome[Any]) -> bool:
         """Whether it is no loss if its row is gone after a crash, as it never began.
