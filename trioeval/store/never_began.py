@@ -62,6 +62,8 @@ def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[Neve
     Raises:
         ValueError: It is damaged.
     """
+    if not _keeps_them(connection):
+        return ()
     lines = connection.execute(
         "SELECT first, stop, outcome, error, question, columns FROM never_began "
         "WHERE part = ? ORDER BY first",
@@ -71,6 +73,23 @@ def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[Neve
         NeverBegan(range(first, stop), outcome, error, question, _columns(columns))
         for first, stop, outcome, error, question, columns in lines
     ]
+
+
+def count_never_began(connection: sqlite3.Connection, part: int) -> Mapping[str, int]:
+    """How many rows of a part never began, by how they ended."""
+    if not _keeps_them(connection):
+        return {}
+    lines = connection.execute(
+        "SELECT outcome, sum(stop - first) FROM never_began WHERE part = ? GROUP BY outcome",
+        (part,),
+    )
+    return dict(lines.fetchall())
+
+
+def _keeps_them(connection: sqlite3.Connection) -> bool:
+    """Whether the store has the table: one of an earlier version, which is only read, has none."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'never_began'")
+    return found.fetchone() is not None
 
 
 def _columns(text: str) -> Mapping[int, int]:

@@ -10,6 +10,7 @@ from trioeval.report.json_text import compact
 from trioeval.store.agent_line import forget_run
 from trioeval.store.dataset_facts import written_rows
 from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
+from trioeval.store.never_began import count_never_began
 from trioeval.store.payloads import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
 
@@ -187,10 +188,7 @@ def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
             found["cost"] += cost
             found["statuses"][status] = found["statuses"].get(status, 0) + rows
             found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
-        for outcome, rows in connection.execute(
-            "SELECT outcome, sum(stop - first) FROM never_began WHERE part = ? GROUP BY outcome",
-            (part,),
-        ):
+        for outcome, rows in count_never_began(connection, part).items():
             found["rows"] += rows
             found["statuses"]["not_run"] = found["statuses"].get("not_run", 0) + rows
             found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
