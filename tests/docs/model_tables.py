@@ -93,6 +93,6 @@ def _default(field: "attrs.Attribute[Any]") -> str:
         case str() as text:
             return f"`{text}`"
         case int() | float() as number:
-            return f"{number:g}"
+            return str(number) if isinstance(number, int) else f"{number:g}"
         case _:
             return "its defaults"

@@ -99,7 +99,7 @@ def test_what_collect_does_not_take_is_said() -> None:
     missing = [
         p.name for p in parameters(run_plan) if p.name not in inspect.signature(collect).parameters
     ]
-    assert missing == ["emit", "settled", "reorder_window", "flush_grace"]
+    assert missing == ["emit", "settled", "never_ran", "reorder_window", "flush_grace"]
     told = section("run_plan").partition("`await collect(")[2]
     assert [name for name in missing if f"`{name}`" not in told] == []
 

@@ -140,8 +140,11 @@ def layers(suite: Suite) -> Iterator[list[Test]]:
             yield from ([*outer, setting, test] for test in scenario.tests)
 
 
-def by_nested_loops(suite: Suite, selected: set[int] | None) -> Iterator[Wanted]:
+def by_nested_loops(
+    suite: Suite, selected: set[int] | None, first_n: int | None = None
+) -> Iterator[Wanted]:
     test_idx = itertools.count()
+    counted: set[tuple[int, int]] = set()
     columns = [
         (provider, prompt)
         for provider in range(len(suite.providers))
@@ -167,15 +170,20 @@ def by_nested_loops(suite: Suite, selected: set[int] | None) -> Iterator[Wanted]
             *(test.options.repeat for test in inside_out), suite.evaluate_options.repeat
         )
         for repeat in range(repeats):
-            for choice in itertools.product(*choices):
+            for nth, choice in enumerate(itertools.product(*choices)):
                 number = next(test_idx)
-                for prompt_idx, (column, prompt) in enumerate(columns):
-                    entry = suite.providers[column]
-                    if (
-                        (selected is None or place in selected)
-                        and allows(first(*(t.providers for t in inside_out)), entry.label, entry.id)
-                        and allows(first(*(t.prompts for t in inside_out)), prompt.label, prompt.id)
-                    ):
+                asked_at_all = [
+                    prompt_idx
+                    for prompt_idx, (column, prompt) in enumerate(columns)
+                    if is_asked(suite, inside_out, column, prompt)
+                    and (selected is None or place in selected)
+                ]
+                if asked_at_all and first_n is not None and (place, nth) not in counted:
+                    if repeat or len(counted) == first_n:
+                        continue
+                    counted.add((place, nth))
+                for prompt_idx, (column, _) in enumerate(columns):
+                    if prompt_idx in asked_at_all:
                         asked = (
                             column
                             if provider is None
@@ -183,6 +191,13 @@ def by_nested_loops(suite: Suite, selected: set[int] | None) -> Iterator[Wanted]
                         )
                         chosen = dict(zip(names, choice, strict=True))
                         yield number, prompt_idx, repeat, column, asked, chosen
+
+
+def is_asked(suite: Suite, inside_out: Sequence[Test], column: int, prompt: Prompt) -> bool:
+    entry = suite.providers[column]
+    return allows(
+        first(*(test.providers for test in inside_out)), entry.label, entry.id
+    ) and allows(first(*(test.prompts for test in inside_out)), prompt.label, prompt.id)
 
 
 def found(steps: Sequence[Any]) -> list[Wanted]:
@@ -199,11 +214,13 @@ def found(steps: Sequence[Any]) -> list[Wanted]:
     ]
 
 
-@given(SUITES, st.none() | st.sets(st.integers(0, 8)))
-def test_steps_are_those_of_the_nested_loops(suite: Suite, selected: set[int] | None) -> None:
+@given(SUITES, st.none() | st.sets(st.integers(0, 8)), st.none() | st.integers(1, 9))
+def test_steps_are_those_of_the_nested_loops(
+    suite: Suite, selected: set[int] | None, first_n: int | None
+) -> None:
     """Every index, in whatever order it is looked at; what is not selected leaves holes."""
-    steps = expand(suite, selected)
-    wanted = list(by_nested_loops(suite, selected))
+    steps = expand(suite, selected, first_n=first_n)
+    wanted = list(by_nested_loops(suite, selected, first_n))
     assert len(steps) == len(wanted)
     assert found(steps) == wanted
     assert found(steps[::-1]) == wanted[::-1]

@@ -107,6 +107,7 @@ def test_a_store_without_datasets_is_read_all_the_same(tmp_path: Path) -> None:
         assert run.dataset_rows is None
         assert reader.datasets(run) == {}
         assert list(reader.dropped_rows(run, "a")) == []
+        assert list(reader.never_began(run, "a")) == []
 
 
 @pytest.mark.parametrize("body", ["{", b"no zlib"])

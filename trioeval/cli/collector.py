@@ -23,10 +23,11 @@ from trioeval.report.derived import derive
 from trioeval.report.failures import Failures
 from trioeval.report.first_rows import FirstRows
 from trioeval.report.json_text import compact
+from trioeval.report.results import range_json
 from trioeval.store import StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.suite.strip import KEEP_ALL
-from trioeval.tasks import PreparedSuite, Row, Status
+from trioeval.tasks import PreparedSuite, Row, RowsNotRun, Status
 from trioeval.tasks.journal import KeptRows
 from trioeval.tasks.prepare import PreparedTask
 
@@ -52,6 +53,8 @@ class Part:
     """Rows that are there already."""
     dataset: DatasetResult | None = None
     """How its dataset ended, if it makes one, and that is known."""
+    never_began: list[Mapping[str, Any]] = attrs.field(factory=list)
+    """Rows that are counted, and of which there are no records."""
     taken: int = 0
     """Every row before this index was taken."""
     kept_left: int = attrs.field(init=False)
@@ -221,6 +224,19 @@ class Collector:
         self._take(part, record, text, is_kept=False)
         return next(self._errors(), None)
 
+    async def add_many(self, rows: RowsNotRun) -> None:
+        """Take rows that never began, after those before them that are there already.
+
+        They are counted, and stand in no file and no table.
+        """
+        part = self._by_task[rows.first.task]
+        await self._take_kept(part, rows.indices.start)
+        part.taken = rows.indices.stop
+        question = None if rows.first.question is None else rows.first.question.outcome
+        part.totals.add_not_run(rows.first.outcome, rows.columns, question)
+        first = rows.first
+        part.never_began.append(range_json(rows.indices, first.outcome, first.error))
+
     async def add_rest(self) -> None:
         """No row will come: take those that are there already behind the last one."""
         for part in self.parts:
@@ -294,6 +310,7 @@ class Collector:
             records=records,
             tests=tests,
             dataset=part.dataset,
+            never_began=part.never_began,
         )
 
 

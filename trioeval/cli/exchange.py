@@ -34,14 +34,18 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
         facts = reader.run(run)
         check_spared(written, facts.files)
         check_outputs(outputs)
-        unwritten = write_stored(outputs, results_of(reader, facts, environment))
+        results = results_of(reader, facts, environment)
+        unwritten = write_stored(outputs, results)
+        left_out = sum(one.unlisted for one in results)
     for error in unwritten:
         say(error)
     if unwritten:
         return Exit.FAULT
     left = "" if facts.state == "finished" else f"; the run is {facts.state}"
+    if left_out:
+        left += f", and {left_out} rows that never began are counted and not listed"
     for path in outputs:
-        say(f"wrote {path}: {facts.rows} rows of {facts.id}{left}")
+        say(f"wrote {path}: {facts.rows - left_out} rows of {facts.id}{left}")
     return Exit.OK
 
 

@@ -45,7 +45,7 @@ from trioeval.report.log_events import log_events
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
-from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
+from trioeval.tasks import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.quotas import open_suite_quota
 from trioeval.tasks.task_run import Observers, RowOf
@@ -133,6 +133,9 @@ class Execution:
                 unwritten: list[TrioevalError] = [*collector.close(info)]
                 for error in unwritten:
                     say(error)
+            left_out = sum(one.unlisted for one in collector.results(info))
+            if left_out and self.settings.outputs:
+                say(f"-o: {left_out} rows that never began are counted and not listed")
             # What it warns of at its end is said before how the run ended.
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
@@ -198,6 +201,10 @@ class Execution:
             if failed is not None:
                 self.stopping.stop()  # pay for nothing more that cannot be kept
 
+        async def emit_many(rows: RowsNotRun) -> None:
+            self.stopping.take(rows.first)
+            await collector.add_many(rows)
+
         def observe(event: Event) -> None:
             watching.observe(event)
             run.observe(event)
@@ -243,6 +250,7 @@ class Execution:
                 await run_suite(
                     self.prepared,
                     emit=emit,
+                    emit_many=emit_many,
                     lanes=lanes,
                     stop=self.stopping.event,
                     observe=observe,

@@ -74,7 +74,7 @@ class RowFlags:
     task: Texts = ()
     """Only the task with this id, and those that it depends on; may be given several times."""
     filter_first_n: Annotated[Count | None, Parameter(name=["--filter-first-n", "-n"])] = None
-    """Only the first tests of those that the other filters left."""
+    """Only the first tests of those that the other filters left; each set of variables counts as one."""
     filter_range: str | None = None
     """`a:b`: only tests from a up to, but without, b, counted from 0."""
     filter_pattern: str | None = None
@@ -110,6 +110,8 @@ class LimitFlags:
     """Calls in flight that no lane may exceed."""
     max_total_concurrency: Count | None = None
     """Calls in flight on all lanes together."""
+    max_rows: Whole | None = None
+    """Rows that a run may have, 1,000,000 if nothing else is said; 0 for no bound."""
     repeat: Count | None = None
     """How often each test is asked."""
     delay: NotNegative | None = None

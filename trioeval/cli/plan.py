@@ -13,9 +13,11 @@ from trioeval.kernel import LaneSpec
 from trioeval.providers.metering import most_money
 from trioeval.report import inert
 from trioeval.suite.models import EvaluateOptions
+from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
 from trioeval.tasks import PreparedSuite, PreparedTask
 from trioeval.tasks.judge_plan import planned_judging
 
+_COLUMNS = 200  # columns of a task that are named
 _MINUTE = 60  # seconds
 _SAMPLE = 1000  # rows of a task whose prompts are looked at
 
@@ -64,17 +66,27 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     yield _duration(seconds, shares=bool(quotas))
 
 
+def size_lines(error: TooManyRowsError) -> Iterator[str]:
+    """What a plan tells of a suite that is too large to be run."""
+    yield from str(error).splitlines()
+    yield "nothing was asked, and nothing else was looked at; --plan --max-rows 0 tells all of it"
+
+
 def _part_lines(
     part: PreparedTask, rows: Counter[str], wanted: Mapping[str | None, int | None]
 ) -> Iterator[str]:
     """What one task asks; its rows are added to those of the lanes, as far as they are known."""
     prepared = part.prepared
     steps = prepared.steps
-    tests, test_idx = 0, -1
-    for step in steps if part.settle is None else ():
-        rows[prepared.lane_names[step.provider_index]] += 1
-        tests += step.test_idx != test_idx
-        test_idx = step.test_idx
+    tests = 0
+    for stretch, several in stretch_sizes(steps) if part.settle is None else ():
+        shape = stretch.shape
+        rounds = several * shape.repeats * shape.chosen
+        tests += rounds
+        for place in shape.columns:
+            own = shape.provider_index
+            asked = steps.columns[place].provider_index if own is None else own
+            rows[prepared.lane_names[asked]] += rounds
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
@@ -83,10 +95,12 @@ def _part_lines(
     yield f"{task}{size} in {len(steps.columns)} columns"
     if (why := prepared.why_in_order) is not None:
         yield f"  one row at a time, because {inert(why, 200)}"
-    for column in steps.columns:
+    for column in steps.columns[:_COLUMNS]:
         entry = steps.providers[column.provider_index]
         name = inert(entry.label or entry.id, 60)
         yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
+    if (more := len(steps.columns) - _COLUMNS) > 0:
+        yield f"  and {more} more columns"
 
 
 def _calls(rows: int, judged: Count, cells: int = 0) -> str:

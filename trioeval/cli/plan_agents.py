@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from trioeval.agents.slots import AGENT_RUNS
 from trioeval.report import inert
 from trioeval.suite.agent_models import AgentSettings, RunLimits
+from trioeval.suite.sizes import stretch_sizes
 from trioeval.tasks import PreparedTask
 
 _NAME = 60  # characters of a name
@@ -18,13 +19,15 @@ def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
         settings: Of its agents.
     """
     prepared = part.prepared
-    waiting = sum(
-        step.test.case is not None and bool(step.test.case.depends_on) for step in prepared.steps
-    )
+    waiting = 0
+    for stretch, tests in stretch_sizes(prepared.steps):
+        cases = prepared.steps.tests[stretch.first_place : stretch.first_place + tests]
+        waits = sum(test.case is not None and bool(test.case.depends_on) for test in cases)
+        waiting += waits * stretch.shape.steps
     workspace = "empty" if settings.workspace is None else inert(settings.workspace, _NAME)
-    cases = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
-    waits = f"; {cases} for others" if waiting else ""
-    yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{waits}"
+    several = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
+    told = f"; {several} for others" if waiting else ""
+    yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{told}"
     lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
     yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"
 

@@ -53,7 +53,11 @@ def preview(wanted: Preview, interrupts: Interrupts) -> int:
     flags = RunFlags(what=WhatFlags(env_file=wanted.env_file, replay=wanted.replay))
     suite, environ = load(wanted.suite, flags)
     prepared = prepare(
-        suite, environ=environ, max_concurrency=wanted.max_concurrency, replay=wanted.replay
+        suite,
+        environ=environ,
+        max_concurrency=wanted.max_concurrency,
+        replay=wanted.replay,
+        max_rows=0,
     )
     for warning in prepared.warnings:
         say(f"warning: {warning}")

@@ -23,7 +23,7 @@ from trioeval.cli.keeping import Keeping
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
 from trioeval.cli.places import cache_path, database_path, databases
-from trioeval.cli.plan import plan_lines
+from trioeval.cli.plan import plan_lines, size_lines
 from trioeval.cli.progress import open_log
 from trioeval.cli.progress_log import RunLog
 from trioeval.cli.resume import Found
@@ -44,7 +44,8 @@ from trioeval.providers import Recorder
 from trioeval.providers.local.replay import ReplaySettings
 from trioeval.report import inert
 from trioeval.suite import Suite, expand
-from trioeval.suite.filters import select_tests
+from trioeval.suite.filters import Filters, select_tests
+from trioeval.suite.sizes import TooManyRowsError
 from trioeval.tasks import PreparedSuite, prepare
 from trioeval.tasks.columns.opening import check_folders, read_seeds
 from trioeval.tasks.same_rows import task_digest
@@ -86,20 +87,10 @@ def run_loaded(
         raise UsageError("--plan and -o exclude each other: a plan has no results")
     _check_files(suite, flags, settings, read_environment(environ))
     changed = with_flags(suite, flags, environment)
-    filters = filters_of(suite, flags.rows)
-    if earlier := earlier_files(suite, flags.rows):
-        filters = attrs.evolve(filters, earlier=read_earlier(earlier))
-    prepared = prepare(
-        changed,
-        environ=environ,
-        max_concurrency=settings.max_concurrency,
-        replay=settings.replay,
-        select=lambda one: select_tests(
-            one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
-        ),
-        tasks=flags.rows.task,
-        one_by_one=settings.one_by_one,
-    )
+    try:
+        prepared = _prepared(changed, _filters(suite, flags), flags, settings, environ)
+    except TooManyRowsError as error:
+        return _tell_size(error, settings)
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
@@ -130,6 +121,53 @@ def run_loaded(
     beginning = beginning_of(prepared, said.json(), continued)
     check_spared(_written(settings), beginning.start.files)
     return _run_prepared(prepared, settings, keeping, beginning, interrupts)
+
+
+def _filters(suite: Suite, flags: RunFlags) -> Filters:
+    """Which tests are run, earlier results among what decides that."""
+    filters = filters_of(suite, flags.rows)
+    if earlier := earlier_files(suite, flags.rows):
+        filters = attrs.evolve(filters, earlier=read_earlier(earlier))
+    return filters
+
+
+def _prepared(
+    suite: Suite,
+    filters: Filters,
+    flags: RunFlags,
+    settings: RunSettings,
+    environ: Mapping[str, str],
+) -> PreparedSuite:
+    """What is run of a suite.
+
+    Raises:
+        SuiteError: As for `prepare`.
+    """
+    return prepare(
+        suite,
+        environ=environ,
+        max_concurrency=settings.max_concurrency,
+        replay=settings.replay,
+        select=lambda one: select_tests(
+            one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
+        ),
+        first_n=filters.first_n,
+        tasks=flags.rows.task,
+        one_by_one=settings.one_by_one,
+    )
+
+
+def _tell_size(error: TooManyRowsError, settings: RunSettings) -> int:
+    """Show how many rows a suite has that is too large to be run; the exit code of a plan.
+
+    Raises:
+        TooManyRowsError: It was to be run.
+    """
+    if not settings.plan:
+        raise error
+    for line in size_lines(error):
+        show(line)
+    return Exit.OK
 
 
 def _keeping(

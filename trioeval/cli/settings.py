@@ -30,6 +30,7 @@ from trioeval.suite.filters import (
     read_pattern,
     read_range,
 )
+from trioeval.suite.models import MOST_ROWS
 from trioeval.suite.strict import camel
 
 T = TypeVar("T")
@@ -212,6 +213,7 @@ def _with_limits(
             max_total_concurrency=first(
                 flags.max_total_concurrency, options.max_total_concurrency, None
             ),
+            max_rows=first(flags.max_rows, options.max_rows, MOST_ROWS),
             repeat=first(flags.repeat, said.repeat, options.repeat),
             delay=first(flags.delay, said.delay, options.delay or environment.delay_ms or 0),
             timeout_ms=first(timeout, options.timeout_ms, environment.timeout_ms) or None,

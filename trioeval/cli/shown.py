@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from trioeval.cli.exits import Exit
 from trioeval.cli.keeping import Keeping
 from trioeval.cli.places import agents_folder
 from trioeval.cli.shown_datasets import names_folder, show_dataset, show_dataset_row, show_folder
-from trioeval.cli.stored_results import open_runs
+from trioeval.cli.stored_results import add_never_began, open_runs
 from trioeval.cli.terminal import draw, show
 from trioeval.errors import UsageError
 from trioeval.report import Head, Totals, inert
@@ -21,10 +22,12 @@ from trioeval.report.questions import Ended, run_sentence, sentence
 from trioeval.report.run_list import run_line
 from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
 from trioeval.report.tables import columns_table, rows_table
-from trioeval.store import Reader, RunFacts
+from trioeval.store import NeverBegan, Reader, RunFacts
 from trioeval.tasks.columns.making import OWN_LANES
 
 _CELL = 40  # characters of an answer in the table
+_RANGES = 5  # of rows that never began
+_REASON = 200  # characters of why they did not
 _FAILURES = 10  # rows that did not pass, of which the reasons are shown
 
 
@@ -88,6 +91,8 @@ def _show_task(
         failures.add(index, record)
         if not failed or not record["success"]:
             rows.add(record)
+    never_began = reader.never_began(facts, head.task)
+    add_never_began(totals, never_began)
     if head.task is not None:
         show(f"task {inert(head.task, 60)}")
     if rows.names:
@@ -96,6 +101,8 @@ def _show_task(
             show(f"… and {rows.hidden} more rows; --limit N shows more of them")
     elif failed:
         show("every row passed" if totals.rows else "no rows")
+    for line in _range_lines(never_began):
+        show(line)
     command = partial(Keeping(database=reader.path, named=db is not None).show, facts.id, head.task)
     if (view := failures_view(head.columns, failures, command)) is not None:
         draw(view, sys.stdout)
@@ -103,6 +110,16 @@ def _show_task(
     if (told := sentence(head, totals)) is not None:
         show(told)
     return head, totals
+
+
+def _range_lines(never_began: Sequence[NeverBegan]) -> Iterator[str]:
+    """Which rows never began and have no records, and why."""
+    for one in never_began[:_RANGES]:
+        why = inert(one.error or one.outcome, _REASON)
+        yield f"rows {one.rows.start} to {one.rows.stop - 1}: {why}"
+    if len(never_began) > _RANGES:
+        more = sum(len(one.rows) for one in never_began[_RANGES:])
+        yield f"and {more} more rows that never began"
 
 
 def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
@@ -125,6 +142,11 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
             return Exit.OK
         record = reader.record(facts, named, index)
         if record is None:
+            for one in reader.never_began(facts, named):
+                if index in one.rows:
+                    why = inert(one.error or one.outcome, _REASON)
+                    show(f"row {index} of {facts.id} never began: {why}")
+                    return Exit.OK
             of = "" if named is None else f" of task {named}"
             there = sum(1 for _ in reader.texts(facts, named))
             size = facts.sizes[facts.tasks.index(named)] or "its"

@@ -1,6 +1,6 @@
 """Results of a run that is in the store, and how it is named on a command line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,9 @@ from trioeval.errors import OutputError, StoreError, UsageError
 from trioeval.report import Head, Results, RunInfo, Totals
 from trioeval.report.dataset_json import read_dataset
 from trioeval.report.json_text import compact
+from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
-from trioeval.store import DatasetFacts, Reader, RunFacts, read_store
+from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts, read_store
 from trioeval.tasks import Status
 
 
@@ -94,14 +95,24 @@ def _results(
     def tests() -> Iterator[Any]:
         return reader.tests(facts, head.task)
 
+    totals = totals_of(records(None), head, facts.derived)
+    never_began = reader.never_began(facts, head.task)
+    add_never_began(totals, never_began)
     return Results(
         head=head,
-        totals=totals_of(records(None), head, facts.derived),
+        totals=totals,
         info=info,
         records=records,
         tests=tests,
         dataset=dataset,
+        never_began=[range_json(one.rows, one.outcome, one.error) for one in never_began],
     )
+
+
+def add_never_began(totals: Totals, several: Iterable[NeverBegan]) -> None:
+    """Count rows that never began, and have no records."""
+    for one in several:
+        totals.add_not_run(one.outcome, one.columns, one.question)
 
 
 def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) -> Totals:

@@ -33,6 +33,9 @@ class Count:
     def __add__(self, other: "Count") -> "Count":
         return Count(self.usual + other.usual, self.most + other.most)
 
+    def __mul__(self, times: int) -> "Count":
+        return Count(self.usual * times, self.most * times if times else 0)
+
 
 def judge_calls(
     assertion: Assertion, kind: Kind, *, lenient: bool = False

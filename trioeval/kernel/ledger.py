@@ -4,7 +4,7 @@
 deadline, not a cancelled scope, not a slow consumer. The ledger holds what is ahead of its prefix and
 hands each completed stretch to a memory channel; `Sink` reads that channel outside the scope that the
 deadline cancels. What never got an outcome is made up by the sink at the end, one at a time, so that a
-million jobs that were not run are never a million objects.
+million jobs that were not run are never a million objects; or as one range, where the consumer takes that.
 
 Rejected: sending the result from the job with `await`. Cancelled there, it is lost.
 
@@ -36,6 +36,8 @@ class Ledger(Generic[V]):
         """Outcomes so far."""
         self._next = 0
         self._held: dict[int, Outcome[V]] = {}
+        self._ahead: list[int] | None = None
+        """Their indices after `close`, descending."""
         # Unbounded, but never more than `size` items over its whole life.
         self._ordered, self.ordered = trio.open_memory_channel[Outcome[V]](math.inf)
 
@@ -63,6 +65,14 @@ class Ledger(Generic[V]):
         """No outcome will follow. What is missing was not run, because of `cut`."""
         self._ordered.close()
 
+    def never_ran(self, index: int) -> range:
+        """After `close`: the jobs from `index` on that have no outcome, up to the next one that has."""
+        if self._ahead is None:
+            self._ahead = sorted(self._held, reverse=True)
+        while self._ahead and self._ahead[-1] < index:
+            self._ahead.pop()
+        return range(index, self._ahead[-1] if self._ahead else self.size)
+
     def take_rest(self, index: int) -> Outcome[V]:
         """After `close`: the outcome of `index`, which is NotRun unless one was recorded out of order."""
         return self._held.pop(index, None) or NotRun(index, self.cut, self.reason)
@@ -76,6 +86,8 @@ class Sink(Generic[V]):
     _emit: Callable[[Outcome[V]], Awaitable[None]]
     _passed: Callable[[int], None] | None = None
     """Told how many the consumer has taken."""
+    _never_ran: Callable[[range, NotRun], Awaitable[None]] | None = None
+    """Awaited in place of `_emit` with jobs that the run never came to."""
     emitted: int = 0
     counts: dict[type, int] = attrs.field(factory=dict)
     """Outcomes passed on so far, by their class."""
@@ -95,6 +107,12 @@ class Sink(Generic[V]):
                 await self._emit(following)
                 self._count(following)
         while self.emitted < self._ledger.size:
+            if self._never_ran is not None and (left := self._ledger.never_ran(self.emitted)):
+                outcome = NotRun(left.start, self._ledger.cut, self._ledger.reason)
+                await self._never_ran(left, outcome)
+                self.emitted = left.stop
+                self.counts[NotRun] = self.counts.get(NotRun, 0) + len(left)
+                continue
             if self.emitted % _YIELD_EVERY == 0:
                 await trio.lowlevel.checkpoint()
             rest = self._ledger.take_rest(self.emitted)

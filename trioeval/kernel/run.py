@@ -74,6 +74,7 @@ async def run_plan(
     lanes: Lanes,
     emit: Callable[[Outcome[V]], Awaitable[None]],
     settled: Callable[[Outcome[V]], None] | None = None,
+    never_ran: Callable[[range, NotRun], Awaitable[None]] | None = None,
     deadline: float = math.inf,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
@@ -97,6 +98,9 @@ async def run_plan(
         settled: Told of each outcome as soon as its job has it, before it is emitted, in the order in which
             jobs end. Those of jobs that the run never came to are only emitted. After an exception it is
             not called again.
+        never_ran: Awaited in place of `emit` with jobs that the run never came to: the indices of those
+            that follow each other, and the outcome of the first one, which is that of all of them. None
+            emits each.
         deadline: Instant on the Trio clock at which everything under way is cut.
         stop: When set, no new job starts and those under way run to their end, but for those that have
             made no request and need a permit for it: they are `Interrupted`.
@@ -152,7 +156,7 @@ async def run_plan(
         math.inf if reorder_window is None else reorder_window,
         settled,
     )
-    sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on)
+    sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on, never_ran)
     started_at = trio.current_time()
     flush = _Flush(flush_grace)
     async with trio.open_nursery() as nursery:

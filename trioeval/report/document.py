@@ -29,6 +29,7 @@ def document(results: Results) -> dict[str, Any]:
             "timestamp": head.utc_created,
             "prompts": [_column_json(results, idx) for idx in range(len(results.columns))],
             "results": results.shown(),
+            **({"neverBegan": list(results.never_began)} if results.never_began else {}),
             "stats": {
                 "successes": totals.count(Status.PASS),
                 "failures": totals.count(Status.FAIL),

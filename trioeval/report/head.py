@@ -15,6 +15,7 @@ from trioeval.providers.secrets import hide_in
 from trioeval.report.config import config_json, options_json
 from trioeval.suite import Column, Expansion, Suite
 from trioeval.suite.column_models import folder_of
+from trioeval.suite.sizes import stretch_sizes
 
 
 @attrs.frozen(kw_only=True)
@@ -179,7 +180,11 @@ def _cases(suite: Suite, steps: Expansion) -> tuple[HeadCase, ...]:
     if suite.agents is None:
         return ()
     cases = [test.case for test in suite.tests if test.case is not None]
-    rows = Counter(step.test.case.name for step in steps if step.test.case is not None)
+    rows = Counter[str]()
+    for stretch, several in stretch_sizes(steps):
+        for test in steps.tests[stretch.first_place : stretch.first_place + several]:
+            if test.case is not None:
+                rows[test.case.name] += stretch.shape.steps
     return tuple(
         HeadCase(name=case.name, depends_on=case.depends_on, rows=rows[case.name]) for case in cases
     )

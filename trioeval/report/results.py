@@ -46,11 +46,18 @@ class Results:
     """Gives what `config_tests` makes of the suite."""
     dataset: DatasetResult | None = None
     """How the dataset of a task of type `columns` ended, which has no rows here; None of any other task."""
+    never_began: Sequence[Mapping[str, Any]] = ()
+    """Rows that are counted and have no records, as `range_json` tells them."""
 
     @property
     def task(self) -> str | None:
         """The id of the task that it is of; None where the suite has no tasks but is one."""
         return self.head.task
+
+    @property
+    def unlisted(self) -> int:
+        """Rows that are counted and have no records."""
+        return sum(one["lastRow"] - one["firstRow"] + 1 for one in self.never_began)
 
     @property
     def columns(self) -> Sequence[HeadColumn]:
@@ -78,3 +85,13 @@ class Results:
     def prompt_text(self, text: str) -> str:
         """The text or label of a prompt, as far as it may be shown."""
         return STRIPPED_PROMPT if self.info.strip.prompt_text else text
+
+
+def range_json(rows: range, outcome: str, error: str | None) -> dict[str, Any]:
+    """Rows that never began, one after another, as JSON data.
+
+    Example:
+        >>> range_json(range(5, 9), "not_run", "not run: the run was stopped")["lastRow"]
+        8
+    """
+    return {"firstRow": rows.start, "lastRow": rows.stop - 1, "outcome": outcome, "error": error}

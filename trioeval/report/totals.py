@@ -20,6 +20,7 @@ from trioeval.report.records import is_from_cache, own_of, status_of, title_of_t
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
+from trioeval.tasks.question_result import QuestionOutcome
 from trioeval.tasks.question_status import QuestionCounts
 
 
@@ -108,6 +109,13 @@ class ColumnTotals:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
         if status is not Status.NOT_RUN:
             self._add_ended(record, status, place)
+
+    def add_not_run(self, outcome: str, rows: int, question: QuestionOutcome | None) -> None:
+        """Count rows that never began; where they are questions, how those ended."""
+        self.statuses[Status.NOT_RUN] += rows
+        self.outcomes[outcome] += rows
+        if question is not None:
+            self.questions.add_many(question, rows)
 
     def _add_ended(self, record: Mapping[str, Any], status: Status, place: Place | None) -> None:
         judged = record["score"] if status.has_verdict else None
@@ -223,6 +231,19 @@ class Totals:
         self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
         self.usage.add(record["tokenUsage"])
         self.usage.add_judges(record["tokenUsage"])
+
+    def add_not_run(
+        self, outcome: str, columns: Mapping[int, int], question: QuestionOutcome | None = None
+    ) -> None:
+        """Count rows that never began.
+
+        Args:
+            outcome: How they ended, in a word.
+            columns: How many each column has, by its number.
+            question: How their questions ended, where they are such.
+        """
+        for column, rows in columns.items():
+            self.columns[column].add_not_run(outcome, rows, question)
 
     @property
     def rows(self) -> int:

@@ -5,6 +5,7 @@ from trioeval.store.facts import RunFacts as RunFacts
 from trioeval.store.facts import RunStart as RunStart
 from trioeval.store.facts import StoredCall as StoredCall
 from trioeval.store.facts import StoredOutcome as StoredOutcome
+from trioeval.store.never_began import NeverBegan as NeverBegan
 from trioeval.store.reader import Reader as Reader
 from trioeval.store.reader import read_store as read_store
 from trioeval.store.store import Store as Store

@@ -19,6 +19,7 @@ from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.dataset_facts import read_dataset_facts, read_dropped
 from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.locks import is_running, lock_run
+from trioeval.store.never_began import NeverBegan, read_never_began
 from trioeval.store.payloads import read_text
 from trioeval.store.records import Source, read_body, read_calls, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
@@ -186,6 +187,13 @@ class Reader:
         """The calls that a row made, in the order in which they ended, over all executions."""
         key = self._key(run, task, index)
         return [] if key is None else self._guarded(lambda: read_calls(self._connection, key))
+
+    def never_began(self, run: RunFacts, task: str | None = None) -> Sequence[NeverBegan]:
+        """Rows of a task that never began and were written down together; others have records."""
+        part = run.part(task)
+        if part is None:
+            return ()
+        return self._guarded(lambda: read_never_began(self._connection, part))
 
     def row_page(self, run: RunFacts, wanted: RowQuery) -> RowPage:
         """Some of the rows of a run, as they are paged through."""

@@ -10,6 +10,7 @@ from trioeval.report.json_text import compact
 from trioeval.store.agent_line import forget_run
 from trioeval.store.dataset_facts import written_rows
 from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
+from trioeval.store.never_began import count_never_began
 from trioeval.store.payloads import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
 
@@ -20,6 +21,7 @@ _OF_PARTS = (
     "test",
     "dataset",
     "dataset_result",
+    "never_began",
     "written_group",
     "group_again",
     "dataset_stage",
@@ -82,6 +84,9 @@ def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
             number,
         ),
     ).fetchone()[0]
+    connection.execute(
+        "DELETE FROM never_began WHERE part IN (SELECT part FROM part WHERE run = ?)", (number,)
+    )
     if start.heads:
         _change_parts(connection, number, start)
     return execution
@@ -182,6 +187,10 @@ def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
             found["tokens"] += tokens
             found["cost"] += cost
             found["statuses"][status] = found["statuses"].get(status, 0) + rows
+            found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
+        for outcome, rows in count_never_began(connection, part).items():
+            found["rows"] += rows
+            found["statuses"]["not_run"] = found["statuses"].get("not_run", 0) + rows
             found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
     return found
 

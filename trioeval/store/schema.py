@@ -278,7 +278,39 @@ _ACTIVITY: Sequence[str] = (
     """,
 )
 
-MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, DATASET_TABLES, AGENT_TABLES, _ACTIVITY)
+_NEVER_BEGAN: Sequence[str] = (
+    # Rows that the last execution of a run never came to, many a line.
+    """
+    CREATE TABLE never_began (
+        part INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        stop INTEGER NOT NULL,
+        outcome TEXT NOT NULL,
+        error TEXT,
+        question TEXT,
+        columns TEXT NOT NULL,
+        PRIMARY KEY (part, first)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE VIEW rows_not_run AS SELECT
+        run.id AS run,
+        part.task,
+        never_began.first AS first_row,
+        never_began.stop - 1 AS last_row,
+        never_began.stop - never_began.first AS rows,
+        never_began.error
+    FROM never_began JOIN part USING (part) JOIN run USING (run)
+    """,
+)
+
+MIGRATIONS: Sequence[Sequence[str]] = (
+    _VERSION_1,
+    DATASET_TABLES,
+    AGENT_TABLES,
+    _ACTIVITY,
+    _NEVER_BEGAN,
+)
 """Statements that lead from each version of the tables to the next."""
 
 RUNS = DatabaseKind(

@@ -1,5 +1,6 @@
 """One run, as it is written down and read while it goes on."""
 
+import bisect
 import contextlib
 import json
 import sqlite3
@@ -20,6 +21,7 @@ from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.columns import Value, number
 from trioeval.store.facts import EndState, RunStart
 from trioeval.store.locks import RunLock
+from trioeval.store.never_began import write_never_began
 from trioeval.store.payloads import plain, stored_json
 from trioeval.store.records import Source, merged, read_body, read_call, record_texts
 from trioeval.store.replies import read_reply
@@ -39,7 +41,7 @@ from trioeval.store.works import (
     make_record,
 )
 from trioeval.store.writer import Writer
-from trioeval.tasks import PreparedSuite, Row
+from trioeval.tasks import PreparedSuite, Row, RowsNotRun
 from trioeval.tasks.identity import Identities
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 from trioeval.tasks.retries import has_ended
@@ -106,6 +108,10 @@ class StoredRun(Journal):
         }
         self._has_warned = False
         self._retried = going.retried
+        self._ended = {
+            task: sorted(rows | going.kept.get(task, frozenset()))
+            for task, rows in going.retried.items()
+        }
         self._standing: set[tuple[str | None, int]] = set()
         self._parts = going.parts
         self._anew = going.anew
@@ -205,6 +211,21 @@ class StoredRun(Journal):
             self._numbers = {place: one for place, one in self._numbers.items() if one > done}
             self._most_numbers = max(_MANY, 2 * len(self._numbers))
         self._numbers[place] = self._writer.put(work)
+
+    def first_alone(self, task: str | None, rows: range, /) -> int:
+        """The first of some rows that stands as it ended before until it is run again; else their stop."""
+        ended = self._ended.get(task, ())
+        place = bisect.bisect_left(ended, rows.start)
+        return min(ended[place], rows.stop) if place < len(ended) else rows.stop
+
+    def rows_not_run(self, rows: RowsNotRun, /) -> None:
+        """Write down many rows that never began, in one line."""
+        place, task = self._place, rows.first.task
+
+        def write(connection: sqlite3.Connection) -> None:
+            write_never_began(connection, place.parts[task], rows)
+
+        self._put(StepWork(write))
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
         """What stands in place of a row of this execution that is durable; None where it stands itself."""

@@ -16,6 +16,7 @@ import itertools
 import math
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, overload
 
 import attrs
@@ -23,9 +24,11 @@ import attrs
 from trioeval.errors import PlanError
 from trioeval.grading import COMPARISONS
 from trioeval.suite.columns import Column, columns_of, means_prompt, means_provider
-from trioeval.suite.joined import Joined, SparseTests
-from trioeval.suite.merge import ScenarioTests, inner, merged
-from trioeval.suite.models import ProviderEntry, Suite, Test
+from trioeval.suite.joined import Joined, SparseTests, remarkable_places
+from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
+from trioeval.suite.models import MOST_ROWS, ProviderEntry, Scenario, Suite, Test
+
+_LOOKED_AT = 2_000_000  # tests of a scenario, in settings that are not alike
 
 
 @attrs.frozen
@@ -58,6 +61,9 @@ class Shape:
 
     repeats: int
     combinations: int
+    """Sets of variables that it stands for."""
+    chosen: int
+    """How many of them are run, the first ones."""
     columns: tuple[int, ...]
     """Numbers of the columns that it is for."""
     provider_index: int | None
@@ -74,7 +80,14 @@ class Shape:
     @property
     def steps(self) -> int:
         """Steps of one test."""
-        return self.rounds * len(self.columns)
+        return self.repeats * self.chosen * len(self.columns)
+
+    def round(self, number: int) -> int:
+        """Which of the values of `test_idx` one of those that are run is."""
+        if self.chosen == self.combinations:
+            return number
+        repeat, combination = divmod(number, self.chosen)
+        return repeat * self.combinations + combination
 
 
 @attrs.frozen
@@ -135,7 +148,7 @@ class Expansion(Sequence[Step]):
         shape = stretch.shape
         nth, within = divmod(index - stretch.first_index, shape.steps)
         round_, place = divmod(within, len(shape.columns))
-        round_ += stretch.first_round
+        round_ = shape.round(round_ + stretch.first_round)
         repeat, combination = divmod(round_, shape.combinations)
         test = merged(self.suite.default_test, self.tests[stretch.first_place + nth])
         column = self.columns[shape.columns[place]]
@@ -177,6 +190,19 @@ class Expansion(Sequence[Step]):
                 width = len(shape.columns)
                 yield Span(stretch.first_index, end, width, shape.compared, places)
 
+    @property
+    def looked_at(self) -> Iterator[int]:
+        """The places of the tests that are checked before a run: not plain lines of large files.
+
+        Of scenarios that multiply to very many tests those that are run.
+        """
+        few = len(self.tests) <= MOST_ROWS or not self.suite.scenarios
+        yield from remarkable_places(self.tests if few else self.suite.tests)
+        if few:
+            return
+        for span in self.spans:
+            yield from (place for place in span.places if place >= len(self.suite.tests))
+
     def path_of(self, place: int, below: str = "") -> str:
         """Where a test stands in the suite, and what is below it; those of scenarios stand in several."""
         return f"$.tests[{place}]{below}" if place < len(self.suite.tests) else "$.scenarios"
@@ -197,12 +223,16 @@ class Expansion(Sequence[Step]):
         )
 
 
-def expand(suite: Suite, selected: Container[int] | None = None) -> Expansion:
+def expand(
+    suite: Suite, selected: Container[int] | None = None, *, first_n: int | None = None
+) -> Expansion:
     """All steps of a suite, in the order of their results.
 
     Args:
         suite: The suite.
         selected: Places of the tests that are run, among `all_tests`; None is all of them.
+        first_n: How many tests are run of those, the first ones, where each set of variables that a test
+            stands for counts as one; None is all of them.
 
     Raises:
         PlanError: They are more than can be counted.
@@ -224,7 +254,8 @@ def expand(suite: Suite, selected: Container[int] | None = None) -> Expansion:
     shapes = _Shapes(suite, columns)
     stretches: list[Stretch] = []
     place = test_idx = index = 0
-    for count, shape in _selected(shapes.walk(tests), selected):
+    found = _selected(shapes.walk(tests), selected)
+    for count, shape in found if first_n is None else _first(found, first_n):
         if not stretches or stretches[-1].shape != shape:
             stretches.append(Stretch(shape, place, test_idx, index))
         place += count
@@ -279,6 +310,9 @@ class _Shapes:
         if isinstance(tests, Joined):
             for part in tests.parts:
                 yield from self.walk(part)
+        elif isinstance(tests, ScenarioTests):
+            for scenario in self._suite.scenarios or ():
+                yield from self._walk_scenario(scenario)
         elif isinstance(tests, SparseTests) and not self._default_expands:
             behind = 0
             for place in tests.irregular:
@@ -292,14 +326,37 @@ class _Shapes:
             for test in tests:
                 yield 1, self._shape(test)
 
+    def _walk_scenario(self, scenario: Scenario) -> Iterator[tuple[int, Shape]]:
+        """The same for all settings of a scenario; those that are alike are looked at once."""
+        known: dict[str, list[tuple[int, Shape]]] = {}
+        default = self._suite.default_test
+        named = {*(() if default is None else default.vars)}
+        named.update(name for test in scenario.tests for name in test.vars)
+        every = range(len(scenario.tests))
+        for place, setting in enumerate(scenario.config):
+            alike = repr(_bare(setting, named))
+            if alike not in known:
+                if len(known) * len(every) > _LOOKED_AT:
+                    msg = f"a scenario has more than {len(known)} different settings, too many to be counted"
+                    raise PlanError(msg)
+                several = (
+                    self._shape(scenario_test(scenario, place, one, default, 0)) for one in every
+                )
+                known[alike] = [
+                    (sum(1 for _ in same), one) for one, same in itertools.groupby(several)
+                ]
+            yield from known[alike]
+
     def _shape(self, test: Test) -> Shape:
         default = self._suite.default_test or Test()
         options, inherited = test.options, default.options
         whole = inner(options.disable_var_expansion, inherited.disable_var_expansion)
         variables = {**default.vars, **test.vars} if default.vars else test.vars
+        several = 1 if whole else combinations(variables)
         return Shape(
             options.repeat or inherited.repeat or self._suite.evaluate_options.repeat,
-            1 if whole else combinations(variables),
+            several,
+            several,
             self._allowed(
                 inner(test.providers, default.providers), inner(test.prompts, default.prompts)
             ),
@@ -338,6 +395,30 @@ class _Shapes:
         return self._own[what]
 
 
+def _bare(setting: Test, named: Container[str]) -> tuple[object, ...]:
+    """What of the settings of a scenario decides the shapes of its tests.
+
+    Args:
+        setting: One of its settings.
+        named: The variables of tests, and of the default test, which it may share with them.
+    """
+    shared = {
+        name: combinations({name: value}) if _alternatives(value) else None
+        for name, value in setting.vars.items()
+        if name in named
+    }
+    own = combinations({name: value for name, value in setting.vars.items() if name not in named})
+    options = setting.options
+    return (
+        shared,
+        own,
+        (options.repeat, options.disable_var_expansion, options.run_serially),
+        options.disable_default_asserts,
+        (setting.providers, setting.prompts, setting.provider),
+        any(one.type in COMPARISONS for one in setting.assertions),
+    )
+
+
 def _selected(
     shapes: Iterator[tuple[int, Shape]], selected: Container[int] | None
 ) -> Iterator[tuple[int, Shape]]:
@@ -346,10 +427,56 @@ def _selected(
         yield from shapes
         return
     place = 0
+    ordered = sorted(selected) if isinstance(selected, AbstractSet) else None
     for count, shape in shapes:
-        for _ in range(count):
-            yield 1, shape if place in selected else attrs.evolve(shape, columns=())
-            place += 1
+        without = attrs.evolve(shape, columns=())
+        places = range(place, place + count)
+        runs = _runs(selected, places) if ordered is None else _runs_of(ordered, places)
+        for is_selected, number in runs:
+            yield number, shape if is_selected else without
+        place += count
+
+
+def _runs_of(ordered: Sequence[int], places: range) -> Iterator[tuple[bool, int]]:
+    """As `_runs`, of what is sorted: the places between are not looked at."""
+    behind = places.start
+    first, last = (bisect.bisect_left(ordered, place) for place in (places.start, places.stop))
+    for one in ordered[first:last]:
+        if one > behind:
+            yield False, one - behind
+        yield True, 1
+        behind = one + 1
+    if places.stop > behind:
+        yield False, places.stop - behind
+
+
+def _runs(selected: Container[int], places: range) -> Iterator[tuple[bool, int]]:
+    """How many of some places follow each other that are selected, or are not."""
+    if isinstance(selected, range) and selected.step == 1:
+        start = min(max(selected.start, places.start), places.stop)
+        stop = min(max(selected.stop, start), places.stop)
+        parts = ((False, start - places.start), (True, stop - start), (False, places.stop - stop))
+        yield from (part for part in parts if part[1])
+        return
+    for is_selected, same in itertools.groupby(places, selected.__contains__):
+        yield is_selected, sum(1 for _ in same)
+
+
+def _first(shapes: Iterator[tuple[int, Shape]], wanted: int) -> Iterator[tuple[int, Shape]]:
+    """The same, without columns behind the first tests, of which each set of variables counts as one."""
+    for count, shape in shapes:
+        if not shape.columns:
+            yield count, shape
+            continue
+        whole = min(count, wanted // shape.combinations)
+        wanted -= whole * shape.combinations
+        if whole:
+            yield whole, shape
+        if whole < count and wanted:
+            yield 1, attrs.evolve(shape, chosen=wanted)
+            whole, wanted = whole + 1, 0
+        if whole < count:
+            yield count - whole, attrs.evolve(shape, columns=())
 
 
 def combinations(variables: Mapping[str, Any]) -> int:

@@ -2,9 +2,10 @@
 
 The order is metadata, earlier results, pattern, range, first-n, sample: each looks at what those before it
 left. Tests of scenarios are filtered inside their scenario, by earlier results, pattern, first-n and sample,
-before they are multiplied by its settings; a range then counts the tests of the whole suite.
+before they are multiplied by its settings; first-n and a range then count the tests of the whole suite.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -71,8 +72,11 @@ def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
     places = chosen_tests.plain()
     if not suite.scenarios:
         return places if isinstance(places, range) else frozenset(places)
-    places = [*places, *chosen_tests.of_scenarios()]
-    return frozenset(places[filters.range] if filters.range else places)
+    every: Iterator[int] = itertools.chain(places, chosen_tests.of_scenarios())
+    if filters.range is not None:
+        every = itertools.islice(every, filters.range.start, filters.range.stop)
+    # No more of what scenarios multiply to is looked at than is run.
+    return frozenset(itertools.islice(every, filters.first_n))
 
 
 @attrs.frozen
@@ -103,11 +107,11 @@ class _Selection:
     def of_scenarios(self) -> Iterator[int]:
         multiplied = ScenarioTests(self.suite)
         offset = len(self.suite.tests)
-        allowed = [self._of_scenario(one.tests) for one in self.suite.scenarios or ()]
-        for place in range(len(multiplied)):
-            scenario, _, test = multiplied.origin(place)
-            if test in allowed[scenario] and self._was_earlier(offset + place):
-                yield offset + place
+        for number, scenario in enumerate(self.suite.scenarios or ()):
+            allowed = self._of_scenario(scenario.tests)
+            for setting in range(len(scenario.config)):
+                first = offset + multiplied.first(number, setting)
+                yield from (first + test for test in allowed if self._was_earlier(first + test))
 
     def _of_scenario(self, tests: Sequence[Test]) -> Sequence[int]:
         pattern = self.filters.pattern

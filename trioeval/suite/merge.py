@@ -4,7 +4,9 @@ Variables, options and metadata are merged key by key, and what is further in wi
 those of further out first; everything else is taken from the innermost place that gives it.
 """
 
-from collections.abc import Iterator, Sequence
+import bisect
+import itertools
+from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -129,22 +131,25 @@ class ScenarioTests(Sequence[Test]):
     """All tests of the scenarios of a suite: scenario by scenario, setting by setting, test by test."""
 
     suite: Suite
-    _order: tuple[tuple[int, int, int, int], ...] = attrs.field(init=False, repr=False)
-    """Scenario, setting, test, and the settings before."""
+    _ends: tuple[int, ...] = attrs.field(init=False, repr=False)
+    """For each scenario, the place behind its last test."""
+    _settings: tuple[int, ...] = attrs.field(init=False, repr=False)
+    """For each scenario, the settings of those before it."""
 
-    @_order.default
-    def _ordered(self) -> tuple[tuple[int, int, int, int], ...]:
-        return tuple(self._walk())
+    @_ends.default
+    def _counted(self) -> tuple[int, ...]:
+        return tuple(itertools.accumulate(len(one.config) * len(one.tests) for one in self._all))
 
-    def _walk(self) -> Iterator[tuple[int, int, int, int]]:
-        number = 0
-        for place, scenario in enumerate(self.suite.scenarios or ()):
-            for config in range(len(scenario.config)):
-                yield from ((place, config, test, number) for test in range(len(scenario.tests)))
-                number += 1
+    @_settings.default
+    def _numbered(self) -> tuple[int, ...]:
+        return tuple(itertools.accumulate((len(one.config) for one in self._all), initial=0))
+
+    @property
+    def _all(self) -> Sequence[Scenario]:
+        return self.suite.scenarios or ()
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._ends[-1] if self._ends else 0
 
     @overload
     def __getitem__(self, index: int) -> Test: ...
@@ -153,10 +158,17 @@ class ScenarioTests(Sequence[Test]):
     def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        place, config, test, number = self._order[index]
-        scenario = (self.suite.scenarios or ())[place]
-        return scenario_test(scenario, config, test, self.suite.default_test, number)
+        place, config, test = self.origin(range(len(self))[index])
+        number = self._settings[place] + config
+        return scenario_test(self._all[place], config, test, self.suite.default_test, number)
 
     def origin(self, index: int) -> tuple[int, int, int]:
         """Which scenario, which of its settings and which of its tests one of them is."""
-        return self._order[index][:3]
+        place = bisect.bisect_right(self._ends, index)
+        first = self._ends[place - 1] if place else 0
+        return place, *divmod(index - first, len(self._all[place].tests))
+
+    def first(self, scenario: int, config: int) -> int:
+        """The place of the first test of a scenario in one of its settings."""
+        begin = self._ends[scenario - 1] if scenario else 0
+        return begin + config * len(self._all[scenario].tests)

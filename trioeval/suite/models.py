@@ -212,6 +212,9 @@ class DerivedMetric:
     """Arithmetic on the sums of metrics and `__count`, the rows of the column; or `file://x.py:name`."""
 
 
+MOST_ROWS = 1_000_000
+"""The most rows of a run, where nothing says how many."""
+
 WIDTH = 4
 """Calls in flight on a lane, where nothing says how many."""
 
@@ -238,6 +241,8 @@ class EvaluateOptions:
     cluster: str | None = None
     """A key of the metadata of tests, or a variable: tests with the same value are no independent
     observations when intervals are made; None looks at the key `cluster` of metadata."""
+    max_rows: Number = MOST_ROWS
+    """The most rows that a run may have, ≥ 0; a larger run is refused before it begins. 0 bounds nothing."""
     delay: NotNegative = 0
     """Least gap between two starts on a lane in milliseconds, ≥ 0."""
     salvage_rounds: Number = 0

@@ -43,7 +43,7 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
             attrs.evolve(
                 stretch,
                 shape=attrs.evolve(shape, columns=columns),
-                first_test_idx=stretch.first_test_idx - stretch.first_round,
+                first_test_idx=stretch.first_test_idx - shape.round(stretch.first_round),
                 first_index=index,
             )
         )
@@ -59,10 +59,12 @@ def _rounds(steps: Expansion) -> Iterator[Stretch]:
     for stretch, end in zip(steps.stretches, ends, strict=False):
         shape = stretch.shape
         for nth in range((end - stretch.first_index) // shape.steps if shape.columns else 0):
-            for round_ in range(shape.rounds):
+            for round_ in range(shape.repeats * shape.chosen):
                 yield attrs.evolve(
                     stretch,
                     first_place=stretch.first_place + nth,
-                    first_test_idx=stretch.first_test_idx + nth * shape.rounds + round_,
+                    first_test_idx=stretch.first_test_idx
+                    + nth * shape.rounds
+                    + shape.round(round_),
                     first_round=round_,
                 )

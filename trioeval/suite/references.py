@@ -140,12 +140,13 @@ def _lanes(
 
 def _prompt_mistakes(entry: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Mistake]:
     references = entry.get("prompts")
-    given = {name for prompt in prompts for name in (prompt.label, prompt.given_id) if name}
-    named = {name for name in given if not any(name == prompt.raw for prompt in prompts)}
     for position, reference in enumerate(references if isinstance(references, list) else ()):
         if isinstance(reference, str) and not any(
             means_prompt([reference], prompt) for prompt in prompts
         ):
+            raw = {prompt.raw for prompt in prompts}
+            given = {name for prompt in prompts for name in (prompt.label, prompt.given_id) if name}
+            named = given - raw
             message = f"there is no prompt {quote(reference)}"
             hint = nearest(reference, named) if named else "no prompt has a label or an id"
             yield Mistake(message, hint, at=("prompts", position))

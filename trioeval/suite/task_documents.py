@@ -60,7 +60,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("agent", "model"), "say who is asked by providers"),
 }
 """Where what no task has is to be written."""
-_OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs", "maxTotalConcurrency")
+_OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs", "maxRows", "maxTotalConcurrency")
 """Options that hold for the whole run."""
 _NOT_INHERITED = ("description", "outputPath", "tasks", *OF_TASKS_ONLY)
 _SETTINGS: Mapping[str, Collection[str]] = {

@@ -12,7 +12,7 @@ import attrs
 from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import ScenarioTests
 from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.models import Suite, Test
+from trioeval.suite.models import MOST_ROWS, Suite, Test
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.transform_vars import transform_vars_of_each
 from trioeval.suite.sources.variables import resolve_file_vars
@@ -30,6 +30,10 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
     everywhere = default.options.transform_vars
     tests = suite.tests
     if suite.scenarios and (everywhere or _has_code(suite)):
+        if (size := len(ScenarioTests(suite))) > MOST_ROWS:
+            message = f"{size:,} tests of scenarios: too many for transformVars, which reads each"
+            hint = f"at most {MOST_ROWS:,}; take settings away, or transformVars"
+            raise MistakenError(Mistake(message, hint, at=("scenarios",)))
         tests = (*tests, *ScenarioTests(suite))
         suite = attrs.evolve(suite, scenarios=())
     places: dict[str, list[int]] = {}

@@ -27,7 +27,6 @@ from typing import Any
 import attrs
 
 from trioeval.suite import Expansion, Step, Templates
-from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import CONVERSATION
 from trioeval.suite.sources.around import names_file
 from trioeval.tasks.order import Access, Cell
@@ -64,9 +63,7 @@ class Sharing:
             conversation: False where `_conversation` is switched off.
         """
         suite = steps.suite
-        named = {
-            steps.tests[place].options.store_output_as for place in remarkable_places(steps.tests)
-        }
+        named = {steps.tests[place].options.store_output_as for place in steps.looked_at}
         if suite.default_test is not None:
             named.add(suite.default_test.options.store_output_as)
         speaking = frozenset(

@@ -10,6 +10,7 @@ from trioeval.providers import ProviderSpec
 from trioeval.providers.programs.agent_command import CommandAgentSettings
 from trioeval.suite import Expansion, Step, Templates
 from trioeval.suite.agent_tests import OWN_NAMES
+from trioeval.suite.sizes import stretch_sizes
 from trioeval.tasks.access import Sharing
 
 _PLACES: Mapping[str, Any] = {
@@ -44,7 +45,7 @@ def wrong_words(
         return
     told: set[Problem] = set()
     seen: set[tuple[int, frozenset[str]]] = set()
-    for step in steps:
+    for step in _of_each_test(steps):
         place, names = step.provider_index, frozenset(step.vars)
         if (place, names) in seen or not _is_known(steps, step):
             continue
@@ -57,6 +58,15 @@ def wrong_words(
             if fault is not None and problem not in told:
                 told.add(problem)
                 yield problem
+
+
+def _of_each_test(steps: Expansion) -> Iterator[Step]:
+    """A step of each test and column: repeats have the same variables, and alternatives the same names."""
+    for stretch, several in stretch_sizes(steps):
+        shape = stretch.shape
+        for test in range(several):
+            for column in range(len(shape.columns)):
+                yield steps[stretch.first_index + test * shape.steps + column]
 
 
 def _is_known(steps: Expansion, step: Step) -> bool:

@@ -7,7 +7,6 @@ from trioeval.grading.algebra import leaves
 from trioeval.providers import ProviderSpec
 from trioeval.quota.extras import install, is_installed
 from trioeval.suite import Around, Expansion, MistakenError, Suite, Test
-from trioeval.suite.joined import remarkable_places
 from trioeval.suite.models import BudgetSettings
 from trioeval.tasks.transforms import read_output_transform
 
@@ -38,7 +37,7 @@ def _transforms(steps: Expansion) -> Iterator[tuple[str, str]]:
     if suite.default_test is not None:
         for below, text in _transforms_of(suite.default_test):
             yield f"$.defaultTest{below}", text
-    for place in remarkable_places(steps.tests):
+    for place in steps.looked_at:
         for below, text in _transforms_of(steps.tests[place]):
             yield steps.path_of(place, below), text
 

@@ -27,6 +27,7 @@ from trioeval.tasks.judging import Bench, Consulted, answered, is_mishap, judge_
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.refusals import as_refused, refusal_in
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.task_run import Unstarted
 from trioeval.tasks.waits import NO_WAITS, added
 
 _FEWEST = 2
@@ -181,6 +182,20 @@ class ComparedEval:
                 )
                 break
         return rows
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of whole groups of which nothing began, and of steps that nothing compares."""
+        taken, rows = self._layout.whole(jobs)
+        begun = min((job for job in self._groups if job in jobs), default=None)
+        if begun is not None:
+            group = self._layout.group(begun)
+            first = jobs.start if group is None else begun - (group.stop - group.start)
+            taken, rows = self._layout.whole(range(jobs.start, max(jobs.start, first)))
+        if not rows:
+            return None
+        # What its steps know is asked of them alone: they have rows of their own.
+        found = self._body.unstarted(rows)
+        return None if found is None or found.rows != rows else attrs.evolve(found, jobs=taken)
 
     def emitted(self, row: Row) -> None:
         """A row was emitted, and all before it."""

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS, Assertion
 from trioeval.suite import Expansion
-from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import merged
 
 _TOLD = 100  # a million lines may be wrong alike
@@ -36,7 +35,7 @@ def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
                     f"{assertion.type} compares the outputs of a test, and this one has one only"
                 )
                 yield Problem(path, message, "name several prompts or providers for it")
-    for place in remarkable_places(steps.tests):
+    for place in steps.looked_at:
         test = steps.tests[place]
         whole = merged(steps.suite.default_test, test)
         types = {assertion.type for assertion in whole.assertions}

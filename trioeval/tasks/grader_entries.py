@@ -16,7 +16,7 @@ from trioeval.grading.kind import Role
 from trioeval.grading.kinds import split_type
 from trioeval.suite import Expansion, ProviderEntry, Suite, Test
 from trioeval.suite.graders import ROLES, grader_for
-from trioeval.suite.joined import Joined, SparseTests, remarkable_places
+from trioeval.suite.joined import Joined, SparseTests
 
 SEARCHING = frozenset({"search-rubric"})
 """Types whose judge has to look things up."""
@@ -133,7 +133,7 @@ def _all_wanted(steps: Expansion) -> Iterator[Wanted]:
     default = suite.default_test or Test()
     shared = tuple(_asking(default.assertions, suite.kinds))
     yield from _of(shared, default.options.provider, suite, "$.defaultTest", "$.defaultTest")
-    for place in remarkable_places(steps.tests):
+    for place in steps.looked_at:
         test = steps.tests[place]
         own, path = test.options.provider, steps.path_of(place)
         at = path if own is not None else "$.defaultTest"

@@ -72,6 +72,30 @@ class Layout:
         group, within = divmod(job - first, span.width + 1)
         return None if within == span.width else span.start + group * span.width + within
 
+    def whole(self, jobs: range) -> tuple[int, range]:
+        """How many of some jobs, the first ones, are all of their groups, and the steps that these are.
+
+        Example:
+            >>> layout = Layout.of([Span(0, 4, 2, compared=True), Span(4, 9, 5, compared=False)])
+            >>> layout.whole(range(3, 8)), layout.whole(range(4, 8)), layout.whole(range(6, 9))
+            ((3, range(2, 4)), (0, range(0, 0)), (3, range(4, 7)))
+        """
+        if not jobs:
+            return 0, range(0)
+        span, first = self._of_job(jobs.start)
+        if not span.compared:
+            step = span.start + jobs.start - first
+            count = min(len(jobs), span.stop - step)
+            return count, range(step, step + count)
+        groups, within = divmod(jobs.start - first, span.width + 1)
+        if within:
+            return 0, range(0)
+        step = span.start + groups * span.width
+        count = min(len(jobs) // (span.width + 1), (span.stop - step) // span.width)
+        if not count:
+            return 0, range(0)
+        return count * (span.width + 1), range(step, step + count * span.width)
+
     def group(self, job: int) -> Group | None:
         """The group that a job belongs to, as one of its steps or as what compares them."""
         span, first = self._of_job(job)

@@ -20,7 +20,7 @@ from trioeval.providers.asked import Asked
 from trioeval.suite.plain_form import plain_data
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 
 if TYPE_CHECKING:
     from trioeval.tasks.prepare import PreparedSuite
@@ -128,6 +128,14 @@ class Journal(Protocol):
         One that did not come to an end never takes the place of one that did: that one stands, and is
         still to be run again.
         """
+        ...
+
+    def first_alone(self, task: str | None, rows: range, /) -> int:
+        """The first of some rows that `row` is to be given also if it never began; else their stop."""
+        ...
+
+    def rows_not_run(self, rows: RowsNotRun, /) -> None:
+        """Write down many rows that never began, in place of what was known of them before."""
         ...
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:

@@ -1,11 +1,14 @@
 """What the judges of a suite will be asked, as far as that is known before a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trioeval.grading.algebra import leaves
 from trioeval.grading.judge_calls import Count, judge_calls
 from trioeval.grading.kind import Comparing
 from trioeval.grading.kinds import split_type
+from trioeval.suite import Expansion, Test
+from trioeval.suite.merge import merged
+from trioeval.suite.sizes import stretch_sizes
 from trioeval.tasks.grader_entries import SEARCHING
 from trioeval.tasks.prepare import PreparedSuite
 
@@ -19,21 +22,31 @@ def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
     found = dict.fromkeys(prepared.judge_lanes, Count())
     if not found:
         return {}
-    suite, graders, test_idx = prepared.suite, prepared.graders, -1
+    suite, graders = prepared.suite, prepared.graders
     lenient = suite.evaluate_options.grading == "lenient"
-    for step in prepared.steps:
-        begins, test_idx = step.test_idx != test_idx, step.test_idx
-        options = step.test.options.provider
-        for _, assertion in leaves(step.test.assertions):
+    for test, rounds, columns in _tests(prepared.steps):
+        options = test.options.provider
+        for _, assertion in leaves(test.assertions):
             name, _ = split_type(assertion.type)
             kind = suite.kinds.get(name)
-            # The outputs of a test are compared once.
-            if kind is None or (isinstance(kind.judge, Comparing) and not begins):
+            if kind is None:
                 continue
+            # The outputs of a test are compared once.
+            times = rounds if isinstance(kind.judge, Comparing) else rounds * columns
             for role, count in judge_calls(assertion, kind, lenient=lenient):
                 place = graders.place(
                     assertion, options, suite.default_test, role, searches=name in SEARCHING
                 )
                 if isinstance(place, int):
-                    found[prepared.judge_lanes[place]] += count
+                    found[prepared.judge_lanes[place]] += count * times
     return found
+
+
+def _tests(steps: Expansion) -> Iterator[tuple[Test, int, int]]:
+    """The tests that are run, how often each is asked, and by how many columns at a time."""
+    default = steps.suite.default_test
+    for stretch, several in stretch_sizes(steps):
+        shape = stretch.shape
+        for place in range(stretch.first_place, stretch.first_place + several):
+            rounds = shape.repeats * shape.chosen
+            yield merged(default, steps.tests[place]), rounds, len(shape.columns)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from trioeval.errors import Problem
 from trioeval.grading import quote
 from trioeval.suite import Expansion, Templates
-from trioeval.suite.joined import remarkable_places
 from trioeval.suite.mistakes import nearest
 from trioeval.tasks.access import CONVERSATION_VARIABLE, Sharing
 
@@ -42,7 +41,7 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
         return  # the rows say it
     wanted, common = _wanted(steps, sharing, templates), _common(steps)
     told: set[str] = set()
-    for count, place in enumerate(remarkable_places(steps.tests)):
+    for count, place in enumerate(steps.looked_at):
         if count == _LOOKED_AT:
             return
         given = common.union(steps.tests[place].vars)

@@ -10,7 +10,7 @@ from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 from trioeval.tasks.prepare import PreparedSuite
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 
 
 @attrs.frozen(eq=False)
@@ -43,6 +43,14 @@ class PassingJournal(Journal):
     def row(self, row: Row, /) -> None:
         """See there."""
         self.journal.row(row)
+
+    def first_alone(self, task: str | None, rows: range, /) -> int:
+        """See there."""
+        return self.journal.first_alone(task, rows)
+
+    def rows_not_run(self, rows: RowsNotRun, /) -> None:
+        """See there."""
+        self.journal.rows_not_run(rows)
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
         """See there."""

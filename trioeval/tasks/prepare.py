@@ -28,6 +28,7 @@ from trioeval.suite.agent_filters import with_dependencies
 from trioeval.suite.column_models import ColumnsSettings, PythonColumn
 from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
+from trioeval.suite.sizes import Counted, TooManyRowsError, check_rows, count_columns, count_rows
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.agent_words import wrong_words
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
@@ -210,6 +211,8 @@ def prepare(
     max_concurrency: int | None = None,
     replay: Path | None = None,
     select: Callable[[Suite], Container[int] | None] | None = None,
+    first_n: int | None = None,
+    max_rows: int | None = None,
     tasks: Collection[str] = (),
     one_by_one: bool = False,
     kinds: Kinds = KINDS,
@@ -226,12 +229,16 @@ def prepare(
         replay: A file of recordings that answers in place of every provider, each with its own.
         select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
             of them; asked once for each task. With a case of agents, those that it depends on are run.
+        first_n: How many tests of each task are run of those, the first ones, where each set of variables
+            that a test stands for counts as one; None is all of them.
+        max_rows: The most rows that all tasks may have together; 0 does not bound them, and None is as
+            `evaluateOptions` says it.
         tasks: Ids of the tasks that are run, and with them all that they depend on; empty runs all.
         one_by_one: Run one step of a task after another, in order.
         kinds: The assertion types that a suite may use that is loaded here.
 
     Raises:
-        SuiteError: Everything that is wrong with it.
+        SuiteError: Everything that is wrong with it; `TooManyRowsError` if that is its size alone.
         UsageError: The suite has no task of one of these ids.
     """
     own = os.environ if environ is None else environ
@@ -242,13 +249,20 @@ def prepare(
         max_concurrency=max_concurrency,
         replay=replay,
         select=select,
+        first_n=first_n,
         one_by_one=one_by_one,
     )
 
     def prepared(loaded: Suite) -> PreparedSuite:
         places = _places(loaded, tasks)
+        most = loaded.evaluate_options.max_rows if max_rows is None else max_rows
+        bounded = functools.partial(make, max_rows=most)
         try:
-            found = _with_tasks(loaded, places, make) if loaded.tasks else make(loaded)
+            found = _with_tasks(loaded, places, bounded) if loaded.tasks else bounded(loaded)
+            _check_all(found, most)
+        except TooManyRowsError as error:
+            (problem,) = place_problems(error.problems, loaded)
+            raise TooManyRowsError(problem, error.rows) from None
         except SuiteError as error:
             raise SuiteError(place_problems(error.problems, loaded), files=error.files) from None
         return attrs.evolve(found, warnings=tuple(place_problems(found.warnings, loaded)))
@@ -260,6 +274,22 @@ def prepare(
     except SuiteError as error:
         raise told_together(error, prepared) from None
     return prepared(loaded)
+
+
+def _check_all(prepared: PreparedSuite, most: int) -> None:
+    """Refuse a suite whose tasks have too many rows together.
+
+    Raises:
+        TooManyRowsError: They have.
+    """
+    if len(prepared.tasks) < 2:  # noqa: PLR2004 - one was counted by itself
+        return
+    rows = {part.id: len(part.prepared.steps) for part in prepared.tasks}
+    for part in prepared.tasks:
+        if (columns := part.prepared.suite.columns) is not None:
+            rows[part.id] = columns.rows or 0
+    told = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
+    check_rows(Counted(sum(rows.values()), told, "$.tasks"), most, numbered=False)
 
 
 def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
@@ -292,6 +322,9 @@ def _with_tasks(
             continue
         try:
             prepared = make(task.suite)
+        except TooManyRowsError as error:
+            (problem,) = in_the_file(error.problems, suite, place)
+            raise TooManyRowsError(problem, error.rows) from None
         except SuiteError as error:
             problems += in_the_file(error.problems, suite, place)
         else:
@@ -360,6 +393,13 @@ def _settle(
     return make(with_rows(suite, rows, templates))
 
 
+def _counted(suite: Suite, steps: Expansion) -> Counted:
+    """The rows of one task; those of a dataset are what it says."""
+    if suite.columns is not None:
+        return Counted(suite.columns.rows or 0, "those of a dataset")
+    return count_rows(steps)
+
+
 def _prepare(
     loaded: Suite,
     *,
@@ -368,6 +408,8 @@ def _prepare(
     max_concurrency: int | None,
     replay: Path | None,
     select: Callable[[Suite], Container[int] | None] | None,
+    first_n: int | None,
+    max_rows: int,
     one_by_one: bool,
 ) -> PreparedSuite:
     around = around_of(loaded, own)
@@ -380,8 +422,12 @@ def _prepare(
             loaded, extensions = begun(loaded, around)
         except SuiteError as error:
             early = error.problems
+    check_rows(count_columns(loaded), max_rows)
     selected = with_dependencies(loaded, None if select is None else select(loaded))
-    steps = expand(loaded, selected.places)
+    # What a case depends on is run with it, however many that are.
+    first_n = None if loaded.agents is not None else first_n
+    steps = expand(loaded, selected.places, first_n=first_n)
+    check_rows(_counted(loaded, steps), max_rows)
     templates, problems = templates_of(loaded, around)
     problems += early
     resolver = Resolver(
@@ -430,7 +476,7 @@ def _prepare(
     impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, quotas))
     return PreparedSuite(
         suite=shown,
-        steps=expand(shown, selected.places) if shown is not loaded else steps,
+        steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,
         specs=tuple(specs),
         lane_names=names,
         graders=graders,

@@ -31,6 +31,7 @@ from trioeval.kernel import (
 )
 from trioeval.providers import Reply, Request
 from trioeval.suite import Expansion, Step
+from trioeval.suite.sizes import rows_by_column
 from trioeval.suite.sources.around import names_file
 from trioeval.tasks.agents.answering import Agents
 from trioeval.tasks.agents.recorded import ended_as
@@ -45,6 +46,7 @@ from trioeval.tasks.refusals import as_refused
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.spending import Spending, spent_on_failure
 from trioeval.tasks.step_jobs import StepJobs, timeout_of
+from trioeval.tasks.task_run import Unstarted
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
 
@@ -313,6 +315,15 @@ class PromptEval:
             known.judging.reject_useless()
         elif known.inquiry is not None and known.reply is not None and known.reply.output is None:
             self._asker.reject(known.inquiry)
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of jobs that never began, and of which nothing is known. Cases of agents are told of each."""
+        if self._agents is not None:
+            return None
+        for known in (self._known, self._ahead):
+            behind = min((index for index in known if index in jobs), default=jobs.stop)
+            jobs = range(jobs.start, behind)
+        return Unstarted(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
 
     def emitted(self, row: Row) -> None:
         """A row was emitted, and all before it: what only they could see may go."""

@@ -13,7 +13,6 @@ from trioeval.grading.algebra import leaves
 from trioeval.grading.kinds import split_type
 from trioeval.grading.text import json_text, parse_json
 from trioeval.suite import Expansion, Templates, Test
-from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import merged
 from trioeval.tasks.access import Sharing, texts_in
 
@@ -50,7 +49,7 @@ def missing_queries(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
     if suite.extensions or QUERY in sharing.registers or QUERY in default.vars:
         return
     shared = list(_queried(default.assertions))
-    for place in remarkable_places(steps.tests):
+    for place in steps.looked_at:
         test = steps.tests[place]
         own = list(_queried(test.assertions))
         if QUERY in test.vars or test.fault is not None or not (own or shared):
@@ -85,7 +84,7 @@ def idle_prompts(steps: Expansion, sharing: Sharing, templates: Templates) -> It
     """Warnings about prompts for judges that name nothing of a row, or misspell it, each told once."""
     suite = steps.suite
     known: set[str] = {*NAMES, *sharing.registers}
-    places = list(remarkable_places(steps.tests))
+    places = list(steps.looked_at)
     computed = bool(suite.extensions) or len(places) < len(steps.tests)
     prompts: dict[str, str] = {}
     for at, test in _tests(steps, places):

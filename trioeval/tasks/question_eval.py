@@ -19,6 +19,7 @@ from trioeval.providers import Request
 from trioeval.suite import Expansion, Step, Templates
 from trioeval.suite.question_models import Question, QuestionSettings
 from trioeval.suite.question_tests import as_question
+from trioeval.suite.sizes import rows_by_column
 from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.chains import Chain
 from trioeval.tasks.endings import NAMES, cut_of, provider_failure
@@ -29,6 +30,7 @@ from trioeval.tasks.question_rows import Answered, as_left, judged, result_of, s
 from trioeval.tasks.question_tools import ToolBox
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.step_jobs import StepJobs, timeout_of
+from trioeval.tasks.task_run import Unstarted
 from trioeval.tasks.tool_turns import ToolCall, ToolResult, Turn, read_turn
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
@@ -278,6 +280,12 @@ class QuestionEval:
         if not self._stop.is_set():
             self._failed_fast = index
             self._stop.set()
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of questions that were never asked, and of which nothing is known."""
+        behind = min((index for index in self._known if index in jobs), default=jobs.stop)
+        rows = range(jobs.start, behind)
+        return Unstarted(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
 
     def emitted(self, row: Row) -> None:
         """Rows leave nothing for later ones."""

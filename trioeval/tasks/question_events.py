@@ -36,7 +36,7 @@ from trioeval.kernel.events import Noted, Reserving
 from trioeval.tasks.question_result import QuestionEvent, QuestionResult
 from trioeval.tasks.question_status import QuestionCounts
 from trioeval.tasks.question_waits import QuestionWaits
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 from trioeval.tasks.waits import NO_WAITS
 
 QuestionObserver: TypeAlias = Callable[[QuestionEvent], None]
@@ -143,6 +143,11 @@ class QuestionEvents:
         self.counts.add(found.outcome, found.tokens_total)
         end = self._event(self.numbers.take(), at, row.index, found.outcome, _ending(found))
         return attrs.evolve(row, question=attrs.evolve(found, events=(*found.events, end)))
+
+    def never_began(self, rows: RowsNotRun) -> None:
+        """Many questions were never asked: they are counted, and no events of them are told."""
+        if rows.first.question is not None:
+            self.counts.add_many(rows.first.question.outcome, len(rows))
 
     def written(self, row: Row) -> None:
         """The row of a question is safe: its end is told."""

@@ -59,6 +59,10 @@ class QuestionCounts:
         self.by_outcome[outcome] += 1
         self.tokens += tokens or 0
 
+    def add_many(self, outcome: QuestionOutcome, count: int) -> None:
+        """Count many that used nothing."""
+        self.by_outcome[outcome] += count
+
     def add_record(self, record: Mapping[str, Any]) -> None:
         """Count the question of a row, by its record; nothing where the row has none."""
         outcome = outcome_of(record)

@@ -14,7 +14,6 @@ from trioeval.providers.metering import read_metering
 from trioeval.providers.programs.agent_command import read_agent_command
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import Around, Expansion, ProviderEntry, Suite, Templates
-from trioeval.suite.joined import remarkable_places
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +79,7 @@ def _place_of(steps: Expansion, position: int) -> str:
     own = steps.providers[position]
     if suite.default_test is not None and suite.default_test.provider == own:
         return "$.defaultTest.provider"
-    for place in remarkable_places(steps.tests):
+    for place in steps.looked_at:
         if steps.tests[place].provider == own:
             return f"$.tests[{place}].provider"
     return "$.tests"

@@ -28,7 +28,7 @@ from trioeval.suite import Expansion, Step
 from trioeval.tasks.groups import Layout
 from trioeval.tasks.journal import KeptRows
 from trioeval.tasks.rows import Row
-from trioeval.tasks.task_run import Body
+from trioeval.tasks.task_run import Body, Unstarted
 from trioeval.tasks.waits import NO_WAITS
 
 _STRIDE = 100  # rows that are restored between two looks at the rest of the world
@@ -149,6 +149,15 @@ class Resumed:
         if isinstance(own, Blocked):
             own = attrs.evolve(own, by=self.job(own.by))
         return self._body.rows(own, waits)
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of jobs that are left and never began, up to the next one that is kept."""
+        first = self.job(jobs.start)
+        # The n-th behind the first is n further on as long as none between them is kept.
+        count = bisect.bisect_left(
+            range(len(jobs)), 1, key=lambda n: self.job(jobs.start + n) - first > n
+        )
+        return self._body.unstarted(range(first, first + count))
 
     def emitted(self, row: Row) -> None:
         """A row is told of."""

@@ -52,6 +52,21 @@ class Status(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
+class RowsNotRun:
+    """Rows of one task that never began, one after another: as many as there are, and no object for each."""
+
+    first: "Row"
+    """The first of them; all end as it does."""
+    indices: range
+    """All of them."""
+    columns: Mapping[int, int]
+    """How many each column has, by its number."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@attrs.frozen(kw_only=True)
 class Row:
     """One result, in the order of `index`."""
 

@@ -7,7 +7,6 @@ from trioeval.grading import Assertion
 from trioeval.grading.algebra import leaves
 from trioeval.grading.kinds import split_type
 from trioeval.suite import Expansion, Test
-from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import merged
 
 RUBRICS = frozenset({"agent-rubric", "llm-rubric"})
@@ -27,7 +26,7 @@ def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
     suite, default = steps.suite, steps.suite.default_test or Test()
     shared = list(_without_rubric(default.assertions))
     remarkable = 0
-    for place in remarkable_places(steps.tests):
+    for place in steps.looked_at:
         remarkable += 1
         test = steps.tests[place]
         own = list(_without_rubric(test.assertions))

@@ -39,7 +39,7 @@ from trioeval.tasks.rows import Status
 from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.task_crew import one_at_a_time, run_tasks
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Emit, Observers, TaskRun
+from trioeval.tasks.task_run import Emit, EmitMany, Observers, TaskRun
 
 log = logging.getLogger("trioeval")
 
@@ -55,6 +55,7 @@ class RunTerms:
     """How a suite is run, and who is told; as for `trioeval.tasks.run_suite`."""
 
     emit: Emit
+    emit_many: EmitMany | None
     lanes: Lanes | None
     stop: trio.Event
     observe: Observer | None
@@ -190,8 +191,11 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 lanes = make_lanes(prepared, quota=quota)
             opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
+            emit, emit_many = how.emit, how.emit_many
+            if prepared.tasks:
+                emit, emit_many = one_at_a_time(emit, emit_many)
             run = TaskRun(
-                one_at_a_time(how.emit) if prepared.tasks else how.emit,
+                emit,
                 lanes,
                 started_at + (limit_ms / 1000 if limit_ms else float("inf")),
                 how.stop,
@@ -199,6 +203,7 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 _budget(options.budget),
                 how.journal,
                 how.observers,
+                emit_many,
             )
             check_judge_lanes(prepared, run.lanes)
             terms.questions.begin(trio.current_time())

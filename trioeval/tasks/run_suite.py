@@ -25,7 +25,7 @@ from trioeval.tasks.prepare import PreparedSuite, PreparedTask
 from trioeval.tasks.question_events import QuestionObserver
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.run_prepared import RunTerms, ended, log, nobody, prepared_of, run_prepared
-from trioeval.tasks.task_run import Emit, Observers
+from trioeval.tasks.task_run import Emit, EmitMany, Observers
 
 
 @attrs.frozen
@@ -52,6 +52,7 @@ async def run_suite(
     suite: Suite | PreparedSuite | str | os.PathLike[str],
     *,
     emit: Emit,
+    emit_many: EmitMany | None = None,
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
     kinds: Kinds | None = None,
@@ -82,6 +83,8 @@ async def run_suite(
     Args:
         suite: A suite, a prepared suite, or the path of a suite file.
         emit: Awaited with one row after another, each as soon as all before it in its task are known.
+        emit_many: Awaited in place of `emit` with rows that never began, many at once and in their place,
+            but for the first ones; None emits each of them.
         lanes: Lanes to run on, shared with other runs; its own if None, which count against the quota of
             the suite. See `make_lanes`.
         providers: Async callables by the id that stands for them in the suite.
@@ -154,6 +157,7 @@ async def run_suite(
             await prepared_of(suite, providers, kinds),
             RunTerms(
                 emit=emit,
+                emit_many=emit_many,
                 lanes=lanes,
                 stop=trio.Event() if stop is None else stop,
                 observe=guarded(observe),

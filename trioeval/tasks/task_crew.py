@@ -13,9 +13,9 @@ import trio
 from trioeval.agents.dependencies import Lacking
 from trioeval.errors import PlanError
 from trioeval.tasks.endings import TaskEnd
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 from trioeval.tasks.task_order import Startable, TaskOrder
-from trioeval.tasks.task_run import Emit, OpenTask, TaskRun
+from trioeval.tasks.task_run import Emit, EmitMany, OpenTask, TaskRun
 
 
 class Runnable(Protocol):
@@ -67,7 +67,7 @@ class LateTask:
     """As of `Runnable`; opens it, and closes it again."""
 
 
-def one_at_a_time(emit: Emit) -> Emit:
+def one_at_a_time(emit: Emit, emit_many: EmitMany | None) -> tuple[Emit, EmitMany | None]:
     """The same for rows that come from several tasks at once."""
     turn = trio.Lock()
 
@@ -75,7 +75,12 @@ def one_at_a_time(emit: Emit) -> Emit:
         async with turn:
             await emit(row)
 
-    return emit_in_turn
+    async def emit_many_in_turn(rows: RowsNotRun) -> None:
+        if emit_many is not None:
+            async with turn:
+                await emit_many(rows)
+
+    return emit_in_turn, None if emit_many is None else emit_many_in_turn
 
 
 async def run_tasks(

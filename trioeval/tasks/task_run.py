@@ -36,13 +36,16 @@ from trioeval.kernel.events import guarded
 from trioeval.tasks.endings import TaskEnd, lacking_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
-from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.rows import Row, RowsNotRun, Status
 from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.telling import Telling, Watch
 from trioeval.tasks.waits import NO_WAITS, Waits
 
 _AFTER_ALL = 5.0  # seconds that the end of a run may be told of behind its deadline
 _NOT_RUN_AT_ONCE = 500  # rows that never began, between two waits for the disk
+_TOLD_ALONE = (
+    100  # rows of a task that never began and are rows like any other; behind them are ranges
+)
 _STRIDE = 100  # kept rows that are read between two looks at the rest of the world
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 """By the `failureReason` of a record."""
@@ -50,6 +53,9 @@ _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
 
+
+EmitMany = Callable[[RowsNotRun], Awaitable[None]]
+"""What gets rows that never began, many at once, in their place among the others."""
 
 RowOf: TypeAlias = Callable[[int], int | str | None]
 """Gives the index of the row that a job is for; of a job that is for none, or several, its name or None."""
@@ -60,6 +66,17 @@ Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
 
 def _itself(job: int) -> int:
     return job
+
+
+@attrs.frozen
+class Unstarted:
+    """Rows that follow each other, of jobs that never began."""
+
+    jobs: int
+    """How many jobs: one for each row, and those that compare them."""
+    rows: range
+    columns: Mapping[int, int]
+    """How many of the rows each column has, by its number."""
 
 
 class Body(Protocol):
@@ -84,6 +101,17 @@ class Body(Protocol):
         Args:
             outcome: Of a job.
             waits: What the job waited for, in seconds by reason.
+        """
+        ...
+
+    def unstarted(self, jobs: range, /) -> "Unstarted | None":
+        """Rows that the first of some jobs would have made, none of which began.
+
+        Args:
+            jobs: Those that follow each other.
+
+        Returns:
+            As many as are known without a look at each; None if the first job has to be looked at.
         """
         ...
 
@@ -141,6 +169,8 @@ class TaskRun:
     budget: Budget | None
     journal: Journal | None = None
     observers: Observers | None = None
+    emit_many: EmitMany | None = None
+    """Takes rows that never began; None where `emit` gets each of them."""
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
     unended: int = attrs.field(init=False, default=0)
@@ -219,6 +249,7 @@ class TaskRun:
             salvage_rounds=task.salvage_rounds,
             budget=self.budget,
             settled=results.settle if results.early else None,
+            never_ran=results.pass_on_rest if results.takes_many else None,
         )
 
     async def _run_plan_beside(
@@ -287,7 +318,7 @@ class _Results:
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Those that are written down and not emitted, by their job."""
     _not_run: int = attrs.field(init=False, default=0)
-    """Jobs that never began."""
+    """Jobs that never began, but for those in ranges."""
 
     def __attrs_post_init__(self) -> None:
         # To be told of everything costs as much as a few assertions: test_waits.py.
@@ -348,6 +379,59 @@ class _Results:
             else:
                 hooks.keep_record(row.index, before)
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether rows that never began may come many at once: nobody has to look at each of them."""
+        task = self.task
+        looked_at = task.hooks is not None or task.left is not None
+        return self.run.emit_many is not None and not looked_at
+
+    async def pass_on_rest(self, jobs: range, outcome: NotRun) -> None:
+        """It is the turn of jobs that never began: some alone, and the others many at once."""
+        while jobs:
+            own = attrs.evolve(outcome, index=jobs.start)
+            count = await self._pass_on_many(jobs, own)
+            if not count:
+                await self.pass_on(own)
+                count = 1
+                if self._not_run % _STRIDE == 0:
+                    await trio.lowlevel.checkpoint()
+            jobs = jobs[count:]
+
+    async def _pass_on_many(self, jobs: range, outcome: NotRun) -> int:
+        """Pass on as many as possible at once; how many jobs that are, 0 if the first is to come alone."""
+        run, emit, journal = self.run, self.run.emit_many, self.run.journal
+        found = None if self._not_run < _TOLD_ALONE else self.task.body.unstarted(jobs)
+        if found is not None and journal is not None:
+            free = journal.first_alone(self.task.id, found.rows) - found.rows.start
+            if free < len(found.rows):
+                # At least as many jobs as rows.
+                found = self.task.body.unstarted(jobs[:free]) if free else None
+        if found is None or emit is None:
+            return 0
+        first = self._first_of(outcome)
+        if first.status is not Status.NOT_RUN:
+            return 0
+        rows = RowsNotRun(first=first, indices=found.rows, columns=found.columns)
+        if journal is not None:
+            journal.rows_not_run(rows)
+        await emit(rows)
+        if self.task.watch is not None:
+            self.task.watch.never_began(rows)
+        run.counts[Status.NOT_RUN] += len(rows)
+        if first.cut is not None:
+            run.unended += len(rows)
+        if self.end != "incomplete":
+            self.end = "cut" if first.cut is Cut.BUDGET else "incomplete"
+        return found.jobs
+
+    def _first_of(self, outcome: NotRun) -> Row:
+        """The first row of many: of steps that are compared it is known with the job that does that."""
+        index = outcome.index
+        while not (rows := self._rows(attrs.evolve(outcome, index=index), NO_WAITS)):
+            index += 1
+        return rows[0]
+
     def _costs_nothing(self, outcome: Outcome[Any]) -> bool:
         """Whether it is no loss if its row is gone after a crash, as it never began.
 
@@ -362,9 +446,7 @@ class _Results:
         waited = NO_WAITS
         if self.waits is not None:
             waited = self.waits.take(outcome.index, trio.current_time())
-        rows = self.task.body.rows(outcome, waited)
-        if self.lacking is not None:
-            rows = [lacking_task(row, self.lacking) for row in rows]
+        rows = self._rows(outcome, waited)
         if (watch := self.task.watch) is not None:
             rows = [watch.ended(row, trio.current_time()) for row in rows]
         for row in rows:
@@ -373,6 +455,12 @@ class _Results:
             if self.telling is not None:
                 self.telling.add(row)
         return rows
+
+    def _rows(self, outcome: Outcome[Any], waited: Mapping[str, float]) -> Sequence[Row]:
+        rows = self.task.body.rows(outcome, waited)
+        if self.lacking is None:
+            return rows
+        return [lacking_task(row, self.lacking) for row in rows]
 
 
 async def _pass_on_stop(stop: trio.Event, own: trio.Event) -> None:

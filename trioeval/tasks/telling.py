@@ -14,7 +14,7 @@ import trio
 
 from trioeval.kernel import Event
 from trioeval.tasks.journal import Journal
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 
 
 class Watch(Protocol):
@@ -36,6 +36,10 @@ class Watch(Protocol):
 
     def ended(self, row: Row, at: float, /) -> Row:
         """A row is made: what is written down in its place."""
+        ...
+
+    def never_began(self, rows: RowsNotRun, /) -> None:
+        """Many rows never began; nothing else is told of each."""
         ...
 
     def written(self, row: Row, /) -> None:

@@ -11,7 +11,7 @@ from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 from trioeval.tasks.passing_journal import PassingJournal
 from trioeval.tasks.prepare import PreparedSuite
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 
 
 class Hearer(Protocol):
@@ -86,6 +86,13 @@ class NoJournal(Journal):
         return None
 
     def row(self, row: Row, /) -> None:
+        """Nothing."""
+
+    def first_alone(self, task: str | None, rows: range, /) -> int:  # noqa: ARG002
+        """None."""
+        return rows.stop
+
+    def rows_not_run(self, rows: RowsNotRun, /) -> None:
         """Nothing."""
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:  # noqa: ARG002

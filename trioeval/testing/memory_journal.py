@@ -20,7 +20,7 @@ from trioeval.report import row_json
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
 from trioeval.tasks.prepare import PreparedSuite
 from trioeval.tasks.retries import Retry, asks_anew, has_ended, runs_again
-from trioeval.tasks.rows import Row
+from trioeval.tasks.rows import Row, RowsNotRun
 from trioeval.testing.memory_dataset import DatasetWrite, MemoryDataset
 
 _ERROR = 2  # `failureReason` of a row without a verdict
@@ -146,6 +146,13 @@ class MemoryJournal:
         """Write down a row."""
         record = json.loads(json.dumps(row_json(row, "memory")))
         self.writes.append(WrittenRow(row.task, row.index, row.outcome, record))
+
+    def first_alone(self, task: str | None, rows: range) -> int:  # noqa: ARG002
+        """The first one: in memory each row is written down."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        """Never called."""
 
     def standing(self, row: Row) -> Mapping[str, Any] | None:
         """What stands in place of a row that did not come to an end, if anything does."""

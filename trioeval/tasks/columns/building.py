@@ -279,6 +279,7 @@ def _terms(
     datasets: DatasetsTold,
 ) -> RunTerms:
     return RunTerms(
+        emit_many=None,
         emit=_no_rows,
         lanes=lanes,
         stop=stop,

@@ -1,0 +1,181 @@
+"""How many rows a suite stands for, which of its parts make that number, and what is too many.
+
+Everything is counted by multiplication, so the answer costs the same for ten rows and for a billion.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from trioeval.errors import Problem, SuiteError
+from trioeval.suite.expand import Expansion, Stretch
+from trioeval.suite.merge import merged
+from trioeval.suite.models import Suite
+
+MOST_NUMBERED = 2**31 - 1
+"""Rows of one task that a store can number."""
+
+_FACTORS = 12  # variables that are named
+_NAME = 40  # characters of one
+
+
+class TooManyRowsError(SuiteError):
+    """A suite that stands for more rows than a run may have.
+
+    Args:
+        problem: How many, what makes them, and what to do.
+        rows: How many.
+    """
+
+    def __init__(self, problem: Problem, rows: int) -> None:
+        self.rows = rows
+        super().__init__([problem])
+
+
+@attrs.frozen
+class Counted:
+    """Rows of a suite, or of several parts of it."""
+
+    rows: int
+    factors: str
+    """What they are the product of, in words."""
+    path: str = "$"
+    """Where in the suite the most of them come from."""
+
+
+def count_rows(steps: Expansion) -> Counted:
+    """How many rows an expansion has, and the factors of most of them.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> digits = [str(digit) for digit in range(10)]
+        >>> suite = parse_suite(
+        ...     {
+        ...         "providers": ["echo"],
+        ...         "prompts": ["{{a}}{{b}}", "{{b}}"],
+        ...         "tests": [{"vars": {"a": digits, "b": digits}, "options": {"repeat": 3}}],
+        ...     }
+        ... )
+        >>> count_rows(expand(suite)).factors
+        '2 prompts × 1 provider × tests[0] with 10 × 10 of vars a, b × repeat 3'
+    """
+    parts = [*stretch_sizes(steps)]
+    if not parts:
+        return Counted(0, "no tests")
+    most, tests = max(parts, key=lambda part: part[1] * part[0].shape.steps)
+    rows = tests * most.shape.steps
+    factors = " × ".join([_columns(steps, most), *_tests(steps, most, tests)])
+    if rows < len(steps):
+        factors = f"most of them {rows:,} rows: {factors}"
+    path = f"{steps.path_of(most.first_place)}" if tests == 1 else "$.tests"
+    return Counted(len(steps), factors, path)
+
+
+def count_columns(suite: Suite) -> Counted:
+    """How many prompts and providers meet where every provider gets all prompts."""
+    prompts = len(suite.prompts)
+    providers = sum(entry.prompts is None for entry in suite.providers)
+    told = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
+    return Counted(prompts * providers, told, "$.prompts")
+
+
+def stretch_sizes(steps: Expansion) -> Iterator[tuple[Stretch, int]]:
+    """The stretches of an expansion that have steps, each with the number of its tests."""
+    ends = (*(stretch.first_index for stretch in steps.stretches), len(steps))[1:]
+    # There is an end too many if there are no steps at all.
+    for stretch, end in zip(steps.stretches, ends, strict=False):
+        if stretch.first_index < end:
+            yield stretch, max(1, (end - stretch.first_index) // stretch.shape.steps)
+
+
+def rows_by_column(steps: Expansion, indices: range) -> dict[int, int]:
+    """How many of some steps that follow each other each column has, by its number.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> suite = parse_suite(
+        ...     {"providers": ["echo"], "prompts": ["a", "b"], "tests": [{"vars": {}}] * 3}
+        ... )
+        >>> rows_by_column(expand(suite), range(1, 6))
+        {0: 2, 1: 3}
+    """
+    found: dict[int, int] = {}
+    for stretch, tests in stretch_sizes(steps):
+        columns = stretch.shape.columns
+        first = max(0, indices.start - stretch.first_index)
+        stop = min(tests * stretch.shape.steps, indices.stop - stretch.first_index)
+        for place, column in enumerate(columns):
+            if count := len(range(first + (place - first) % len(columns), stop, len(columns))):
+                found[column] = found.get(column, 0) + count
+    return found
+
+
+def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:
+    """Refuse what is too large to be run.
+
+    Args:
+        counted: What would be run.
+        most: Rows that a run may have; 0 does not bound them.
+        numbered: Whether it is one task, whose rows a store numbers.
+
+    Raises:
+        TooManyRowsError: There are more.
+    """
+    told = f"{counted.rows:,} rows: {counted.factors}"
+    if most and counted.rows > most:
+        hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or use -n"
+        raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
+    if numbered and counted.rows > MOST_NUMBERED:
+        hint = f"a task can have {MOST_NUMBERED:,} rows at the most; split the suite, or use -n"
+        raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
+
+
+def _columns(steps: Expansion, stretch: Stretch) -> str:
+    columns = [steps.columns[place] for place in stretch.shape.columns]
+    prompts = len({id(column.prompt) for column in columns})
+    providers = len({column.provider_index for column in columns})
+    if prompts * providers == len(columns):
+        return f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
+    return _number(len(columns), "column")
+
+
+def _tests(steps: Expansion, stretch: Stretch, tests: int) -> Iterator[str]:
+    shape = stretch.shape
+    path = steps.path_of(stretch.first_place).removeprefix("$.")
+    several = f"{tests:,} tests" if path.startswith("tests") else f"{tests:,} tests of scenarios"
+    yield (path if tests == 1 else several) + _alternatives(steps, stretch)
+    if shape.repeats > 1:
+        yield f"repeat {shape.repeats:,}"
+
+
+def _alternatives(steps: Expansion, stretch: Stretch) -> str:
+    """How many sets of variables a test stands for, and which variables make them."""
+    shape = stretch.shape
+    if shape.chosen == 1:
+        return ""
+    if shape.chosen < shape.combinations:
+        return f" with the first {shape.chosen:,} of {shape.combinations:,} sets of vars"
+    test = merged(steps.suite.default_test, steps.tests[stretch.first_place])
+    found = {
+        name: len(value)
+        for name, value in test.vars.items()
+        if isinstance(value, list) and len(value) > 1 and isinstance(value[0], str)
+    }
+    named = [*found][:_FACTORS]
+    sizes, names = (
+        _listed([str(found[name]) for name in named], " × ", len(found) - len(named)),
+        _listed([_short(name) for name in named], ", ", len(found) - len(named)),
+    )
+    return f" with {sizes} of {'vars' if len(found) > 1 else 'var'} {names}"
+
+
+def _listed(shown: Sequence[str], between: str, more: int) -> str:
+    return between.join(shown) + (f"{between}… ({more} more)" if more else "")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
