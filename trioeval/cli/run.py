@@ -49,7 +49,7 @@ from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
 from trioeval.tasks.columns.opening import check_folders, read_seeds
 from trioeval.tasks.same_rows import task_digest
-from trioeval.tasks.suite_files import CodeFiles
+from trioeval.tasks.suite_files import CodeFiles, named_files
 
 
 @attrs.frozen
@@ -129,7 +129,7 @@ def run_loaded(
         continued = found.continued(prepared, digests)
         said = attrs.evolve(found.stored, settings=digests)
     beginning = beginning_of(prepared, said.json(), continued)
-    check_spared(_written(settings), beginning.start.files)
+    check_spared(_written(settings), [*beginning.start.files, *named_files(suite)])
     return _run_prepared(prepared, settings, keeping, beginning, interrupts)
 
 
