@@ -1,19 +1,41 @@
 """`python -m trioeval`, and the console script of the same name."""
 
 import gc
+import os
 import sys
 
 _NEW_OBJECTS = 50_000
 """Between two looks for garbage: suites and modules are many objects that stay, found by each look."""
 
 
+def _open_streams() -> None:
+    """Let nothing that is opened later take the place of a standard stream that is closed.
+
+    A database with the number of stdout would be written to by every program that is started.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - has no name
+
+
+def _tell_version() -> bool:
+    """Print the version without importing anything, for scripts and bug reports; whether that worked."""
+    from trioeval._version import __version__
+
+    try:
+        sys.stdout.write(f"trioeval {__version__}\n")
+        sys.stdout.flush()
+    except (OSError, AttributeError):  # full, gone, or closed before the program began
+        return False
+    return True
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
-    if sys.argv[1:] == ["--version"]:
-        # Asked by scripts and by every bug report: answered without importing anything.
-        from trioeval._version import __version__
-
-        sys.stdout.write(f"trioeval {__version__}\n")
+    _open_streams()
+    if sys.argv[1:] == ["--version"] and _tell_version():
         return
     gc.set_threshold(_NEW_OBJECTS)
     try:

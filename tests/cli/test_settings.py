@@ -148,8 +148,8 @@ def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
 
 def test_outputs_of_a_suite_are_relative_to_its_folder_and_those_of_flags_are_not() -> None:
     """And what a flag names is written instead of all others."""
-    suite = suite_of(outputPath=["o.json", "/abs/o.csv"])
-    assert settle(suite, RunFlags(), NOTHING).outputs == (Path("/s/o.json"), Path("/abs/o.csv"))
+    suite = suite_of(outputPath=["o.json", "/s/abs/o.csv"])
+    assert settle(suite, RunFlags(), NOTHING).outputs == (Path("/s/o.json"), Path("/s/abs/o.csv"))
     flags = RunFlags(output=OutputFlags(output=(Path("mine.json"),)))
     assert settle(suite, flags, NOTHING).outputs == (Path("mine.json"),)
 

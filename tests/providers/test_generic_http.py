@@ -181,7 +181,7 @@ def test_files_and_fields_go_out_as_a_form(tmp_path: Path, monkeypatch: pytest.M
                 ).encode()
             )
             for name in ("../secrets", "missing"):
-                with pytest.raises(ProviderError, match=r"document.*(no file|not under)"):
+                with pytest.raises(ProviderError, match=r"document.*(no file|outside of)"):
                     await provider(Request(prompt="what?", vars={"name": name}))
 
             monkeypatch.setattr(parts_module, "LARGEST", 3)

@@ -127,7 +127,7 @@ def test_all_problems_of_config_and_file_are_told(tmp_path: Path) -> None:
             "gone.jsonl",
             Problem(".id", 'cannot read the recordings "gone.jsonl": No such file or directory'),
         ),
-        ("a\0b", Problem(".id", 'cannot read the recordings "a\0b": embedded null byte')),
+        ("a\0b", Problem(".id", '"a\\u0000b" is not a valid path: embedded null byte')),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_problem(

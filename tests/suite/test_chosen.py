@@ -65,5 +65,9 @@ def test_folders_of_given_files_are_each_told_once() -> None:
         "extensions": ["file:///x/hooks.py:name"],
         "providers": ["file:///r/list.yaml", "file://list.yaml", "echo"],
     }
-    assert folders_of(given) == (Path("/p"), Path("/x"), Path("/r"), Path("/t"))
-    assert folders_of({}) == ()
+    found = folders_of(given, Path("/s"))
+    assert found == (Path("/p"), Path("/x"), Path("/r"), Path("/s"), Path("/t"))
+    assert folders_of({}, Path("/s")) == ()
+    ids = ["python:../p/a.py:f", "replay:/q/r.jsonl", "local:embedding:../m"]
+    named = folders_of({"providers": ids}, Path("/s"))
+    assert named == (Path("/s/../p"), Path("/q"), Path("/s/.."))

@@ -38,7 +38,7 @@ from trioeval.cli.flags import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress_streams import guarded, is_github
-from trioeval.cli.terminal import say, show, take_all_characters
+from trioeval.cli.terminal import open_console, printing, say, show, take_all_characters
 from trioeval.errors import (
     BusError,
     CursorExpiredError,
@@ -59,6 +59,7 @@ app = cyclopts.App(
     suppress_keyboard_interrupt=False,
 )
 
+_HELP = {"--help", "-h", "--version"}
 _FOR_PEOPLE = {"compare", "preview", "runs", "show"}
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
@@ -286,10 +287,16 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
             say(f"{argument}: {why}")
             return Exit.USAGE
     try:
+        asks, code = not _HELP.isdisjoint(arguments), None
         command, bound, injected = app.parse_args(
-            with_values(arguments), exit_on_error=False, error_formatter=_formatted
+            with_values(arguments),
+            exit_on_error=False,
+            error_formatter=_formatted,
+            console=open_console(sys.stdout) if asks else None,
         )
-        code = command(*bound.args, **bound.kwargs, **dict.fromkeys(injected, interrupts))
+        # Commands print by `show` and its kin; help and version are printed by the parser.
+        with printing() if asks else nullcontext():
+            code = command(*bound.args, **bound.kwargs, **dict.fromkeys(injected, interrupts))
     except cyclopts.CycloptsError:  # printed already
         return Exit.USAGE
     except (CursorExpiredError, CursorNotFoundError) as error:

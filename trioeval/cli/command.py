@@ -13,12 +13,13 @@ from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
 from trioeval.cli.flag_rules import check_flags, goes_on
 from trioeval.cli.flags import RunFlags
-from trioeval.cli.inputs import environ_with, load_inputs
+from trioeval.cli.inputs import environ_with, load_inputs, with_unset
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress_streams import layered
 from trioeval.cli.terminal import say
 from trioeval.errors import SuiteError, TrioevalError, UsageError
 from trioeval.suite import Suite, told_together
+from trioeval.suite.own_files import read_own_env_files
 
 
 def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -79,10 +80,8 @@ def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]
 
         check = functools.partial(prepare, environ=environ, replay=flags.what.replay)
         raise told_together(error, check) from None
-    said = loaded.command_line_options
-    named = [loaded.directory / name for name in (*said.env_file, *said.env_path)]
-    if named and not flags.what.env_file:
-        environ = environ_with(named)
+    if not flags.what.env_file:
+        environ = with_unset(environ, read_own_env_files(loaded))
     return loaded, environ
 
 

@@ -141,7 +141,11 @@ class Execution:
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.settings.quiet:
                 with self.log.results():
-                    show_results(collector, info, partial(self.keeping.show, run.id))
+                    command = partial(self.keeping.show, run.id)
+                    unshown = show_results(collector, info, command)
+                if unshown is not None:
+                    say(unshown)
+                    unwritten.append(unshown)
             if self.recorder is not None and self.recorder.error is not None:
                 say(self.recorder.error)
                 unwritten.append(self.recorder.error)

@@ -57,7 +57,7 @@ class WhatFlags:
     env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = ()
     """Read environment variables, such as keys, from this file; those that are set and not empty win."""
     allow_outside: Switch = False
-    """Let the suite read files outside of its folder."""
+    """Let the suite read and write files outside of its folder."""
     extension: Annotated[Texts, Parameter(name=["--extension", "-x"])] = ()
     """A hook in place of the suite's, as `file://hooks.py:name`; may be given several times."""
     record: Path | None = None

@@ -163,5 +163,9 @@ def environ_with(files: Iterable[Path]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for file in named:
         found |= read_env_file(file)
-    set_already = {name: value for name, value in os.environ.items() if value}
-    return {**os.environ, **found, **set_already}
+    return with_unset(os.environ, found)
+
+
+def with_unset(environ: Mapping[str, str], more: Mapping[str, str]) -> Mapping[str, str]:
+    """An environment with more variables, in place of those that are not set or empty."""
+    return {**environ, **more, **{name: value for name, value in environ.items() if value}}

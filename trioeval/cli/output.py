@@ -157,6 +157,9 @@ def _write_file(path: Path, write: Callable[[Path], None]) -> None:
     """
     try:
         target = Path(os.path.realpath(path))  # a link stays one
+        if target.exists() and not target.is_file():  # a pipe or a device is no file to be replaced
+            write(target)
+            return
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
         try:
             os.close(handle)

@@ -18,6 +18,7 @@ from trioeval.cli.execution import Execution
 from trioeval.cli.exits import Exit
 from trioeval.cli.files import Named, check_files, check_spared
 from trioeval.cli.flags import RunFlags
+from trioeval.cli.inputs import environ_with
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping
 from trioeval.cli.logs import shown_logs
@@ -49,7 +50,7 @@ from trioeval.suite.sizes import TooManyRowsError
 from trioeval.tasks import PreparedSuite, prepare
 from trioeval.tasks.columns.opening import check_folders, read_seeds
 from trioeval.tasks.same_rows import task_digest
-from trioeval.tasks.suite_files import CodeFiles
+from trioeval.tasks.suite_files import CodeFiles, named_files
 
 
 @attrs.frozen
@@ -85,7 +86,7 @@ def run_loaded(
     settings = settle(suite, flags, environment)
     if settings.plan and flags.output.output:
         raise UsageError("--plan and -o exclude each other: a plan has no results")
-    _check_files(suite, flags, settings, read_environment(environ))
+    _check_files(suite, flags, settings, _of_process(flags))
     changed = with_flags(suite, flags, environment)
     try:
         prepared = _prepared(changed, _filters(suite, flags), flags, settings, environ)
@@ -106,7 +107,7 @@ def run_loaded(
         return Exit.OK
     if found is None:
         check_folders(prepared)
-    keeping = _keeping(changed, settings, flags, read_environment(environ))
+    keeping = _keeping(changed, settings, flags, _of_process(flags))
     if found is not None:
         keeping = attrs.evolve(keeping, named=found.names_database)
     check_workspaces(prepared, keeping.database)
@@ -119,7 +120,7 @@ def run_loaded(
         continued = found.continued(prepared, digests)
         said = attrs.evolve(found.stored, settings=digests)
     beginning = beginning_of(prepared, said.json(), continued)
-    check_spared(_written(settings), beginning.start.files)
+    check_spared(_written(settings), [*beginning.start.files, *named_files(suite)])
     return _run_prepared(prepared, settings, keeping, beginning, interrupts)
 
 
@@ -168,6 +169,11 @@ def _tell_size(error: TooManyRowsError, settings: RunSettings) -> int:
     for line in size_lines(error):
         show(line)
     return Exit.OK
+
+
+def _of_process(flags: RunFlags) -> EnvironmentSettings:
+    """The environment without what files say that a suite names: it does not choose what is written to."""
+    return read_environment(environ_with(flags.what.env_file))
 
 
 def _keeping(

@@ -7,6 +7,7 @@ from functools import partial
 from trioeval.cli.collector import Collector, Part
 from trioeval.cli.datasets import ended_lines
 from trioeval.cli.terminal import draw, say, show
+from trioeval.errors import OutputError
 from trioeval.report import RunInfo, inert
 from trioeval.report.questions import run_sentence, sentence
 from trioeval.tasks.columns.making import OWN_LANES
@@ -16,23 +17,29 @@ _NAME = 50  # characters of a name
 
 def show_results(
     collector: Collector, info: RunInfo, command: Callable[[str | None, int], str | None]
-) -> None:
+) -> OutputError | None:
     """Show the first rows and failures on stdout, and totals, datasets and what it took on stderr.
+
+    A full disk behind stdout costs the rows that were to be shown, and nothing else.
 
     Args:
         collector: Has what is known of the run.
         info: Of the run as it ended.
         command: Gives what shows the row of a task with an index; None where nothing does.
 
-    Raises:
-        OutputError: Rows cannot be written to stdout.
+    Returns:
+        Why rows cannot be written to stdout; None if they are.
     """
     from trioeval.report.dataset_tables import Profile  # noqa: PLC0415 - after the run
     from trioeval.report.summary import Took, took_lines, unfinished_line  # noqa: PLC0415
 
     parts = [part for part in collector.parts if not part.makes_dataset]
+    failure: OutputError | None = None
     for part in parts:
-        _show_rows(part, partial(command, part.head.task))
+        try:
+            _show_rows(part, partial(command, part.head.task))
+        except OutputError as error:  # once: what follows goes nowhere
+            failure = error
     for part in parts:
         _show_totals(part)
     if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
@@ -47,6 +54,7 @@ def show_results(
         say(line)
     if (left := unfinished_line(totals)) is not None:
         say(left)
+    return failure
 
 
 def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:

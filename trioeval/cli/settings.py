@@ -1,10 +1,10 @@
-"""What a run does, settled from flags, suite and environment. Pure.
+"""What a run does, settled from flags, suite and environment. Looks at no files, but follows links.
 
 A flag wins over the suite's `commandLineOptions`, those over its `evaluateOptions`, and those over the
 environment.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from trioeval.suite.filters import (
     read_range,
 )
 from trioeval.suite.models import MOST_ROWS
+from trioeval.suite.own_files import place_of
 from trioeval.suite.strict import camel
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
     shown = suite.evaluate_options.show_progress_bar and not lines
     return RunSettings(
         environment=environment,
-        outputs=output.output or _inside(suite, said.output or suite.output_path),
+        outputs=output.output or _outputs(suite),
         max_concurrency=first(flags.limits.max_concurrency, said.max_concurrency, None),
         one_by_one=compatible and delay > 0,
         record=flags.what.record,
@@ -170,9 +171,11 @@ def first(flag: T | None, option: T | None, default: T) -> T:
     return default if option is None else option
 
 
-def _inside(suite: Suite, names: Sequence[str]) -> tuple[Path, ...]:
-    """Paths that a suite names: relative to its folder."""
-    return tuple(suite.directory / name for name in names)
+def _outputs(suite: Suite) -> tuple[Path, ...]:
+    """The result files that a suite names itself."""
+    said = suite.command_line_options.output
+    key = "commandLineOptions.output" if said else "outputPath"
+    return tuple(place_of(suite, name, key) for name in said or suite.output_path)
 
 
 def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Suite:
@@ -306,14 +309,16 @@ class EarlierFile:
 def earlier_files(suite: Suite, flags: RowFlags) -> tuple[EarlierFile, ...]:
     """The result files that filters name; a test that one of them wants is run."""
     said: CommandLineOptions = suite.command_line_options
-    named: Mapping[tuple[bool, bool], tuple[Path | None, str | None]] = {
-        (True, True): (flags.filter_failing, said.filter_failing),
-        (True, False): (flags.filter_failing_only, said.filter_failing_only),
-        (False, True): (flags.filter_errors_only, said.filter_errors_only),
+    named = {
+        "filterFailing": (flags.filter_failing, said.filter_failing, True, True),
+        "filterFailingOnly": (flags.filter_failing_only, said.filter_failing_only, True, False),
+        "filterErrorsOnly": (flags.filter_errors_only, said.filter_errors_only, False, True),
     }
     found = []
-    for (failures, errors), (flag, option) in named.items():
-        path = first(flag, None if option is None else suite.directory / option, None)
+    for key, (flag, option, failures, errors) in named.items():
+        path = flag
+        if path is None and option is not None:
+            path = place_of(suite, option, f"commandLineOptions.{key}")
         if path is not None:
             found.append(EarlierFile(path, failures, errors))
     return tuple(found)

@@ -104,6 +104,21 @@ def pour(chunks: Iterable[str]) -> None:
             _give_up(sys.stdout, error)
 
 
+@contextmanager
+def printing() -> Iterator[None]:
+    """Where somebody else prints on stdout; errors are those of `show`.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        _give_up(sys.stdout, error)
+
+
 def draw(picture: "RenderableType", stream: TextIO | None) -> None:
     """Draw a table on stdout or stderr; errors are those of `show` and `say`.
 

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
+from trioeval.fence import Fence
 from trioeval.providers.adapter import HasAdapter
 from trioeval.providers.asked import Asked
 from trioeval.providers.base import Provider
@@ -117,6 +118,7 @@ def resolve(
     label: str | None = None,
     overload_statuses: frozenset[int] = frozenset(),
     readers: Mapping[str, Reader] = MappingProxyType({}),
+    fence: Fence | None = None,
 ) -> ProviderSpec:
     """Find out which provider an entry means, and check all of its config.
 
@@ -133,6 +135,7 @@ def resolve(
         label: What the suite calls the entry.
         overload_statuses: HTTP statuses of server errors that mean "too many calls" here.
         readers: Who reads the entries of a prefix here, in place of who usually does.
+        fence: Decides which files the entry may name; those of `directory` if None.
 
     Raises:
         SuiteError: All that is wrong with the entry. Paths are relative to it: `.id`,
@@ -161,7 +164,10 @@ def resolve(
         elif read is None:
             found = [_unknown(entry_id, custom)]
         else:
-            around = Surroundings(environ=environ, directory=directory, templates=templates)
+            fence = Fence((directory,)) if fence is None else fence
+            around = Surroundings(
+                environ=environ, directory=directory, templates=templates, fence=fence
+            )
             found = read(prefix, rest, own, around)
     if isinstance(found, list) or problems:
         told = [*problems, *(found if isinstance(found, list) else ())]

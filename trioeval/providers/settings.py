@@ -12,7 +12,9 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.fence import Fence, Refused
 from trioeval.providers.base import Provider
+from trioeval.providers.config import show
 from trioeval.providers.wire import HttpClient, TlsSettings
 
 
@@ -41,6 +43,16 @@ class Surroundings:
     directory: Path
     """What relative paths are relative to."""
     templates: Templates = attrs.field(repr=False)
+    fence: Fence = attrs.field()
+    """Decides which files the entry may name; those of `directory` if nothing else is given."""
+
+    @fence.default
+    def _own_folder(self) -> Fence:
+        return Fence((self.directory,))
+
+    def place(self, named: str) -> Path | Refused:
+        """The path that an entry names, with its links followed, or why it may not be opened."""
+        return self.fence.admit(self.directory / named, show(named))
 
 
 class Shared(Protocol):

@@ -12,7 +12,7 @@ from trioeval.pytest_support.keys import Key, RowKey, TaskKey
 from trioeval.pytest_support.naming import Names, row_names
 from trioeval.report import inert
 from trioeval.suite import Suite, load_suite, told_together
-from trioeval.suite.env_file import read_env_file
+from trioeval.suite.own_files import read_own_env_files
 from trioeval.tasks import PreparedSuite, PreparedTask, prepare
 
 
@@ -124,10 +124,7 @@ def _checked(
 
 def _environ(suite: Suite) -> Mapping[str, str]:
     """The environment of the process, with what files say in place of what is not set; later files win."""
-    said = suite.command_line_options
-    found: dict[str, str] = {}
-    for name in (*said.env_file, *said.env_path):
-        found |= read_env_file(suite.directory / name, "envFile")
+    found = read_own_env_files(suite)
     if not found:
         return os.environ
     return {**os.environ, **found, **{key: value for key, value in os.environ.items() if value}}

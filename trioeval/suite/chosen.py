@@ -1,6 +1,5 @@
 """What a command line puts in place of parts of a suite file, on plain data, before it is structured."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,14 +75,31 @@ def _names(entry: Any) -> Iterator[str]:
         yield entry["label"]
 
 
-def folders_of(given: Mapping[str, Any]) -> tuple[Path, ...]:
+_OF_FILES = ("python:", "replay:", "local:embedding:")
+"""What ids of providers begin with that name a file or a folder."""
+
+
+def folders_of(given: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     """The folders of the files that are given. Whoever named them may read there.
 
+    Args:
+        given: See `apply_given`.
+        directory: What paths in the ids of providers are relative to.
+
     Example:
-        >>> [str(folder) for folder in folders_of({"tests": "file:///t/a.csv", "prompts": ["x"]})]
-        ['/t']
+        >>> given = {
+        ...     "tests": "file:///t/a.csv",
+        ...     "prompts": ["x"],
+        ...     "providers": ["replay:../r.jsonl"],
+        ... }
+        >>> [str(folder) for folder in folders_of(given, Path("/s"))]
+        ['/s/..', '/t']
     """
-    lists = (given.get(key, ()) for key in ("prompts", "extensions", "providers"))
-    named = [*itertools.chain.from_iterable(lists), given.get("tests")]
-    files = (Path(text.removeprefix(FILE)) for text in named if names_file(text))
+    named = [*given.get("prompts", ()), *given.get("extensions", ())]
+    files = [Path(text.removeprefix(FILE)) for text in named if names_file(text)]
+    for text in given.get("providers", ()):
+        prefix = next((one for one in (FILE, *_OF_FILES) if text.startswith(one)), None)
+        files += [] if prefix is None else [directory / text.removeprefix(prefix)]
+    if isinstance(tests := given.get("tests"), str) and names_file(tests):
+        files.append(Path(tests.removeprefix(FILE)))
     return tuple(dict.fromkeys(file.parent for file in files if file.is_absolute()))

@@ -134,7 +134,7 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
     around = reading.around
     hooks: dict[str, Hook] = {
         "columns": _columns_hook(reading, roster),
-        "output_dir": lambda value, _wanted: Path(some_text(value)).absolute(),
+        "output_dir": lambda value, _wanted: _output_folder(some_text(value), around),
         "existing": camel_choice(*EXISTING),
         "shutdown": object_hook(strict_converter(), ErrorWindow, hooks={"error_rate": _share}),
         "processors": _processors_hook(around),
@@ -146,6 +146,12 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
     for warning in _hidden(settings):
         around.warn(warning)
     return settings
+
+
+def _output_folder(named: str, around: Around) -> Path:
+    """The folder of a dataset's files, which may be in the working folder or in the suite's."""
+    here = Path.cwd()
+    return attrs.evolve(around, directory=here).place(named, also=(here,))
 
 
 def _columns_hook(reading: Reading, roster: Roster) -> Hook:

@@ -70,7 +70,9 @@ def load_suite(
         directory=directory,
         environ=_environ(document.data, environ),
         roots=tuple(
-            dict.fromkeys([*(file.absolute().parent for file in files), *folders_of(given)])
+            dict.fromkeys(
+                [*(file.absolute().parent for file in files), *folders_of(given, directory)]
+            )
         ),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
@@ -145,7 +147,7 @@ def parse_suite(
     around = Around(
         directory=directory,
         environ=_environ(document, os.environ if environ is None else environ),
-        roots=tuple(dict.fromkeys([directory, *folders_of(given)])),
+        roots=tuple(dict.fromkeys([directory, *folders_of(given, directory)])),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
         warn=found.warnings.append,

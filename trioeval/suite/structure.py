@@ -49,6 +49,7 @@ from trioeval.suite.models import (
     TestOptions,
 )
 from trioeval.suite.partly import right_part
+from trioeval.suite.path_forms import place_hook, places_hook, variables_hook
 from trioeval.suite.question_entries import question_suite
 from trioeval.suite.question_tests import QUESTION_PROMPT
 from trioeval.suite.quota_forms import limits_in_memory, quota_hook, quota_keys_hook
@@ -90,6 +91,8 @@ NOT_IN_FILES = (
 """Fields of a suite that are found, not written."""
 RENAMED = {**dict.fromkeys(NOT_IN_FILES), "run_limits": "agents"}
 """Keys of a suite that are called otherwise than its fields; None of what is not in files."""
+_EARLIER_RESULTS = ("filter_errors_only", "filter_failing", "filter_failing_only")
+"""Options that name a result file."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may stand at the top of a file as well."""
 
@@ -197,7 +200,7 @@ def make_converter(
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, object_hook(converter, EvaluateOptions))
-    register(CommandLineOptions, _flags_hook(converter))
+    register(CommandLineOptions, _flags_hook(converter, around))
     register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
@@ -218,9 +221,9 @@ def make_converter(
                 "default_test": default_test_hook(converter, around),
                 "scenarios": scenarios_hook(converter, around),
                 "description": text_or_number,
-                "env": scalar_texts,
+                "env": variables_hook(around),
                 "tags": scalar_texts,
-                "output_path": one_or_more,
+                "output_path": places_hook(around),
                 "extensions": one_or_more,
                 "assertion_types": own_types_hook(around),
                 "tasks": lambda tasks, _wanted: tasks,  # read already
@@ -230,9 +233,15 @@ def make_converter(
     return converter
 
 
-def _flags_hook(converter: cattrs.Converter) -> Hook:
-    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
-    hooks = {"tags": scalar_texts, "var": scalar_texts, **dict.fromkeys(several, one_or_more)}
+def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    places, several = places_hook(around), ("extension", "filter_metadata")
+    hooks = {
+        "tags": scalar_texts,
+        "var": scalar_texts,
+        **dict.fromkeys(several, one_or_more),
+        **dict.fromkeys(("env_file", "env_path", "output"), places),
+        **dict.fromkeys(_EARLIER_RESULTS, place_hook(around)),
+    }
     return object_hook(converter, CommandLineOptions, hooks=hooks)
 
 

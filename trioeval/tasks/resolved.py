@@ -41,6 +41,7 @@ class Resolver:
             entry.config,
             environ={**environ, **entry.env} if entry.env else environ,
             directory=self.suite.directory,
+            fence=self.around.fence,
             templates=self.templates,
             custom=self.custom,
             label=entry.label,

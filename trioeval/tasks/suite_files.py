@@ -28,6 +28,8 @@ _CODE = re.compile(
 )
 """What names a file of code, as a text of its own."""
 
+_PREFIX = re.compile(r"\A(?:file://|python:|replay:)")
+
 
 @attrs.define(eq=False)
 class CodeFiles:
@@ -59,6 +61,22 @@ def files_of(suite: Suite) -> tuple[Path, ...]:
             files += [] if found is None else with_imports(part.directory / found[1])
         files += _seed_files(part)
     return tuple(dict.fromkeys(file for file in files if file.is_file()))
+
+
+def named_files(suite: Suite) -> Iterator[Path]:
+    """The files that providers and options of a suite name: recordings, requests, variables.
+
+    Some may not exist, since any text of a config may be meant as one.
+    """
+    for part in (suite, *(task.suite for task in suite.tasks)):
+        said = part.command_line_options
+        texts = [*said.env_file, *said.env_path]
+        for entry in part.providers:
+            texts += _of_provider(entry)
+        for text in texts:
+            name = _PREFIX.sub("", text)
+            if "\0" not in name:
+                yield part.directory / name
 
 
 def file_digests(files: Iterable[Path | str]) -> dict[str, str | None]:

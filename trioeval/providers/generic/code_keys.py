@@ -49,7 +49,7 @@ def read_output(text: str, around: Surroundings) -> Transform | Script | WorkerS
 
 
 def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | str:
-    path = find(around.directory, file)
+    path = find(around, file)
     if isinstance(path, str):
         return path
     try:

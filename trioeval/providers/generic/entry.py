@@ -198,7 +198,7 @@ class _Reader:
         text: str = self._values[key]
         if not text.startswith(_FILE):
             return text
-        path = find(self._around.directory, text.removeprefix(_FILE))
+        path = find(self._around, text.removeprefix(_FILE))
         if isinstance(path, Path):
             try:
                 return path.read_text("utf-8")
@@ -307,15 +307,15 @@ class _Reader:
         keys: dict[str, str] = {}
         before = len(self._problems)
         for key, name in given.items():
-            path = self._around.directory / name.removeprefix(_FILE)
+            path = find(self._around, name.removeprefix(_FILE))
             field = TLS_FILES[key]
             if "-----BEGIN" in name:
                 self._fault(f"tls.{key}", "must name a file, not be the certificate itself")
-            elif not path.is_file():
-                self._fault(f"tls.{key}", f"there is no file {show(name)}")
+            elif isinstance(path, str):
+                self._fault(f"tls.{key}", path)
             elif field in files:
                 self._fault(f"tls.{key}", "is said twice", "keep one of them")
-            files[field], keys[field] = path, key
+            files[field], keys[field] = Path(path), key
         if "key" in files and "certificate" not in files:
             self._fault("tls.key", "a key is of no use without its certificate", "set cert as well")
         tls = TlsSettings(files.get("ca"), files.get("certificate"), files.get("key"))

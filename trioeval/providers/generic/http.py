@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -83,9 +82,9 @@ class GenericSettings:
         return self.entry.price
 
     @property
-    def directory(self) -> Path:
-        """What the files of the entry are relative to."""
-        return self._around.directory
+    def around(self) -> Surroundings:
+        """What the files of the entry are looked up in."""
+        return self._around
 
     def said(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """The config, with other values for one call."""
@@ -163,7 +162,7 @@ class GenericProvider:
 
     async def _answer(self, entry: Entry, request: Request) -> Reply:
         filling = await self._fill(entry, request)
-        files = await load_files(entry.request.files, filling, self.settings.directory)
+        files = await load_files(entry.request.files, filling, self.settings.around)
         ready = entry.request.render(filling, files)
         token = None if self._tokens is None else await self._tokens.token()
         if token is not None:

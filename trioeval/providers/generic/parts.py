@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
+from trioeval.fence import Refused
 from trioeval.providers.config import Key, is_text, is_visible, read_config, show
 from trioeval.providers.generic.body import FieldPart, FilePart, LoadedFile
 from trioeval.providers.generic.filling import Filling
@@ -59,7 +60,7 @@ def read_parts(
     problems: list[Problem] = []
     for position, one in enumerate(listed):
         path = f"{_PATH}[{position}]"
-        part = _read_part(one, path, around.directory)
+        part = _read_part(one, path, around)
         if isinstance(part, list):
             problems += part
             continue
@@ -72,7 +73,7 @@ def read_parts(
     return tuple(parts), problems
 
 
-def _read_part(one: Any, path: str, directory: Path) -> FieldPart | FilePart | list[Problem]:
+def _read_part(one: Any, path: str, around: Surroundings) -> FieldPart | FilePart | list[Problem]:
     kind = one.get("kind") if isinstance(one, Mapping) else None
     if kind not in ("field", "file"):
         return [
@@ -96,7 +97,7 @@ def _read_part(one: Any, path: str, directory: Path) -> FieldPart | FilePart | l
     file = str(where.get("path", "")).removeprefix("file://")
     if not file and not faults:
         problems.append(Problem(f"{path}.source.path", "is missing"))
-    elif file and "{{" not in file and not isinstance(found := find(directory, file), Path):
+    elif file and "{{" not in file and not isinstance(found := find(around, file), Path):
         problems.append(Problem(f"{path}.source.path", found))
     return problems or FilePart(
         values["name"],
@@ -115,34 +116,31 @@ def _read(
     ]
 
 
-def find(directory: Path, file: str) -> Path | str:
+def find(around: Surroundings, file: str) -> Path | str:
     """A file of the suite, or what is wrong with its name."""
-    root = directory.resolve()
+    path = around.place(file)
+    if isinstance(path, Refused):
+        return str(path)
     try:
-        path = (root / file).resolve()
-        if not path.is_relative_to(root):
-            return f"{show(file)} is not under the folder of the suite"
-        if not path.is_file():
-            return f"there is no file {show(file)}"
-    except (OSError, ValueError) as error:
+        return path if path.is_file() else f"there is no file {show(file)}"
+    except OSError as error:
         return f"{show(file)} cannot be read: {error}"
-    return path
 
 
 async def load_files(
-    files: tuple[FilePart, ...], filling: Filling, directory: Path
+    files: tuple[FilePart, ...], filling: Filling, around: Surroundings
 ) -> dict[FilePart, LoadedFile]:
     """The files of one call. A checkpoint if there are any.
 
     Raises:
-        ProviderError: `bad_request`: one of them is not there, or not under `directory`, or too large.
+        ProviderError: `bad_request`: one of them is missing, outside of the suite's folder or too large.
     """
-    return {part: await _load(part, filling, directory) for part in files}
+    return {part: await _load(part, filling, around) for part in files}
 
 
-async def _load(part: FilePart, filling: Filling, directory: Path) -> LoadedFile:
+async def _load(part: FilePart, filling: Filling, around: Surroundings) -> LoadedFile:
     written = filling.text(part.path, f'the path of the part "{part.name}"')
-    path = find(directory, written)
+    path = find(around, written)
     if isinstance(path, str):
         raise ProviderError("bad_request", f'the part "{part.name}": {path}')
     try:

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trioeval.errors import Problem
+from trioeval.fence import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_integer, read_config
 from trioeval.providers.local.sentence_model import ModelFiles, SentenceModel
@@ -118,7 +119,10 @@ def read(
         hint = "write local:embedding or local:embedding:<folder>"
         return [Problem(".id", f'"{prefix}:{rest}" is no local model', hint), *problems]
     needed = (*RUNTIME, *([] if folder else [package for package, _ in MINILM]))
-    files = _in_folder(around.directory / folder) if folder else _installed()
+    place = around.place(folder)
+    if isinstance(place, Refused):
+        return [Problem(".id", place.message, place.hint), *problems]
+    files = _in_folder(place) if folder else _installed()
     if not all(map(find_spec, needed)):
         message = f'"{prefix}:{rest}" needs the extra "{EXTRA}"'
         problems.append(Problem(".id", message, f"pip install 'trioeval[{EXTRA}]'"))

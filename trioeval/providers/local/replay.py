@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError, SuiteError
+from trioeval.fence import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_number, is_text, read_config, show
 from trioeval.providers.local.recordings import Recording, RecordingFile, parse_file
@@ -90,8 +91,10 @@ def read(
     found = RecordingFile(recordings=())
     if not file.strip():
         problems.append(Problem(".id", '"replay:" names no file', "write replay:<file.jsonl>"))
+    elif isinstance(path := around.place(file), Refused):
+        problems.append(Problem(".id", path.message, path.hint))
     else:
-        found = _read_file(around.directory / file, file)
+        found = _read_file(path, file)
         problems += found.problems
     if problems:
         return problems

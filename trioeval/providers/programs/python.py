@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.fence import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_integer, is_text, show, to_snake
 from trioeval.providers.programs.entries import (
@@ -139,7 +140,12 @@ def read(
     workers = values.get("workers") or _inherited_workers(around.environ)
     if isinstance(workers, Problem):
         problems.append(workers)
-    loaded = _find_function(rest, file, function, mode=mode, foreign="python_executable" in values)
+    place = around.place(named)
+    loaded = (
+        Problem(".id", place.message, place.hint)
+        if isinstance(place, Refused)
+        else _find_function(rest, file, function, mode=mode, foreign="python_executable" in values)
+    )
     if isinstance(loaded, Problem):
         problems.append(loaded)
     if isinstance(loaded, Problem) or isinstance(workers, Problem) or not executable or problems:

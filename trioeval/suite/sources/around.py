@@ -6,18 +6,21 @@ folder are refused unless the user allows them. Links are followed before that i
 
 import difflib
 import glob
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from trioeval.fence import Fence, Refused
 from trioeval.grading import KINDS, Kinds, quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
 
 _MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
+_NAMES_OF_FILES = ("CA_CERT_PATH",)
+"""Variables whose value a run opens; those that say where runs are kept count of the process alone."""
 _TRUE = frozenset({"1", "true", "yes"})
 
 
@@ -39,7 +42,7 @@ class Around:
     """What relative paths are relative to; absolute."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     roots: tuple[Path, ...] = attrs.field()
-    """Files outside of these folders are refused; those of the suite's own files."""
+    """Paths that lead out of these folders are refused; those of the suite's own files."""
     allow_outside: bool = False
     allow_empty: bool = False
     """Whether a list or a file of tests may have none."""
@@ -65,6 +68,11 @@ class Around:
     def switch(self, name: str) -> bool:
         """Whether an environment variable says 1, true or yes."""
         return self.variable(name).strip().lower() in _TRUE
+
+    @property
+    def fence(self) -> Fence:
+        """Decides which paths of the suite may be opened."""
+        return Fence(self.roots, is_open=self.allow_outside)
 
     def below(self, file: Path) -> "Around":
         """The same for what stands in a file: paths in it are relative to its folder."""
@@ -114,6 +122,20 @@ class Around:
             raise MistakenError(self._missing(reference, path, "file or folder"))
         return path
 
+    def place(self, reference: str, *, also: Collection[Path] = ()) -> Path:
+        """The path that `file://x` or `x` names, which may be written to; links are followed.
+
+        Args:
+            reference: Names a file or a folder, whether or not it exists.
+            also: Folders besides the suite's own that it may lead into.
+
+        Raises:
+            MistakenError: It is outside of the suite's folder.
+        """
+        folder, reference = unanchored(reference)
+        path = (folder or self.directory) / reference.removeprefix(FILE)
+        return self._admitted(reference, path, also)
+
     def _file(self, reference: str, instead: str) -> Path:
         """A file; what to write instead of a folder is the hint of that mistake."""
         folder, reference = unanchored(reference)
@@ -127,15 +149,14 @@ class Around:
         return path
 
     def _inside(self, reference: str, path: Path) -> Path:
-        try:
-            real = path.resolve()
-            inside = any(real.is_relative_to(root.resolve()) for root in self.roots)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise MistakenError(Mistake(f"{quote(reference)} is no path: {error}")) from None
-        if not inside and not self.allow_outside:
-            message = f"{quote(reference)} is outside of the suite's folder {self.roots[0]}"
-            raise MistakenError(Mistake(message, "allow it with --allow-outside"))
+        real = self._admitted(reference, path)
         return Path(*path.parts) if ".." not in path.parts else real
+
+    def _admitted(self, reference: str, path: Path, also: Collection[Path] = ()) -> Path:
+        found = self.fence.admit(path, quote(reference), also=also)
+        if isinstance(found, Refused):
+            raise MistakenError(Mistake(found.message, found.hint))
+        return found
 
     def _missing(self, reference: str, path: Path, what: str = "file") -> Mistake:
         if not path.parent.is_dir():
@@ -147,6 +168,21 @@ class Around:
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f'did you mean "{close[0]}"?' if close else None
         return Mistake(f"there is no {what} {quote(reference)}", hint)
+
+
+def wrong_paths(variables: Mapping[str, str], around: Around) -> Iterator[Mistake]:
+    """The variables of a suite that name a file outside of its folder.
+
+    Args:
+        variables: Those that the suite sets itself, in its `env` or a file of its own.
+        around: The surroundings of the suite.
+    """
+    for variable in (prefix + name for prefix in _PREFIXES for name in _NAMES_OF_FILES):
+        if named := variables.get(variable):
+            try:
+                around.place(named)
+            except MistakenError as error:
+                yield from (part.below(variable) for part in error.parts)
 
 
 def names_file(value: Any) -> bool:

@@ -25,6 +25,8 @@ from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.table_columns import Column, column_of, oddity
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SWALLOWED = "the rows behind this line are read as one cell: their line breaks are of another kind"
+_ONE_KIND = "end all lines as the first one ends, or put the cell in quotes"
 _COMMA = re.compile(r"(?<!\\),")
 
 
@@ -92,6 +94,10 @@ def read_table(
             around.warn(warning)
         told: set[str] = set()
         for number, row in enumerate(rows):
+            if row.swallowed is not None and _SWALLOWED not in told:
+                told.add(_SWALLOWED)
+                place = table.place(row.swallowed)
+                around.warn(Mistake(_SWALLOWED, _ONE_KIND, file=file, place=place))
             for warning in table.placed(
                 row, _suspects(columns, row, number, around.kinds, told), file
             ):

@@ -25,6 +25,8 @@ class Row:
     cells: tuple[str, ...]
     starts: tuple[int, ...]
     """Where each cell begins, in characters of the text."""
+    swallowed: int | None = None
+    """Where a cell without quotes begins that holds a line break of another kind than the file's."""
 
 
 def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Iterator[Row]:
@@ -48,9 +50,12 @@ def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Itera
     any_break = True
     cells: list[str] = []
     starts: list[int] = []
+    swallowed: int | None = None
     at = 0
     while at < len(text) or cells:
         cell, behind = _cell(text, at, end, strict=strict)
+        if text[at : at + 1] != '"' and not any_break and _LINE_BREAK.search(cell):
+            swallowed = at
         cells.append(cell)
         starts.append(at)
         ending = end.match(text, behind)
@@ -60,8 +65,8 @@ def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Itera
         if ending and any_break:
             end = re.compile(f"{re.escape(delimiter)}|{ending[0]}")
             any_break = False
-        yield Row(tuple(cells), tuple(starts))
-        cells, starts = [], []
+        yield Row(tuple(cells), tuple(starts), swallowed)
+        cells, starts, swallowed = [], [], None
 
 
 def place_at(text: str, at: int) -> Place:

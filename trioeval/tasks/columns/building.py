@@ -14,7 +14,7 @@ from trioeval.errors import UsageError
 from trioeval.kernel import Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.providers import Provider
-from trioeval.suite import parse_suite
+from trioeval.suite import Suite, parse_suite
 from trioeval.suite.column_models import SeedColumns
 from trioeval.suite.mistakes import kind
 from trioeval.tasks.agents.agent_terms import AgentTerms
@@ -124,14 +124,18 @@ async def build_columns(
         _check_preview(preview)
     custom = providers if isinstance(providers, Mapping) else {}
     entries: Sequence[Any] = list(providers)
-    said = dict(settings)
+    task = {"id": _TASK, "type": "columns", **settings}
     if output_dir is not None:
-        said["outputDir"] = _absolute(output_dir)
-    document = {"providers": entries, "tasks": [{"id": _TASK, "type": "columns", **said}]}
+        task.pop("outputDir", None)
+        task.pop("output_dir", None)
+    document = {"providers": entries, "tasks": [task]}
     if not entries:
         del document["providers"]
     base = None if directory is None else Path(directory)
-    prepared = prepare(parse_suite(document, directory=base), providers=custom)
+    suite = parse_suite(document, directory=base)
+    if output_dir is not None:
+        suite = _written_to(suite, output_dir)
+    prepared = prepare(suite, providers=custom)
     columns = prepared.parts[0].prepared.suite.columns
     told: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
@@ -177,8 +181,16 @@ def _check_preview(rows: object) -> None:
         raise UsageError(msg)
 
 
-def _absolute(folder: str | os.PathLike[str]) -> str:
-    return str(Path(folder).absolute())
+def _written_to(suite: Suite, folder: str | os.PathLike[str]) -> Suite:
+    """A suite of one dataset with the folder that the program names: no fence is around that."""
+    [task] = suite.tasks
+    columns = (
+        None
+        if task.suite.columns is None
+        else attrs.evolve(task.suite.columns, output_dir=Path(folder).absolute())
+    )
+    inner = attrs.evolve(task.suite, columns=columns)
+    return attrs.evolve(suite, tasks=(attrs.evolve(task, suite=inner),))
 
 
 async def preview_suite(

@@ -1,0 +1,83 @@
+"""Attacks: a standard output that takes nothing, while the exit code says that all was written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.attack("results that nobody gets")
+
+TESTS = '[{"assert": [{"type": "equals", "value": "%s"}]}]'
+SUITE = f'{{"providers": ["echo"], "prompts": ["a"], "tests": {TESTS}}}'
+FULL = "the results cannot be written to stdout: No space left on device"
+COMMANDS = {
+    "run": ["suite.json", "--no-cache", "--no-write"],
+    "failing": ["failing.json", "--no-cache", "--no-write"],
+    "help": ["--help"],
+    "version": ["--version"],
+}
+
+
+def _run(folder: Path, command: str, redirection: str) -> tuple[int, str]:
+    """The exit code of a command, and what it says on stderr."""
+    (folder / "suite.json").write_text(SUITE % "a")
+    (folder / "failing.json").write_text(SUITE % "b")
+    line = f'"$0" -m trioeval {" ".join(COMMANDS[command])} {redirection}'
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line, sys.executable],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("command", ["run", "help"])
+def test_a_full_disk_behind_stdout_is_told_once_and_gives_one(tmp_path: Path, command: str) -> None:
+    """The last line of a run says the exit code that it has."""
+    code, told = _run(tmp_path, command, "> /dev/full")
+    assert code == 1
+    assert told.count(FULL) == 1
+    assert "Traceback" not in told
+    if command == "run":
+        assert told.splitlines()[-1].endswith(
+            "; exit 1: not everything could be written, see above"
+        )
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "redirection"),
+    [
+        ("failing", 100, ">&-"),
+        ("failing", 100, "| true"),
+        ("help", 0, "| true"),
+        ("version", 0, ">&-"),
+    ],
+)
+def test_a_stdout_that_nobody_reads_changes_no_exit_code(
+    tmp_path: Path, command: str, code: int, redirection: str
+) -> None:
+    """Closed before the program begins, or its reader has gone: nothing is told of it, and nothing fails."""
+    found, told = _run(tmp_path, command, redirection)
+    assert found == code
+    assert "Traceback" not in told
+    assert "Exception ignored" not in told
+    if command == "failing":
+        assert told.splitlines()[-1].endswith("exit 100: 1 rows failed")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_result_file_on_a_full_device_gives_one_and_leaves_the_device(tmp_path: Path) -> None:
+    """A link to it is written through, not replaced by a file."""
+    (tmp_path / "out.json").symlink_to("/dev/full")
+    code, told = _run(tmp_path, "run", "-o out.json > /dev/null")
+    assert code == 1
+    assert "-o out.json: cannot be written: No space left on device" in told
+    assert told.splitlines()[-1].endswith("; exit 1: not everything could be written, see above")
+    assert Path("/dev/full").is_char_device()

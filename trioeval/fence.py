@@ -1,0 +1,56 @@
+"""The fence of a suite: the folders that the paths it names may lead into.
+
+A suite from somebody else must not put `/etc/passwd` into a prompt, post `../prod.env` to its server, or
+write its results over `~/.bashrc`. Links are followed before a path is judged, and the path that was judged
+is returned: whoever opens it opens the file that was allowed, not one that a link leads to later.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import attrs
+
+
+@attrs.frozen
+class Refused:
+    """Why a path may not be opened, and what to do about it."""
+
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        """Both in one line."""
+        return self.message if self.hint is None else f"{self.message} ({self.hint})"
+
+
+@attrs.frozen
+class Fence:
+    """Decides which paths may be opened.
+
+    Example:
+        >>> print(Fence((Path("/s"),)).admit(Path("/s/../etc/passwd"), "../etc/passwd"))
+        ../etc/passwd is outside of the suite's folder /s (allow it with --allow-outside)
+    """
+
+    roots: tuple[Path, ...]
+    """The suite's folder first."""
+    is_open: bool = False
+    """Whether paths may lead anywhere."""
+
+    def admit(self, path: Path, named: str, *, also: Collection[Path] = ()) -> Path | Refused:
+        """The path with its links followed, or why it may not be opened.
+
+        Args:
+            path: Of a file or folder, whether or not it exists.
+            named: The same as messages show it.
+            also: More folders that it may lead into.
+        """
+        try:
+            real = path.resolve()
+            inside = any(real.is_relative_to(root.resolve()) for root in (*self.roots, *also))
+        except (OSError, ValueError, RuntimeError) as error:
+            return Refused(f"{named} is not a valid path: {error}")
+        if inside or self.is_open:
+            return real
+        message = f"{named} is outside of the suite's folder {self.roots[0]}"
+        return Refused(message, "allow it with --allow-outside")
