@@ -27,6 +27,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from trioeval.open_files import TOO_MANY, is_out_of_files
 from trioeval.providers.programs.members import (
     PROCESS_TABLE,
     SUPERVISES,
@@ -254,10 +255,16 @@ class Tree(trio.abc.AsyncResource):
         await self.wait()
 
     async def _members(self, known: Collection[Member]) -> set[Member] | None:
-        # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
-        return await trio.to_thread.run_sync(
-            find_members, self.root, known, self._table, limiter=self._thread
-        )
+        while True:
+            try:
+                # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
+                return await trio.to_thread.run_sync(
+                    find_members, self.root, known, self._table, limiter=self._thread
+                )
+            except OSError as error:
+                if error.errno not in TOO_MANY:
+                    raise
+            await trio.sleep(_LOOK_AGAIN)  # others close theirs meanwhile
 
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -308,6 +315,8 @@ async def start_tree(
         OSError: It cannot be started.
         ValueError: An argument holds a NUL character.
     """
+    if is_out_of_files():  # to see its end, and to end it, takes some as well
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     mark = mark or make_mark()
     before = Clocks()
     environ = {**environ, MARK: ",".join(filter(None, (environ.get(MARK), mark)))}
