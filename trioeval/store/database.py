@@ -265,7 +265,10 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
 
 
 def _no_database(path: Path, kind: DatabaseKind) -> StoreError:
-    return StoreError(f"{path}: this is no SQLite database, and is left as it is; {kind.hint}")
+    return StoreError(
+        f"{path}: this is no SQLite database, and is left as it is; if it was one, restore it from a copy, "
+        f"or {kind.hint}"
+    )
 
 
 def _look(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:
