@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trioeval.errors import CursorNotFoundError as CursorNotFoundError
     from trioeval.errors import DatasetError as DatasetError
     from trioeval.errors import GradingError as GradingError
+    from trioeval.errors import MarkerError as MarkerError
     from trioeval.errors import OutputError as OutputError
     from trioeval.errors import PlanError as PlanError
     from trioeval.errors import Problem as Problem
@@ -121,8 +122,8 @@ _HOMES = {
     "datasets.result": "DatasetResult",
     "errors": (
         "AgentError BlockedError BusError BusLockedError CursorExpiredError CursorNotFoundError"
-        " DatasetError GradingError OutputError PlanError Problem ProviderError QuotaError StoreError"
-        " SuiteError TemplateError TooLateError TrioevalError UsageError"
+        " DatasetError GradingError MarkerError OutputError PlanError Problem ProviderError QuotaError"
+        " StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",

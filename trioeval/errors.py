@@ -17,6 +17,7 @@
     ├── OutputError      a result could not be written where it was asked for
     ├── DatasetError     a dataset cannot be built, gone on with, or read as it is
     ├── AgentError       the case of an agent cannot be worked on: its workspace, prompt or marker
+    │   └── MarkerError      the agent left something in the place of its marker that is not a file
     ├── BlockedError     the case of an agent is not worked on: what it depends on is not done
     ├── NotLiveError     a run cannot be watched or steered: it is over, or nobody answers
     ├── BusError         a message bus cannot be written or read
@@ -173,6 +174,10 @@ class DatasetError(TrioevalError):
 
 class AgentError(TrioevalError):
     """The case of an agent cannot be worked on: which file or folder, and what would be right."""
+
+
+class MarkerError(AgentError):
+    """An agent left something in the place of its marker that is not a file; the agent has failed."""
 
 
 class BlockedError(TrioevalError):

@@ -112,7 +112,7 @@ def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
     marker.path.rmdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(marker.path))
-        with pytest.raises(AgentError, match="DONE is no regular file"):
+        with pytest.raises(AgentError, match="DONE is a socket"):
             marker.is_set()
     marker.path.unlink()
     marker.path.symlink_to("DONE")

@@ -21,7 +21,7 @@ from trioeval.agents.events import (
 from trioeval.agents.loop import LoopEnd, LoopTerms, run_until_done
 from trioeval.agents.markers import FileMarker, Flag
 from trioeval.agents.restarts import RestartPolicy
-from trioeval.errors import AgentError, LaneClosedError, TooLateError, UsageError
+from trioeval.errors import LaneClosedError, TooLateError, UsageError
 from trioeval.testing import run_virtual
 
 R = TypeVar("R")
@@ -168,7 +168,9 @@ def test_what_an_agent_raises_out_of_a_nursery_is_told_without_the_group() -> No
 
 
 @pytest.mark.parametrize("when", ["before", "after the first attempt"])
-def test_ag_06_a_folder_in_the_place_of_the_file_is_an_error(when: str, tmp_path: Path) -> None:
+def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
+    when: str, tmp_path: Path
+) -> None:
     """Which one, and what is wrong with it; on the bus as well."""
 
     async def play(bench: Bench) -> None:
@@ -181,8 +183,9 @@ def test_ag_06_a_folder_in_the_place_of_the_file_is_an_error(when: str, tmp_path
 
         if when == "before":
             (tmp_path / "DONE").mkdir()
-        with pytest.raises(AgentError, match=r"DONE is a folder; a file there says `done`"):
-            await run_until_done(agent, bench.terms())
+        end = await run_until_done(agent, bench.terms())
+        assert (end.ending, end.gave_up) == ("failed", "marker")
+        assert "DONE is a folder; a file there says `done`" in end.message
         assert "DONE is a folder" in bench.bodies("ERROR")[0]
         assert len(bench.told) == (when != "before")
         assert isinstance(bench.events[-1], CaseEnded)
@@ -191,8 +194,8 @@ def test_ag_06_a_folder_in_the_place_of_the_file_is_an_error(when: str, tmp_path
     on_bench(play)
 
 
-def test_a_folder_that_appears_in_the_delay_is_an_error_at_once(tmp_path: Path) -> None:
-    """And no group of errors."""
+def test_a_folder_that_appears_in_the_delay_ends_the_case_at_once(tmp_path: Path) -> None:
+    """The delay is not waited for."""
 
     async def play(bench: Bench) -> float:
         bench.marker = FileMarker(tmp_path / "DONE")
@@ -203,10 +206,10 @@ def test_a_folder_that_appears_in_the_delay_is_an_error_at_once(tmp_path: Path) 
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(make_folder)
-            with pytest.raises(AgentError, match="is a folder"):
-                await run_until_done(
-                    Scripted(bench, [WELL] * 9), bench.terms(RestartPolicy(delay=60))
-                )
+            end = await run_until_done(
+                Scripted(bench, [WELL] * 9), bench.terms(RestartPolicy(delay=60))
+            )
+        assert (end.ending, end.gave_up) == ("failed", "marker")
         return trio.current_time()
 
     at, _seconds = on_bench(play)

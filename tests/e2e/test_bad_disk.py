@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 from chaos import ENV, Audit, open_provider, rows_of, start_run, wait_replies
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.attack("damaged databases"),
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.timeout(300),
+]
 
 DEEP = os.environ.get("TRIOEVAL_PROFILE") == "deep"
 FLAGS = ("--latency", "0.02", "--jitter", "1")

@@ -202,6 +202,7 @@ def test_credentials_stay_with_their_origin() -> None:
                     reply = await ask(
                         f"{here.url}/a",
                         body={"q": "{{prompt}}"},
+                        followRedirects="any",
                         headers={"cookie": "c=1", "x-team": "blue", "x-session-token": SECRET},
                         auth={"type": "api_key", "keyName": "X-Who", "value": SECRET},
                     )
@@ -684,11 +685,12 @@ def test_values_of_the_environment_stay_with_their_origin() -> None:
                 answer = redirect(307, f"{there.url}/b")
                 async with serve(lambda _seen: answer) as here:
                     headers = {"x-acct": "{{env.MY_TOKEN}}", "x-lang": "en", "x-say": "{{v}}"}
-                    spec = generic(f"{here.url}/a", headers=headers)
+                    spec = generic(f"{here.url}/a", headers=headers, followRedirects="any")
                     async with opened(spec) as provider:
                         await provider(Request(prompt="p", vars={"v": "tok-from-env"}))
                     assert here.seen[0].headers["x-acct"] == "tok-from-env"
-                    error = await failing(f"{here.url}/a", body={"a": "{{env.MY_TOKEN}}"})
+                    body = {"a": "{{env.MY_TOKEN}}"}
+                    error = await failing(f"{here.url}/a", body=body, followRedirects="any")
                     assert "and the body holds a secret" in error.message
             (seen,) = there.seen
             assert seen.headers["x-lang"] == "en"

@@ -18,6 +18,8 @@ from trioeval.store.records import Source, record_texts
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.works import Place, RowWork
 
+pytestmark = pytest.mark.attack("damaged databases")
+
 CUT = "'{\"outp'"
 NO_TEXT = "CAST(x'7B22FF7D' AS TEXT)"
 NO_ZLIB = "x'00112233'"

@@ -352,6 +352,8 @@ import sys, trio
 from pathlib import Path
 from stored_things import call_at, row_at, start_of
 from trioeval.store import open_store
+
+pytestmark = pytest.mark.attack("damaged databases")
 path, run_id = Path(sys.argv[1]), sys.argv[2]
 async def main():
     async with open_store(path) as store:

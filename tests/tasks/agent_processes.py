@@ -31,6 +31,8 @@ __all__ = ["carriers", "is_alive", "run", "run_when_ready", "wait_gone"]
 
 SCRIPTED = Path(__file__).parent.parent / "agents" / "scripted"
 
+RIG_OPTIONS = ("grace", "limit", "max_processes", "variables")
+
 R = TypeVar("R")
 
 
@@ -125,6 +127,7 @@ async def open_rig(
     *,
     grace: float = 0.1,
     limit: float | None = None,
+    max_processes: int = 0,
     **variables: Any,
 ) -> AsyncGenerator[Rig]:
     """An agent and its case."""
@@ -137,6 +140,7 @@ async def open_rig(
             family=family,
             ledger=ledger,
             timeout=limit,
+            max_processes=max_processes,
         )
         yield Rig(agent=agent, family=family, ledger=ledger)
 
@@ -162,7 +166,7 @@ def work_once(
     """How one attempt ends of a program with this line."""
     names = ("directory", "mark")
     own = {name: config.pop(name) for name in names if name in config}
-    rig = {name: config.pop(name) for name in ("grace", "limit", "variables") if name in config}
+    rig = {name: config.pop(name) for name in RIG_OPTIONS if name in config}
     variables = rig.pop("variables", {})
 
     async def work(rig: Rig) -> AttemptEnd:

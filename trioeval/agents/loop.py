@@ -21,7 +21,7 @@ from trioeval.agents.posts import Posts
 from trioeval.agents.restarts import GaveUp, Stop, decide
 from trioeval.agents.terms import Agent, Children, LoopTerms, Marker, Slots
 from trioeval.agents.turn import Turn
-from trioeval.errors import AgentError
+from trioeval.errors import AgentError, MarkerError
 
 __all__ = [
     "Agent",
@@ -68,7 +68,6 @@ async def run_until_done(
             also for the delay before the next.
 
     Raises:
-        AgentError: What is in the place of the marker is not what says so.
         Exception: What the slots raise, `begin` and `ended`; of the agent what says that the run is over.
     """
     return await _Case(agent, terms, list(earlier), Posts(terms.post)).run()
@@ -99,8 +98,11 @@ class _Case:
         return end
 
     async def _work_told(self) -> LoopEnd:
+        failure: AgentError
         try:
             return await self._work()
+        except MarkerError as error:
+            return await self._give_up("marker", f"gave up {self._after}: {error}")
         except AgentError as error:
             failure = error
         await self._posts("ERROR", str(failure))
@@ -111,9 +113,7 @@ class _Case:
         while not terms.marker.is_set():
             verdict = decide(terms.policy, self._ends)
             if isinstance(verdict, Stop):
-                ended = await self._end_children()
-                await self._posts("ERROR", verdict.message)
-                return self._over("failed", verdict.message, ended, verdict.why)
+                return await self._give_up(verdict.why, verdict.message)
             await self._rest(verdict.delay)
             if terms.marker.is_set():
                 break
@@ -124,6 +124,11 @@ class _Case:
                 return self._over("interrupted", message, ended)
             await self._attempt()
         return await self._finish()
+
+    async def _give_up(self, why: GaveUp, message: str) -> LoopEnd:
+        ended = await self._end_children()
+        await self._posts("ERROR", message)
+        return self._over("failed", message, ended, why)
 
     async def _rest(self, delay: float) -> None:
         """Wait before an attempt; not longer than until nobody wants it any more."""

@@ -6,10 +6,19 @@ from pathlib import Path
 import attrs
 import trio
 
-from trioeval.errors import AgentError
+from trioeval.errors import AgentError, MarkerError
 
 _CALM = 10
 """By how much a pause between two looks may grow, and what part of the whole wait it is at most."""
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def _of_a_folder(marker: "FileMarker", _field: "attrs.Attribute[Path]", path: Path) -> None:
@@ -46,24 +55,24 @@ class FileMarker:
         """Whether the file is there. One look at the disk.
 
         Raises:
-            AgentError: What is there is no file, or nobody can tell.
+            MarkerError: What is there is no file, or nobody can tell.
         """
         try:
             mode = self.path.stat().st_mode
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise AgentError(f"{self.path}: {error.strerror}; a file there says `done`") from error
+            raise MarkerError(f"{self.path}: {error.strerror}; a file there says `done`") from error
         if not stat.S_ISREG(mode):
-            found = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-            raise AgentError(f"{self.path} is {found}; a file there says `done`, so remove it")
+            found = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
+            raise MarkerError(f"{self.path} is {found}; a file there says `done`, so remove it")
         return True
 
     async def wait(self) -> None:
         """Return when the file is there: at a look, or when somebody wakes. A checkpoint.
 
         Raises:
-            AgentError: As `is_set`.
+            MarkerError: As `is_set`.
         """
         await trio.lowlevel.checkpoint()
         began_at = trio.current_time()

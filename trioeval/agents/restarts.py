@@ -11,7 +11,7 @@ from trioeval.errors import UsageError
 from trioeval.usage import Usage
 
 GaveUp: TypeAlias = Literal[
-    "max_attempts", "permanent", "identical_failures", "max_tokens", "max_cost"
+    "max_attempts", "permanent", "identical_failures", "max_tokens", "max_cost", "marker"
 ]
 """Why no further attempt is made."""
 

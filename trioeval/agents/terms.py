@@ -65,7 +65,7 @@ class Marker(Protocol):
         """Whether it is.
 
         Raises:
-            AgentError: What is there is not what says so: a folder.
+            MarkerError: What is there is not what says so: a folder.
         """
         ...
 

@@ -9,7 +9,6 @@ does not retry, because the lane owns retries. The only time limit is the one fo
 are the caller's cancel scopes.
 """
 
-import errno
 import socket
 import ssl
 import time
@@ -25,6 +24,7 @@ import trio
 from trioeval._version import __version__
 from trioeval.errors import ProviderError
 from trioeval.faults import Fault, ProviderErrorKind
+from trioeval.open_files import TOO_MANY, has_room, lowest_free, too_many_open_files
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
@@ -99,6 +99,8 @@ class _Client:
     """By host and port, so that a connection that is kept fits the next request; the longest unused
     place first."""
     _idle_count: int = 0
+    _base: int = 0
+    """Descriptors that were taken when there was no connection."""
     _urls: dict[str, httpx2.URL] = attrs.field(factory=dict)
     """Parsed once: a run has few and asks each many times."""
 
@@ -157,13 +159,26 @@ class _Client:
         self._idle_count += 1
 
     async def _make(self, url: str) -> httpx2.AsyncHTTPTransport:
-        while self._idle_count >= _IDLE:
+        while self._idle_count >= _IDLE or (self._idle_count and not self._has_room):
             oldest = self._take(next(iter(self._idle)))
             if oldest is not None:
                 self._all.discard(oldest)
                 with trio.move_on_after(CLOSE_GRACE, shield=True):
                     await oldest.aclose()
+        if not self._has_room:
+            msg = f"no connection to {_place(url)}: {too_many_open_files()}"
+            raise ProviderError("connection", msg, fault=Fault.RATE_LIMITED)
         return self._new_transport(url)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more connection leaves enough descriptors to others; the first one may always try."""
+        taken = lowest_free()
+        if not self._all:
+            self._base = taken or 0
+            return True
+        # Many may be on the way to their servers, and have no descriptor yet.
+        return taken is not None and has_room(max(taken, self._base + len(self._all)))
 
     def _request(self, request: HttpRequest) -> httpx2.Request:
         parsed = self._urls.get(request.url)
@@ -305,12 +320,16 @@ def _explain(error: Exception, source: str, place: str, proxy: str | None = None
     """
     near, tls = place, place
     kind: ProviderErrorKind = "connection"
+    fault: Fault | None = None
     if proxy is not None:
         near = f"the proxy {_place(proxy)} (for {place})"
         tls = f"{place} or its proxy" if proxy.startswith("https:") else place
     match error:
         case httpx2.ConnectTimeout():
             message = f"no connection to {near} within {CONNECT_LIMIT:g} seconds"
+        case httpx2.ConnectError() if _is_out_of_files(error):
+            # A refusal of this machine: fewer at once will do.
+            message, fault = f"no connection to {near}: {too_many_open_files()}", Fault.RATE_LIMITED
         case httpx2.ConnectError():
             kind, message = _explain_connect(error, near, tls)
         case httpx2.ProxyError():
@@ -318,7 +337,11 @@ def _explain(error: Exception, source: str, place: str, proxy: str | None = None
         case _:
             detail = str(error) or type(error).__name__
             message = f"the connection to {place} broke before the reply was complete ({detail})"
-    return ProviderError(kind, f"{message} ({source})")
+    return ProviderError(kind, f"{message} ({source})", fault=fault)
+
+
+def _is_out_of_files(error: Exception) -> bool:
+    return any(isinstance(one, OSError) and one.errno in TOO_MANY for one in _causes(error))
 
 
 def _explain_connect(
@@ -342,8 +365,6 @@ def _explain_connect(
                 return "connection", f"the host of {near} cannot be found"
             case ConnectionRefusedError():
                 return "connection", f"{near} refused the connection"
-            case OSError(errno=errno.EMFILE | errno.ENFILE):
-                return "connection", f"no connection to {near}: too many open files; see ulimit -n"
             case _:
                 pass
     return "connection", f"no connection to {near} ({error})"

@@ -63,6 +63,16 @@ class Owners:
         lock.leave()
         return True
 
+    def lives(self, owner: str) -> bool:
+        """Whether the one of that name holds its lock; False where nothing says so. Some 0.2 ms."""
+        if not _NAME.fullmatch(owner) or not self.path(owner).exists():
+            return False
+        lock = self._locked(owner, 0)
+        if lock is None:
+            return True
+        lock.leave()
+        return False
+
     def take(self, owner: str, *, is_silent: bool) -> RunLock | None:
         """The lock of one that has died; None where it lives, or where nothing proves its death.
 

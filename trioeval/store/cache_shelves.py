@@ -266,12 +266,16 @@ class FileShelf:
             except sqlite3.Error as error:
                 self._failed(error)
                 continue
-            if seen is None or seen.utc_expires <= self._wall() or self._is_gone(seen.owner, now):
+            if seen is None or self._is_over(seen) or self._is_gone(seen.owner, now):
                 return self.find(key), None
             if seen != holder:
                 holder, since = seen, now
             elif now - since >= self._lease:
                 return None, holder
+
+    def _is_over(self, seen: Holder) -> bool:
+        """Whether a lease has run out; the clock alone does not say so, as it may have been set forward."""
+        return seen.utc_expires <= self._wall() and not self._owners.lives(seen.owner)
 
     def _is_gone(self, owner: str, now: float) -> bool:
         """Whether an owner has died; not looked at by each who waits for one of its replies."""

@@ -67,7 +67,7 @@ _CLAIM = """
     INSERT INTO lease SELECT ?1, ?2, 0, ?3
     WHERE NOT EXISTS (SELECT 1 FROM entry WHERE key = ?1 AND abs(?4 - utc_created) < ?5)
     ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, beat = 0, utc_expires = excluded.utc_expires
-    WHERE lease.utc_expires <= ?4 OR substr(lease.owner, 1, 33) = substr(?2, 1, 33)
+    WHERE substr(lease.owner, 1, 33) = substr(?2, 1, 33)
 """
 # An owner is 32 hexadecimal digits, and a slash follows; see `lease_name`.
 _HOLDS = "SELECT EXISTS (SELECT 1 FROM lease WHERE substr(owner, 1, 33) = ?)"
@@ -158,7 +158,7 @@ def lease_name(owner: str, number: int) -> str:
 def claim_lease(
     connection: sqlite3.Connection, key: bytes, lease: str, *, now: float, life: float, ttl: float
 ) -> bool:
-    """Take the lease of a question if nobody else has it, and there is no reply; say whether."""
+    """Take the lease of a question if nobody else has one, and there is no reply; say whether."""
     return connection.execute(_CLAIM, (key, lease, now + life, now, ttl)).rowcount == 1
 
 

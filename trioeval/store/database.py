@@ -16,6 +16,7 @@ from urllib.parse import quote
 import attrs
 
 from trioeval.errors import StoreError
+from trioeval.open_files import is_out_of_files, too_many_open_files
 
 Durability: TypeAlias = Literal["normal", "full"]
 """What a loss of power may take: the last commits, or nothing. A killed process loses nothing either way."""
@@ -96,6 +97,7 @@ def open_database(
         # Without shared memory there is no such log, and a commit is safe only if it is waited for.
         level = "FULL" if durability == "full" or journal != "wal" else "NORMAL"
         connection.execute(f"PRAGMA synchronous = {level}")
+        connection.execute("PRAGMA temp_store = MEMORY")  # no file that could not be opened later
         connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG}")
         _migrate(connection, path, kind)
     except sqlite3.Error as error:
@@ -166,6 +168,8 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
             what, help_ = f"cannot be read or written ({error})", "look after its disk, or "
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             what, help_ = "may not be written", "change its permissions, or "
+        case sqlite3.SQLITE_CANTOPEN if is_out_of_files():  # which passes, as a lock does
+            return BusyError(f"{path}: the {kind.name} cannot be opened: {too_many_open_files()}")
         case sqlite3.SQLITE_CANTOPEN:
             what = f"cannot be opened ({error})"
             help_ = "see whether you may write to its folder, or "
@@ -261,7 +265,10 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
 
 
 def _no_database(path: Path, kind: DatabaseKind) -> StoreError:
-    return StoreError(f"{path}: this is no SQLite database, and is left as it is; {kind.hint}")
+    return StoreError(
+        f"{path}: this is no SQLite database, and is left as it is; if it was one, restore it from a copy, "
+        f"or {kind.hint}"
+    )
 
 
 def _look(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:

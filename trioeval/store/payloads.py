@@ -9,6 +9,13 @@ import zlib
 LONG = 16 * 1024
 """Bytes from which on a text is compressed."""
 
+LARGEST = 256 * 2**20
+"""Bytes of a text that is read."""
+_ANY_RATIO = 16 * 2**20
+"""Bytes up to which it does not matter how well a text was compressed; beyond that:"""
+_RATIO = 100
+"""How many times larger than what is stored a text may be."""
+
 _LEVEL = 1  # three times as quick as the usual one, and hardly larger
 
 
@@ -38,7 +45,7 @@ def read_text(stored: str | bytes) -> str:
     r"""The text again; what stood there as half of a pair is the escape that JSON has for it.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: It is damaged, or unpacks to more than any text that is written.
 
     Example:
         >>> read_text(stored_json('"\ud800"'))
@@ -48,10 +55,17 @@ def read_text(stored: str | bytes) -> str:
     """
     if isinstance(stored, str):
         return stored
+    most = min(LARGEST, max(_ANY_RATIO, _RATIO * len(stored)))
+    unpacker = zlib.decompressobj()
     try:
-        return zlib.decompress(stored).decode()
+        text = unpacker.decompress(stored, most + 1)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from error
+    if len(text) > most:
+        raise ValueError(f"{len(stored):,} bytes unpack to more than {most:,}")
+    if not unpacker.eof:
+        raise ValueError("it was cut off")
+    return text.decode()
 
 
 def plain(text: str) -> str:
@@ -67,4 +81,8 @@ def plain(text: str) -> str:
 
 
 def _compressed(text: str) -> bytes:
-    return zlib.compress(text.encode("utf-8", "backslashreplace"), _LEVEL)
+    data = text.encode("utf-8", "backslashreplace")
+    packed = zlib.compress(data, _LEVEL)
+    if len(data) > max(_ANY_RATIO, _RATIO * len(packed)):
+        return zlib.compress(data, 0)  # so that it is not taken for what it is not
+    return packed

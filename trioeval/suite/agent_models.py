@@ -5,6 +5,9 @@ import attrs
 from trioeval.agents.dependencies import FailedDependency
 from trioeval.suite.bounds import Count, Factor, NotNegative, Number, Positive
 
+MAX_PROCESSES = 256
+"""Processes that what an agent starts, or wrote, may have at once where the suite says nothing."""
+
 
 @attrs.frozen(kw_only=True)
 class RunLimits:
@@ -47,6 +50,9 @@ class AgentSettings:
     """Seconds that what the agent has started may go on when its task is done."""
     grace: NotNegative = 1.5
     """Seconds between the request to end and the end by force."""
+    max_processes: Number = MAX_PROCESSES
+    """Processes that an attempt of a program, or a command of a model, may have at once, above which all of
+    them are killed; 0 does not bound them."""
     max_tokens: Count | None = None
     """Tokens of all attempts of a case after which none begins; None does not bound them."""
     max_cost: Positive | None = None

@@ -17,6 +17,7 @@ from trioeval.providers.programs.entries import find_secrets
 from trioeval.providers.programs.trees import GRACE, describe_end, start_tree
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import longest_first, surely_keys
+from trioeval.suite.agent_models import MAX_PROCESSES
 
 _LAST_WORDS = 1.0
 """Seconds in which the output of a command is read when all of it has ended."""
@@ -105,6 +106,7 @@ async def run_command(
     written: Tail,
     *,
     grace: float = GRACE,
+    max_processes: int = MAX_PROCESSES,
 ) -> int | None:
     """Run a command to its end, and end whatever it leaves behind. Always a checkpoint.
 
@@ -115,6 +117,8 @@ async def run_command(
         limit: Seconds that it may take, > 0.
         written: Gets what it writes, to its standard output and error as they come.
         grace: Seconds between the request to end and the end by force, ≥ 0.
+        max_processes: That it may have at once, above which all of them are killed, as `written` then says;
+            0 does not bound them.
 
     Returns:
         Its exit code, or minus the signal that ended it; None if it took longer.
@@ -132,6 +136,7 @@ async def run_command(
         stderr=subprocess.STDOUT,
         grace=grace,
         supervised=True,
+        max_processes=max_processes,
     )
     async with started as tree, trio.open_nursery() as nursery:
         if tree.process.stdout is not None:
@@ -141,4 +146,16 @@ async def run_command(
         # What it left behind may hold its pipe open for ever. That is no time of the command.
         await tree.end()
         nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+    if tree.exceeded:
+        written.feed(f"\n{too_many(max_processes)}\n".encode())
     return code
+
+
+def too_many(processes: int) -> str:
+    """What is said of a program that had more processes than so many.
+
+    Example:
+        >>> too_many(256)
+        'had more than 256 processes at once (maxProcesses); all of them were killed'
+    """
+    return f"had more than {processes} processes at once (maxProcesses); all of them were killed"

@@ -60,6 +60,8 @@ class Entry:
     """The transform, where it is a function in a Python file."""
     timeout: float = ATTEMPT_LIMIT
     """Seconds, > 0."""
+    follows_anywhere: bool = False
+    """Whether redirects to other origins are followed."""
     tls: TlsSettings | None = None
     price: Price | None = None
     """None where no price is known."""
@@ -118,6 +120,7 @@ class _Reader:
             transform=None if isinstance(transform, WorkerSpec) else transform,
             function=transform if isinstance(transform, WorkerSpec) else None,
             timeout=limit,
+            follows_anywhere=values.get("follow_redirects") == "any",
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
             lane_key=lane_key(request),

@@ -169,7 +169,8 @@ class GenericProvider:
             headers = {**ready.headers, "authorization": f"Bearer {token.value}"}
             ready = attrs.evolve(ready, headers=headers)
         reading = _reading(entry, ready)
-        guard = Guard(entry.own_headers, entry.own_texts.union(reading.secrets))
+        secrets = entry.own_texts.union(reading.secrets)
+        guard = Guard(entry.own_headers, secrets, elsewhere=entry.follows_anywhere)
         reply = await send_following(self._client.send, ready, guard)
         if token is not None and self._tokens is not None:
             _judge(self._tokens, token, reply, reading)

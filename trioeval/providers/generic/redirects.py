@@ -1,5 +1,9 @@
 """Following redirects: which request comes next, and what of it may go there.
 
+A prompt is for the origin that the suite names: a redirect to another one is an error, unless the suite
+allows it. Even then none leads from a public address to a private one, where services trust whoever reaches
+them.
+
 Credentials stay with the origin for which they were meant: headers that hold one are left out, and what
 cannot do without one, a body or a URL, is not sent. A redirect that leads to where the request has
 been is a loop, since nothing is remembered between two steps that could make the answer another one.
@@ -14,7 +18,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.providers.endpoint import is_secret_header
 from trioeval.providers.generic.identity import SHORTEST_VALUE
-from trioeval.providers.generic.urls import encode, origin, url_fault, without_query
+from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
 from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply, HttpRequest
 
@@ -32,6 +36,8 @@ class Guard:
     """Names, in lower case, besides those that say by themselves that they are secret."""
     secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     """Texts."""
+    elsewhere: bool = attrs.field(default=False, kw_only=True)
+    """Whether anything may leave it."""
 
     def without_secrets(self, headers: Mapping[str, str]) -> dict[str, str]:
         """The headers that may go anywhere."""
@@ -87,8 +93,8 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRe
     """The request that a redirect asks for.
 
     Raises:
-        ProviderError: `bad_request`, if it leads to no HTTP URL, or from https to http, or would take a
-            secret to another origin.
+        ProviderError: `bad_request`, if it leads to no HTTP URL, or from https to http, or to another origin
+            where that is not allowed, or would take a secret there.
     """
     try:
         url = encode(urljoin(request.url, reply.headers["location"].strip()))
@@ -103,6 +109,12 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRe
     is_get = _becomes_get(request.method, reply.status)
     headers, body = request.headers, None if is_get else request.body
     if origin(url) != origin(request.url):
+        where = f"{origin(request.url)} redirects to {origin(url)}"
+        if not guard.elsewhere:
+            how = "name that URL in the suite, or allow it with followRedirects: any"
+            raise _failure(reply, f"{where}, which is another origin; {how}")
+        if is_private(url) and not is_private(request.url):
+            raise _failure(reply, f"{where}, which is a private address, and is not followed")
         # Without its path, which may hold what must not be shown.
         if guard.holds_secret(url):
             raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")

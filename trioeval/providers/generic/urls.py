@@ -1,7 +1,9 @@
 """URLs as suites and servers write them: checked, made fit to be sent, and compared by origin."""
 
 import re
+import socket
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 _ALLOWED = "%/:?#[]@!$&'()*+,;="
@@ -10,6 +12,9 @@ _SECRET_NAME = re.compile(
     r"(?:^|[_.-]|(?<=[a-z])(?=[A-Z]))(?i:key|token|secret|signature|sig|password|credential)$"
     r"|(?i:api_?-?key)$"
 )
+_NAT64 = IPv6Network("64:ff9b::/96")
+_OWN_NAMES = frozenset({"localhost", "local", "internal", "lan", "home"})
+"""Last parts of names that no public server has."""
 _SHORTEST = 8
 """A shorter value is hardly a secret, and blanking it would blank ordinary words."""
 
@@ -82,6 +87,29 @@ def origin(url: str) -> str:
     parts = urlsplit(url)
     port = parts.port or _PORTS.get(parts.scheme)
     return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
+
+
+def is_private(url: str) -> bool:
+    """Whether the host of a URL is, by its spelling, this machine or one of its own network.
+
+    Example:
+        >>> hosts = ("169.254.169.254", "[::1]", "127.1", "localhost", "8.8.8.8", "api.example")
+        >>> [is_private(f"http://{host}/x") for host in hosts]
+        [True, True, True, True, False, False]
+    """
+    host = (urlsplit(url).hostname or "").rstrip(".").partition("%")[0]
+    address: IPv4Address | IPv6Address
+    try:
+        # As connections read it: also 127.1, 0x7f000001 and 2130706433.
+        address = IPv6Address(host) if ":" in host else IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):
+        return host.rpartition(".")[2] in _OWN_NAMES
+    if isinstance(address, IPv6Address):
+        inside = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inside = IPv4Address(int(address) & 0xFFFFFFFF)
+        address = address if inside is None else inside
+    return not address.is_global
 
 
 def without_query(url: str) -> str:

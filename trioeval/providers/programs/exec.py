@@ -17,7 +17,8 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.faults import ProviderErrorKind
+from trioeval.faults import Fault, ProviderErrorKind
+from trioeval.open_files import TOO_MANY, too_many_open_files
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_text
 from trioeval.providers.programs.capture import Tail, Whole, last_line, read_stream
@@ -46,6 +47,9 @@ LAST_WORDS = 1.0
 """Seconds in which the output of a program is read when all of it has ended."""
 
 INPUTS = ("argument", "stdin")
+
+_NO_ROOM = TOO_MANY | {errno.EAGAIN}
+"""This machine can start no more programs now; when others have ended it can."""
 
 _CANNOT_RUN = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 
@@ -240,6 +244,11 @@ class _Run:
         if error.errno == errno.E2BIG:
             what = "cannot take the prompt and the variables as arguments: they are too long"
             return self._failure("bad_request", f'{what}; set input to "stdin"')
+        if error.errno in _NO_ROOM:
+            many = error.errno in TOO_MANY
+            why = too_many_open_files() if many else "too many processes; see `ulimit -u`"
+            what = f"exec:{self._settings.line} cannot be started: {why}"
+            return ProviderError("server", what, fault=Fault.RATE_LIMITED)
         kind: ProviderErrorKind = "not_found" if error.errno in _CANNOT_RUN else "server"
         return self._failure(kind, f"cannot be started: {error.strerror}")
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import attrs
 
+from trioeval.open_files import TOO_MANY
+
 PROCESS_TABLE = Path("/proc")
 
 SUPERVISES = "TRIOEVAL_SUPERVISES"
@@ -85,8 +87,11 @@ def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE
 
 
 def read_member(pid: int, table: Path = PROCESS_TABLE) -> Member | None:
-    """A process, also one that has ended and was not waited for; None if there is none."""
-    return _read(str(table), str(pid))
+    """A process, also one that has ended and was not waited for; None if there is none to be seen."""
+    try:
+        return _read(str(table), str(pid))
+    except OSError:
+        return None
 
 
 def is_alive(member: Member, table: Path = PROCESS_TABLE) -> bool:
@@ -108,6 +113,9 @@ def find_members(
         root: What the tree is known by.
         known: Processes that belonged to it before.
         table: Where the system shows its processes.
+
+    Raises:
+        OSError: This process has too many open files to look.
     """
     if not table.is_dir():
         return None
@@ -234,9 +242,15 @@ def _entered_at(table: str, pid: str) -> float:
 
 
 def _content(table: str, pid: str, name: str) -> bytes:
-    """A file of the table; nothing for a process that has ended meanwhile or belongs to somebody else."""
+    """A file of the table; nothing for a process that has ended meanwhile or belongs to somebody else.
+
+    Raises:
+        OSError: This process has too many open files.
+    """
     try:
         with open(f"{table}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - half the time
             return file.read()
-    except OSError:
+    except OSError as error:
+        if error.errno in TOO_MANY:
+            raise
         return b""

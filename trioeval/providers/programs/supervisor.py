@@ -1,9 +1,11 @@
 """Starts a program, and adopts what its descendants leave without a parent, until nothing of it is left.
 
 Run by path, on Linux, and so made of the standard library alone. Its arguments are the descriptors of the
-order and of the report. The order holds the words of the program and its environment, separated by NUL
-characters, behind the number of words. The report gets a line when the program has begun, `started PID TICKS
-ADOPTS`, or `failed ERRNO` if it cannot; and `ended CODE` when it has ended.
+order and of the report, and the most processes that may be below it at once, 0 for any number. The order
+holds the words of the program and its environment, separated by NUL characters, behind the number of words.
+The report gets a line when the program has begun, `started PID TICKS ADOPTS`, or `failed ERRNO` if it cannot;
+`exceeded` when there were more processes than there may be, which ends all of them; and `ended CODE` when the
+program has ended.
 
 The supervisor is a subreaper: a process below it whose parent ends becomes its child, whatever session and
 environment it has. So every process that the program has started is found below the supervisor, and the
@@ -16,19 +18,34 @@ import contextlib
 import os
 import signal
 import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PR_SET_CHILD_SUBREAPER = 36
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+CHILD = {signal.SIGCHLD}
+CHECK_EVERY = 0.05
+"""Seconds between two looks at how many processes there may be; and, where that is not known to be few:"""
+COUNT_EVERY = 1.0
+"""Seconds between two counts. One reads the table of processes, which takes some 0.02 ms for each."""
+PASSES = 100
+"""Looks for processes that were not stopped yet, before those that were are killed."""
 STARTED = 19
 """Where a line of the process table tells when the process started, counted from its state."""
 
 
 def main() -> None:
     """Start the program, and wait for everything below."""
-    order, report = map(int, sys.argv[1:])
+    order, report, most = map(int, sys.argv[1:])
     os.set_inheritable(report, False)  # noqa: FBT003 - it has no name
     words, environ = read_order(order)
     adopts = become_subreaper()
+    census = Census(most) if most else None
+    if census is not None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
     program, failure = start(words, environ)
     if failure is not None:
         tell(report, f"failed {failure}")
@@ -40,11 +57,94 @@ def main() -> None:
     tell(report, f"started {program} {ticks_of(program)} {int(adopts)}")
     while True:
         try:
-            ended, status = os.wait()
+            ended, status = os.waitpid(-1, 0 if census is None else os.WNOHANG)
         except ChildProcessError:
             return
         if ended == program:
             tell(report, f"ended {os.waitstatus_to_exitcode(status)}")
+        if ended or census is None:
+            continue
+        if not census.is_exceeded and census.exceeds():
+            census.is_exceeded = True
+            tell(report, "exceeded")
+        if census.is_exceeded:
+            end_all()
+        signal.sigtimedwait(CHILD, CHECK_EVERY)
+
+
+class Census:
+    """Watches how many processes are below this one.
+
+    Numbers of processes are given in turn. So as long as the newest is nearer to the one at the last count
+    than there is room for, there cannot be too many, and nothing is counted.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.is_exceeded = False
+        self._most = most
+        self._count = 0
+        self._newest = newest_process()
+        self._counted_at = time.monotonic()
+
+    def exceeds(self) -> bool:
+        """Whether there are more than there may be."""
+        newest, now = newest_process(), time.monotonic()
+        is_few = 0 <= newest - self._newest < self._most - self._count
+        if is_few and now - self._counted_at < COUNT_EVERY:
+            return False
+        self._newest, self._counted_at = newest, now
+        self._count = sum(1 for _ in processes_below())
+        return self._count > self._most
+
+
+def newest_process() -> int:
+    """The number that was given last; 0 where the system does not tell."""
+    try:
+        with open("/proc/loadavg", "rb") as file:  # noqa: PTH123 - pathlib costs 10 ms
+            return int(file.read().split()[-1])
+    except (OSError, ValueError):
+        return 0
+
+
+def processes_below() -> Iterator[tuple[int, bool]]:
+    """The number of each process below this one, and whether it has ended."""
+    children: dict[int, list[tuple[int, bool]]] = {}
+    try:
+        numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return
+    for number in numbers:
+        try:
+            with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):  # it has ended meanwhile
+            continue
+        children.setdefault(int(parent), []).append((number, state in b"ZXx"))
+    todo = [os.getpid()]
+    while todo:
+        for child in children.pop(todo.pop(), ()):
+            yield child
+            todo.append(child[0])
+
+
+def end_all() -> None:
+    """Kill what is below; first all of it is stopped, so that nothing is started meanwhile."""
+    stopped: set[int] = set()
+    for _ in range(PASSES):
+        alive = {number for number, is_over in processes_below() if not is_over}
+        if alive <= stopped:
+            break
+        for number in alive - stopped:
+            send(number, signal.SIGSTOP)
+        stopped |= alive
+    for number in stopped:
+        send(number, signal.SIGKILL)
+
+
+def send(number: int, what: signal.Signals) -> None:
+    """Send a signal to a process below, unless it has ended or is somebody else's."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(number, what)
 
 
 def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
@@ -77,6 +177,7 @@ def start(words: list[bytes], environ: dict[bytes, bytes]) -> tuple[int, int | N
                 signal.signal(number, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILD)
             os.setsid()
             os.execvpe(words[0], words, environ)  # noqa: S606 - no shell is wanted
         except OSError as error:

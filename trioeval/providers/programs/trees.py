@@ -27,6 +27,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from trioeval.open_files import TOO_MANY, is_out_of_files
 from trioeval.providers.programs.members import (
     PROCESS_TABLE,
     SUPERVISES,
@@ -55,6 +56,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISED_WITHIN = (
     60.0  # seconds that a supervisor may take to begin, on a machine that is very busy
 )
+_EXCEEDED, _ENDED = b"exceeded", b"ended"
 _REPORT = 256  # bytes; more than a report ever has
 
 
@@ -70,16 +72,20 @@ class Supervision:
     """Whether the system lets it adopt what has lost its parent."""
     code: int | None
     """How the program ended; None as long as that is not read."""
+    exceeded: bool
+    """Whether it had more processes than it may, and so was ended."""
     _report: trio.lowlevel.FdStream = attrs.field(repr=False)
     _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
 
     async def wait(self, supervisor: trio.Process) -> int:
         """How the program ended, when it has; as its supervisor if that was killed. A checkpoint."""
         async with self._lock:
-            if self.code is None:
-                code = _code_in(bytes(await self._report.receive_some(_REPORT)).split())
-                self.code = await supervisor.wait() if code is None else code
-                await self.aclose()
+            while self.code is None:
+                said = bytes(await self._report.receive_some(_REPORT)).split()
+                self.exceeded = self.exceeded or _EXCEEDED in said
+                self.code = _code_in(said) if said else await supervisor.wait()
+                if self.code is not None:
+                    await self.aclose()
             return self.code
 
     async def aclose(self) -> None:
@@ -117,6 +123,11 @@ class Tree(trio.abc.AsyncResource):
     def returncode(self) -> int | None:
         """The exit code of the first process, or minus the signal that ended it; None until `wait` knows."""
         return self.process.returncode if self._supervision is None else self._supervision.code
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether it had more processes than it may, and so was ended; known when `wait` has returned."""
+        return self._supervision is not None and self._supervision.exceeded
 
     @property
     def finds_all(self) -> bool:
@@ -244,10 +255,16 @@ class Tree(trio.abc.AsyncResource):
         await self.wait()
 
     async def _members(self, known: Collection[Member]) -> set[Member] | None:
-        # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
-        return await trio.to_thread.run_sync(
-            find_members, self.root, known, self._table, limiter=self._thread
-        )
+        while True:
+            try:
+                # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
+                return await trio.to_thread.run_sync(
+                    find_members, self.root, known, self._table, limiter=self._thread
+                )
+            except OSError as error:
+                if error.errno not in TOO_MANY:
+                    raise
+            await trio.sleep(_LOOK_AGAIN)  # others close theirs meanwhile
 
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -276,6 +293,7 @@ async def start_tree(
     grace: float = GRACE,
     mark: str | None = None,
     supervised: bool = False,
+    max_processes: int = 0,
 ) -> Tree:
     """Start a program that the caller closes. Always a checkpoint.
 
@@ -290,11 +308,15 @@ async def start_tree(
         grace: Seconds between the request to terminate and the kill, ≥ 0.
         mark: What it is known by, from `make_mark`; None makes one.
         supervised: Whether it has a supervisor, where there can be one; `pass_fds` is empty then.
+        max_processes: Processes that it may have at once, above which all are killed, if it has a supervisor;
+            0 does not bound them.
 
     Raises:
         OSError: It cannot be started.
         ValueError: An argument holds a NUL character.
     """
+    if is_out_of_files():  # to see its end, and to end it, takes some as well
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     mark = mark or make_mark()
     before = Clocks()
     environ = {**environ, MARK: ",".join(filter(None, (environ.get(MARK), mark)))}
@@ -307,7 +329,9 @@ async def start_tree(
         start_new_session=True,
     )
     if supervised and _can_supervise():
-        process, supervision = await _start_supervised(open_process, command, environ, mark)
+        process, supervision = await _start_supervised(
+            open_process, command, environ, mark, max_processes
+        )
         above = find_root(process.pid, mark.encode(), before)
         root = attrs.evolve(
             above,
@@ -330,6 +354,7 @@ async def _start_supervised(
     command: Sequence[str | bytes],
     environ: Mapping[str, str],
     mark: str,
+    max_processes: int,
 ) -> tuple[trio.Process, Supervision]:
     """A supervisor, and the program that it has begun.
 
@@ -343,8 +368,9 @@ async def _start_supervised(
         told, report = os.pipe()
         stack.callback(os.close, report)
         failed.callback(os.close, told)
+        given = map(str, (_SUPERVISOR, order, report, max_processes))
         process = await open_process(
-            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(order), str(report)],
+            [sys.executable, "-I", "-S", *given],
             env={**os.environ, SUPERVISES: mark},
             pass_fds=(order, report),
         )
@@ -356,7 +382,9 @@ async def _start_supervised(
         said = bytes(await stream.receive_some(_REPORT)).split()
     if said and said[0] == b"started":
         pid, started, adopts = map(int, said[1:4])
-        supervision = Supervision(pid, started, adopts == 1, _code_in(said[4:]), stream)
+        supervision = Supervision(
+            pid, started, adopts == 1, _code_in(said[4:]), _EXCEEDED in said[4:], stream
+        )
         if supervision.code is not None:
             await supervision.aclose()
         return process, supervision
@@ -385,8 +413,8 @@ def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> 
 
 
 def _code_in(said: Sequence[bytes]) -> int | None:
-    """What the report of a supervisor says of the end of the program: `ended CODE`."""
-    return int(said[1]) if said else None
+    """What the report of a supervisor says of the end of the program: `ended CODE`; None if nothing."""
+    return int(said[said.index(_ENDED) + 1]) if _ENDED in said else None
 
 
 def make_mark() -> str:

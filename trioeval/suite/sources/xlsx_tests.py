@@ -18,12 +18,15 @@ from trioeval.suite.placing import TOLD
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.csv_tests import Table, read_table
 from trioeval.suite.sources.csv_text import Row
+from trioeval.suite.sources.xlsx_bounds import check_workbook
 
 _SAVE_AGAIN = "open it in a spreadsheet program and save it again"
 _LONGEST = 1 << 20
 """Rows that a sheet can have."""
 _WIDEST = 1 << 20
 """More columns than a sheet can have: the place of a cell is written as one number."""
+_MOST_BLANK = 30_000_000
+"""Empty cells that are passed over; one cell in the last corner of a sheet makes seventeen billion."""
 
 
 def read_xlsx_tests(
@@ -51,14 +54,17 @@ def read_xlsx_tests(
         with warnings.catch_warnings():
             # About styles and extensions that are not kept: nothing is written here.
             warnings.simplefilter("ignore")
+            check_workbook(file)
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    except MistakenError:
+        raise
     except Exception as error:  # noqa: BLE001 - openpyxl lets through whatever zip and XML parsers raise
         message = f"not a spreadsheet: {error}"
         raise MistakenError(Mistake(message, "save it as .xlsx", file=file)) from None
     try:
         chosen = _chosen(book, sheet, file, around)
         _check_cells(file, chosen)
-        table = Table(_rows(chosen), lambda at: divmod(at, _WIDEST))
+        table = Table(_rows(chosen, file), lambda at: divmod(at, _WIDEST))
         return read_table(table, file, around, structure)
     finally:
         book.close()
@@ -143,11 +149,23 @@ def _column(reference: str) -> int:
     return number
 
 
-def _rows(sheet: Any) -> Iterator[Row]:
-    """The rows that hold something, as wide as the first one unless more is written behind it."""
-    width = 0
+def _rows(sheet: Any, file: Path) -> Iterator[Row]:
+    """The rows that hold something, as wide as the first one unless more is written behind it.
+
+    Raises:
+        MistakenError: Nearly all that it has are empty cells, because one stands far away from all others.
+    """
+    width = blank = 0
     sheet.reset_dimensions()  # what a file says of its own size may be out of date, and hide rows
     for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+        empty = cells.count(None)
+        blank += empty
+        if blank > _MOST_BLANK:
+            message = f"the sheet {quote(sheet.title)} has more than {_MOST_BLANK:,} empty cells"
+            hint = "delete what stands far to the right or far below, and save it again"
+            raise MistakenError(Mistake(message, hint, file=file))
+        if empty == len(cells):
+            continue
         texts = [_text(cell) for cell in cells]
         while texts and not texts[-1]:
             texts.pop()

@@ -7,7 +7,7 @@ run that is resumed goes on with the next one, in the same folder.
 
 import functools
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,7 +24,7 @@ from trioeval.agents.prompts import ensure_prompt
 from trioeval.agents.restarts import RestartPolicy
 from trioeval.agents.terms import LoopTerms
 from trioeval.agents.turn import RUN_IS_OVER
-from trioeval.errors import AgentError, BlockedError, StoreError, TemplateError
+from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
 from trioeval.kernel import Calls, Cut
 from trioeval.kernel.events import guarded
 from trioeval.providers import Reply
@@ -150,7 +150,8 @@ class AgentWork:
             async with self._turn(step) as turn:
                 with calls.waiting():
                     made, wanted = await self._claim(step, asked, told, room, post)
-                    await self._wait(step, room, post, turn)
+                    with suppress(MarkerError):  # the loop looks first, and gives the case up
+                        await self._wait(step, room, post, turn)
                 with self._procession.join() as place:
                     ended = await self._work(made, calls, wanted, room, place)
                 ending = ended.ending

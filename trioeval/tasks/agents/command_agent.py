@@ -33,6 +33,7 @@ from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Starte
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file, shortened
 from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.tasks.agents.survivors import identify
+from trioeval.tasks.commands import too_many
 
 _KINDS: Mapping[int | None, FailureKind] = {
     errno.ENOENT: "not_found",
@@ -84,6 +85,8 @@ class CommandAgent:
     timeout: float | None = None
     """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
 
+    max_processes: int = 0
+    """That an attempt may have at once, above which it is ended; 0 does not bound them."""
     child_runs: ChildRuns | None = None
     """What its programs may submit; None where they may not."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
@@ -173,6 +176,7 @@ class CommandAgent:
             mark=mark,
             has_input=self.settings.stdin,
             gone=functools.partial(self._tell_gone, attempt),
+            max_processes=self.max_processes,
         )
         try:
             begun = await self.family.start(what, logs.stdout, logs.stderr)
@@ -205,6 +209,8 @@ class CommandAgent:
             failure: AttemptFailure | None = AttemptFailure(
                 "timeout", f"did not end within {limit:g} seconds"
             )
+        elif tree.exceeded:
+            failure = AttemptFailure("killed", too_many(self.max_processes))
         else:
             failure = self._judge(tree.returncode, logs.stderr)
         log = logs.stdout

@@ -27,6 +27,8 @@ class Started:
     """Whether it has a standard input that is written to."""
     gone: Callable[[], None]
     """Told when nothing of it is left."""
+    max_processes: int = 0
+    """That it may have at once, ≥ 0; 0 does not bound them."""
 
 
 @attrs.frozen(eq=False)
@@ -90,6 +92,7 @@ class ProcessFamily(trio.abc.AsyncResource):
             grace=self._grace,
             mark=what.mark,
             supervised=True,
+            max_processes=what.max_processes,
         )
         out, errors = _pump(stdout, tree.process.stdout), _pump(stderr, tree.process.stderr)
         relative = Relative(tree, out, errors, what.gone)

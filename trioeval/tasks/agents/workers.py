@@ -98,6 +98,7 @@ class Workers:
                 family=family,
                 ledger=ledger,
                 timeout=self.settings.attempt_timeout,
+                max_processes=self.settings.max_processes,
                 reports=self.reports,
                 child_runs=child_runs,
             )

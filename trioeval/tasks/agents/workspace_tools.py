@@ -16,7 +16,7 @@ from trioeval.grading.tool_calls import Function
 from trioeval.grading.workspace_files import NoFileError
 from trioeval.providers.programs.capture import Tail
 from trioeval.providers.programs.trees import describe_end
-from trioeval.suite.agent_models import AgentSettings
+from trioeval.suite.agent_models import MAX_PROCESSES, AgentSettings
 from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.workspace_actions import (
     ActionError,
@@ -146,6 +146,8 @@ class WorkspaceTools:
     allow_commands: bool = False
     grace: float = 1.5
     """Seconds between the request to a command to end and the end by force."""
+    max_processes: int = MAX_PROCESSES
+    """That a command may have at once, above which it is ended; 0 does not bound them."""
 
     @classmethod
     def of(
@@ -158,6 +160,7 @@ class WorkspaceTools:
             environ=environ,
             allow_commands=settings.allow_commands,
             grace=settings.grace,
+            max_processes=settings.max_processes,
         )
 
     @property
@@ -220,7 +223,13 @@ class WorkspaceTools:
         words = ["/bin/sh", "-c", command]
         try:
             code = await run_command(
-                words, self.files.workspace, open_ones, limit, written, grace=self.grace
+                words,
+                self.files.workspace,
+                open_ones,
+                limit,
+                written,
+                grace=self.grace,
+                max_processes=self.max_processes,
             )
         except (OSError, ValueError) as error:
             msg = f"the command cannot be started: {error}"

@@ -1,0 +1,228 @@
+"""Agents that leave traps behind, or start more processes than the machine has room for."""
+
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tasks"))
+
+from agent_processes import Rig, attempt, carriers, in_rig, run, settings
+
+from trioeval.agents.attempts import Attempt, AttemptEnd
+from trioeval.agents.loop import LoopEnd, run_until_done
+from trioeval.agents.prompts import ensure_prompt
+from trioeval.errors import AgentError, GradingError
+from trioeval.grading.workspace_files import NoFileError, find_file, read_file
+from trioeval.providers.programs.capture import Tail
+from trioeval.tasks.agents.report_file import read_report_file
+from trioeval.tasks.agents.workspace_actions import ActionError, edit_text, read_text, write_text
+from trioeval.tasks.commands import run_command
+
+pytestmark = pytest.mark.attack("agents")
+
+BOMB = """
+import os, signal, sys
+kind, most = sys.argv[1], int(sys.argv[2])
+tally = os.open("tally", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+def live():
+    signal.alarm(30)  # whatever becomes of the test
+    for _ in range(2 if kind == "tree" else most):
+        os.write(tally, b".")
+        if os.fstat(tally).st_size > most:
+            break
+        if os.fork() == 0:
+            if "session" in kind:
+                os.setsid()
+            if "orphan" in kind and os.fork():
+                os._exit(0)
+            if kind in ("tree", "sessions"):
+                live()
+            break
+    for number in range(1, 32):
+        if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGALRM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_IGN)
+    while True:
+        signal.pause()
+live()
+"""
+"""Forks without end, but for a bound that the tests have and bombs have not."""
+
+
+@pytest.fixture
+def mark() -> str:
+    """What the environment of all processes of a test holds."""
+    return uuid.uuid4().hex
+
+
+async def work_once(rig: Rig) -> AttemptEnd:
+    return await rig.agent(attempt())
+
+
+@pytest.mark.parametrize("kind", ["flat", "tree", "sessions", "orphans of sessions"])
+def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
+    tmp_path: Path, mark: str, kind: str
+) -> None:
+    """The attempt says why it was ended."""
+    bomb = tmp_path / "bomb.py"
+    bomb.write_text(BOMB)
+    line = f"{sys.executable} -S -E {bomb} '{kind}' 300"
+    began_at = time.monotonic()
+    end = in_rig(settings(line, mark=mark), tmp_path, work_once, max_processes=40)
+    assert carriers(mark) == []
+    assert time.monotonic() - began_at < 10
+    assert end.failure is not None
+    assert end.failure.kind == "killed"
+    assert end.failure.message == (
+        "had more than 40 processes at once (maxProcesses); all of them were killed"
+    )
+
+
+def test_a_fork_bomb_that_the_agent_leaves_behind_ends_with_its_case(
+    tmp_path: Path, mark: str
+) -> None:
+    """The program itself has ended well."""
+    bomb = tmp_path / "bomb.py"
+    bomb.write_text(BOMB)
+    line = f"sh -c '{sys.executable} -S -E {bomb} sessions 300 & touch DONE'"
+
+    async def work(rig: Rig) -> LoopEnd:
+        return await run_until_done(rig.agent, rig.terms())
+
+    end = in_rig(settings(line, mark=mark), tmp_path, work, max_processes=40)
+    assert carriers(mark) == []
+    assert end.ending == "done"
+
+
+def test_processes_one_after_the_other_are_not_many_at_once(tmp_path: Path) -> None:
+    """What ends makes room."""
+    line = "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & sleep 0.01; done; wait; echo ok'"
+    end = in_rig(settings(line), tmp_path, work_once, max_processes=6)
+    assert (end.output, end.failure) == ("ok", None)
+
+
+def test_a_fork_bomb_among_the_commands_of_a_workspace_is_ended(tmp_path: Path, mark: str) -> None:
+    """Those of assertions and of models: the output says why."""
+    bomb = tmp_path / "bomb.py"
+    bomb.write_text(BOMB)
+    written = Tail()
+    words = [sys.executable, "-S", "-E", str(bomb), "tree", "300"]
+
+    async def main() -> int | None:
+        environ = {**os.environ, "FAMILY": mark}
+        return await run_command(words, tmp_path, environ, 30, written, grace=0.1, max_processes=40)
+
+    assert run(main) == -9
+    assert carriers(mark) == []
+    assert "had more than 40 processes at once (maxProcesses)" in (written.text or "")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(path))
+
+
+def _many_links(path: Path) -> None:
+    for number in range(60):
+        (path.parent / f"link{number}").symlink_to(f"link{number + 1}")
+    (path.parent / "link60").touch()
+    path.symlink_to("link0")
+
+
+def _linked_pipe(path: Path) -> None:
+    os.mkfifo(f"{path}.pipe")
+    path.symlink_to(f"{path.name}.pipe")
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(10 * 2**30)
+
+
+TRAPS: dict[str, Callable[[Path], None]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "link to a pipe": _linked_pipe,
+    "endless device": lambda path: path.symlink_to("/dev/zero"),
+    "terminal": lambda path: path.symlink_to("/dev/tty"),
+    "standard input": lambda path: path.symlink_to("/dev/stdin"),
+    "link to a folder": lambda path: path.symlink_to("/proc"),
+    "socket": _socket,
+    "loop of links": lambda path: path.symlink_to(path.name),
+    "too many links": _many_links,
+}
+LARGE = {**TRAPS, "10 GB without content": _sparse}
+REFUSED = (NoFileError, GradingError, ActionError)
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
+    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The case ends at once, with a reason that names the marker."""
+    monkeypatch.chdir(tmp_path)
+
+    async def work(rig: Rig) -> LoopEnd:
+        async def trapped(one: Attempt) -> AttemptEnd:
+            end = await rig.agent(one)
+            TRAPS[trap](rig.agent.room.files.done)
+            return end
+
+        return await run_until_done(trapped, rig.terms())
+
+    end = in_rig(settings("true"), tmp_path, work)
+    assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "marker", 1)
+    assert "DONE" in end.message
+    assert "a file there says `done`" in end.message
+
+
+@pytest.mark.parametrize("trap", LARGE)
+def test_a_trap_in_the_place_of_a_file_is_not_read(
+    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Assertions, and tools of a model, say what is there instead; nothing waits."""
+    monkeypatch.chdir(tmp_path)
+    LARGE[trap](tmp_path / "answer.txt")
+    if trap == "too many links":  # which are counted by nobody who follows them one by one
+        assert read_file(tmp_path, "answer.txt") == b""
+        return
+    with pytest.raises(NoFileError):
+        read_file(tmp_path, "answer.txt")
+    with pytest.raises(REFUSED):
+        read_text(tmp_path, "answer.txt")
+    with pytest.raises(REFUSED):
+        edit_text(tmp_path, "answer.txt", "a", "b")
+    if trap in TRAPS:
+        with pytest.raises(REFUSED):
+            write_text(tmp_path, "answer.txt", "mine")
+    with suppress(NoFileError):
+        find_file(tmp_path, "**/answer.*")
+
+
+@pytest.mark.parametrize("trap", LARGE)
+def test_a_trap_in_the_place_of_a_report_is_a_warning(
+    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt ends as its program did."""
+    monkeypatch.chdir(tmp_path)
+    LARGE[trap](tmp_path / "report.json")
+    report = read_report_file(tmp_path / "report.json")
+    assert report.failure is None
+    assert len(report.warnings) == 1
+
+
+@pytest.mark.parametrize("trap", LARGE)
+def test_a_trap_in_the_place_of_a_prompt_is_an_error_that_names_it(
+    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run reads what agents could write."""
+    monkeypatch.chdir(tmp_path)
+    LARGE[trap](tmp_path / "prompt.md")
+    with pytest.raises(AgentError, match=r"prompt\.md"):
+        ensure_prompt(tmp_path / "prompt.md", "Repair it.")

@@ -1,0 +1,139 @@
+"""Runs that want more open files than they may have: slowed down by the machine, and whole at the end."""
+
+import json
+import resource
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
+
+from loopback import Answer, Seen, as_json, serve
+
+from trioeval.open_files import has_room, lowest_free
+
+if TYPE_CHECKING:
+    import subprocess
+
+pytestmark = [pytest.mark.attack("open files"), pytest.mark.slow, pytest.mark.network]
+
+REPLY = {
+    "choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+}
+
+MANY = """
+import json, sys
+import trio
+from trioeval.errors import ProviderError
+from trioeval.providers.http import open_http
+from trioeval.providers.wire import HttpRequest
+
+async def main():
+    told = []
+    async def send(client):
+        try:
+            await client.send(HttpRequest(sys.argv[1], {}, b"{}"))
+        except ProviderError as error:
+            told.append([error.fault.value, error.kind, str(error)])
+    async with open_http() as client:
+        with trio.move_on_after(1):
+            async with trio.open_nursery() as nursery:
+                for _ in range(120):
+                    nursery.start_soon(send, client)
+    print(json.dumps(told))
+
+trio.run(main)
+"""
+
+
+def answer(_seen: Seen) -> Answer:
+    return as_json(REPLY)
+
+
+async def run_with(files: int, folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run Python with so many open files."""
+    with trio.fail_after(60):
+        return await trio.run_process(
+            [sys.executable, *words],
+            cwd=folder,
+            check=False,
+            capture_stdout=True,
+            capture_stderr=True,
+            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
+        )
+
+
+def suite_of(folder: Path, provider: Any, rows: int, width: int) -> None:
+    (folder / "s.json").write_text(
+        json.dumps(
+            {
+                "providers": [provider],
+                "prompts": ["Say hi to {{i}}"],
+                "evaluateOptions": {"maxConcurrency": width},
+                "tests": [
+                    {"vars": {"i": i}, "assert": [{"type": "contains", "value": "hi"}]}
+                    for i in range(rows)
+                ],
+            }
+        )
+    )
+
+
+def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_path: Path) -> None:
+    """200 calls at once: every row passes, and the database is written all the time."""
+
+    async def main() -> "subprocess.CompletedProcess[bytes]":
+        async with serve(answer) as server:
+            config = {"apiBaseUrl": f"{server.url}/v1", "apiKey": "sk-1234567890"}
+            suite_of(tmp_path, {"id": "openai:chat:m", "config": config}, 200, 200)
+            words = ("-m", "trioeval", "run", "s.json", "--no-progress", "--no-table")
+            return await run_with(64, tmp_path, *words)
+
+    done = trio.run(main)
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    assert "200 rows" in said
+    assert "200 passed" in said
+
+
+def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
+    tmp_path: Path,
+) -> None:
+    """Each takes several pipes."""
+    suite_of(tmp_path, "exec:echo hi", 60, 60)
+    words = ("-m", "trioeval", "run", "s.json", "--no-progress", "--no-table", "-o", "rows.jsonl")
+    done = trio.run(run_with, 48, tmp_path, *words)
+    assert done.returncode == 0, (tmp_path / "rows.jsonl").read_text()
+    assert "60 passed" in done.stderr.decode()
+
+
+def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
+    """With the limit, and what to do; the connections that there are go on."""
+
+    async def main() -> "subprocess.CompletedProcess[bytes]":
+        async with serve(lambda _seen: None) as server:
+            return await run_with(48, tmp_path, "-c", MANY, server.url)
+
+    done = trio.run(main)
+    told = json.loads(done.stdout)
+    assert 70 < len(told) < 120
+    for fault, kind, message in told:
+        assert (fault, kind) == ("rate_limited", "connection")
+        assert "too many open files (this process may have 48): raise the limit with" in message
+        assert "lower maxConcurrency" in message
+
+
+def test_room_is_left_to_the_files_of_a_run() -> None:
+    """The lowest number that is free tells how many are taken."""
+    free = lowest_free()
+    assert free is not None
+    with open("/dev/null") as first:  # noqa: PTH123
+        assert first.fileno() == free
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert has_room(free)
+    assert not has_room(most - 1)

@@ -1,0 +1,117 @@
+"""Servers that send a prompt, or a key, elsewhere."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
+
+from loopback import Server, as_json, generic, opened, redirect, serve
+
+from trioeval.errors import ProviderError
+from trioeval.providers import Request
+from trioeval.providers.generic.redirects import Guard, next_request
+from trioeval.providers.wire import HttpReply, HttpRequest
+
+pytestmark = pytest.mark.attack("redirects")
+
+PROMPT = "a secret prompt"
+STATUSES = (301, 302, 303, 307, 308)
+PRIVATE = (
+    "http://169.254.169.254/latest/meta-data",
+    "http://[::ffff:169.254.169.254]/",
+    "http://[fe80::1]/",
+    "http://10.0.0.1/",
+    "http://172.16.3.4:8080/",
+    "http://192.168.1.1/",
+    "http://100.64.0.1/",
+    "http://127.0.0.1:8770/limits",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0/",
+    "http://[::1]/",
+    "http://[::]/",
+    "http://[fd00::1]/",
+    "http://[64:ff9b::a00:1]/",
+    "http://localhost:11434/api",
+    "http://LOCALHOST./",
+    "http://a.localhost/",
+    "http://metadata.google.internal/",
+    "http://printer.local/",
+)
+ELSEWHERE = (
+    "http://api.example.evil.com/",
+    "http://evil.com/?x=http://api.example",
+    "//evil.com/v1",
+    "http://api.example:8080/v1",
+    "https://api.example/v1",
+    "http://api.example.:80/v1",
+    *PRIVATE,
+)
+
+
+def following(status: int, location: str, guard: Guard) -> HttpRequest:
+    request = HttpRequest(
+        "http://api.example/v1", {"authorization": "Bearer k-12345678"}, PROMPT.encode()
+    )
+    return next_request(request, HttpReply(status, {"location": location}, b""), guard)
+
+
+@pytest.mark.parametrize("location", ELSEWHERE)
+@pytest.mark.parametrize("status", STATUSES)
+def test_no_redirect_leads_to_another_origin(status: int, location: str) -> None:
+    """The message names both origins, unless it is of no URL at all."""
+    with pytest.raises(ProviderError) as caught:
+        following(status, location, Guard())
+    assert caught.value.kind == "bad_request"
+    if "what is no http or https URL" not in str(caught.value):
+        assert "http://api.example:80 redirects to http" in str(caught.value)
+        assert "followRedirects: any" in str(caught.value)
+
+
+@pytest.mark.parametrize("location", PRIVATE)
+def test_no_redirect_leads_from_a_public_address_to_a_private_one(location: str) -> None:
+    """Also where other origins are allowed."""
+    with pytest.raises(ProviderError, match="which is a private address, and is not followed"):
+        following(307, location, Guard(elsewhere=True))
+
+
+def test_backslashes_name_no_host() -> None:
+    """Browsers take them for slashes; here they are part of a path, and of no other origin."""
+    asked = following(307, "http:\\\\evil.com/v1", Guard())
+    assert asked.url == "http://api.example/%5C%5Cevil.com/v1"
+
+
+def test_where_other_origins_are_allowed_keys_stay_behind() -> None:
+    """The prompt goes along, as the suite allows it."""
+    asked = following(308, "http://other.example/v2", Guard(elsewhere=True))
+    assert (asked.url, asked.body) == ("http://other.example/v2", PROMPT.encode())
+    assert asked.headers == {}
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("status", STATUSES)
+def test_another_port_of_this_machine_gets_no_prompt(status: int) -> None:
+    """With real sockets: the second server is not asked at all."""
+
+    async def ask(here: Server) -> ProviderError:
+        spec = generic(f"{here.url}/a", body={"q": "{{prompt}}"})
+        async with opened(spec) as provider:
+            with pytest.raises(ProviderError) as caught:
+                await provider(Request(prompt=PROMPT))
+        return caught.value
+
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with serve(lambda _seen: as_json("there")) as there:
+                answer = redirect(status, f"{there.url}/b")
+                async with serve(lambda _seen: answer) as here:
+                    error = await ask(here)
+            assert there.seen == []
+            assert here.url in error.message
+            assert there.url in error.message
+
+    trio.run(main)
