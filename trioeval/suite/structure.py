@@ -70,6 +70,7 @@ from trioeval.suite.tests_forms import (
     test_hook,
     tests_hook,
 )
+from trioeval.suite.trust_forms import code_texts, env_files_hook, filters_hook
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
@@ -85,6 +86,8 @@ NOT_IN_FILES = (
     "questions",
     "roots",
     "rows_of",
+    "trust",
+    "unknown",
     "warnings",
 )
 """Fields of a suite that are found, not written."""
@@ -197,7 +200,7 @@ def make_converter(
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, object_hook(converter, EvaluateOptions))
-    register(CommandLineOptions, _flags_hook(converter))
+    register(CommandLineOptions, _flags_hook(converter, around))
     register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
@@ -221,7 +224,8 @@ def make_converter(
                 "env": scalar_texts,
                 "tags": scalar_texts,
                 "output_path": one_or_more,
-                "extensions": one_or_more,
+                "extensions": code_texts(around),
+                "nunjucks_filters": filters_hook(converter, around),
                 "assertion_types": own_types_hook(around),
                 "tasks": lambda tasks, _wanted: tasks,  # read already
             },
@@ -230,9 +234,16 @@ def make_converter(
     return converter
 
 
-def _flags_hook(converter: cattrs.Converter) -> Hook:
-    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
-    hooks = {"tags": scalar_texts, "var": scalar_texts, **dict.fromkeys(several, one_or_more)}
+def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    several = ("filter_metadata", "output")
+    hooks = {
+        "extension": code_texts(around),
+        "env_file": env_files_hook(around),
+        "env_path": env_files_hook(around),
+        "tags": scalar_texts,
+        "var": scalar_texts,
+        **dict.fromkeys(several, one_or_more),
+    }
     return object_hook(converter, CommandLineOptions, hooks=hooks)
 
 

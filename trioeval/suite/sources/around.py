@@ -15,13 +15,14 @@ import attrs
 from trioeval.grading import KINDS, Kinds, quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.trust import TRUSTED, Trust
 
 _MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _TRUE = frozenset({"1", "true", "yes"})
 
 
-def _forget(_warning: Mistake) -> None:
+def _forget(_told: object) -> None:
     """Where nobody asked for warnings."""
 
 
@@ -50,6 +51,12 @@ class Around:
 
     kinds: Kinds = attrs.field(default=KINDS, repr=False)
     """The assertion types that there are."""
+    trust: Trust = TRUSTED
+    """What the suite may do."""
+    own_env: frozenset[str] = frozenset()
+    """Names of the variables in `environ` that the suite itself gives."""
+    unknown: Callable[[str], None] = attrs.field(default=_forget, repr=False)
+    """Told of what only a run will show, because no code runs before it."""
 
     @roots.default
     def _directory(self) -> tuple[Path, ...]:
@@ -65,6 +72,39 @@ class Around:
     def switch(self, name: str) -> bool:
         """Whether an environment variable says 1, true or yes."""
         return self.variable(name).strip().lower() in _TRUE
+
+    @property
+    def visible_env(self) -> Mapping[str, str]:
+        """The variables that templates of the suite may see."""
+        return self.trust.visible(self.environ, self.own_env)
+
+    def check_code(self, what: str) -> None:
+        """Refuse code that the suite must not run, now or later.
+
+        Args:
+            what: The code, as messages name it.
+
+        Raises:
+            MistakenError: The suite is not trusted.
+        """
+        if self.trust.code == "refused":
+            raise MistakenError(self.trust.code_refusal(what))
+
+    def may_run(self, what: str, makes: str) -> bool:
+        """Whether code of the suite may run now; if only a run may run it, that is noted.
+
+        Args:
+            what: The code, as messages name it.
+            makes: What it would make.
+
+        Raises:
+            MistakenError: The suite is not trusted.
+        """
+        self.check_code(what)
+        if self.trust.code == "later":
+            self.unknown(makes)
+            return False
+        return True
 
     def below(self, file: Path) -> "Around":
         """The same for what stands in a file: paths in it are relative to its folder."""

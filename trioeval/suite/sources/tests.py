@@ -136,8 +136,12 @@ def _from_script(
     if script["suffix"] != "py":
         message = f"tests from {quote(script['file'])} are not supported"
         raise MistakenError(Mistake(message, "write the generator in Python"))
+    shown = quote(script["file"])
+    around.check_code(shown)
     file = around.file(script["file"])
     function = script["function"] or "generate_tests"
+    if not around.may_run(shown, f"the tests that {function} of {shown} makes"):
+        return ()
     found = call_function(file, function, arguments, around)
     if not isinstance(found, list):
         message = f"{function} must return a list of tests, got {kind(found)}"
