@@ -18,8 +18,8 @@ from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.nested_files import config_values
-from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.output_paths import code_mistakes
+from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.strict import Hook, object_hook
 from trioeval.suite.templates import Templates
 from trioeval.suite.trust import CODE_PREFIXES
@@ -212,7 +212,11 @@ def _with_files(entry: ProviderEntry, around: Around) -> Mapping[str, Any]:
     if entry.id.startswith("exec:"):  # gets it as it is written
         return entry.config
     read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, around)
-    return {key: read.get(key, part) for key, part in entry.config.items()}
+    return {
+        key: read.get(key, part)
+        for key, part in entry.config.items()
+        if key in _SENT or key in read  # what only a run makes of it is left out
+    }
 
 
 def provider_settings(value: Any) -> tuple[DocumentPath, Any]:

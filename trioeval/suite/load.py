@@ -60,9 +60,7 @@ def load_suite(
         SuiteError: Everything that is wrong with it, with file, line and column, in the order of the file.
         UsageError: `allow_env` for a trusted suite, or `allow_outside` for another.
     """
-    trust = trust_of(
-        trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans
-    )
+    trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     files = [Path(path), *map(Path, more)]
     environ = os.environ if environ is None else environ
     given = {} if given is None else given
@@ -161,9 +159,7 @@ def parse_suite(
         >>> suite.providers[0].id, suite.evaluate_options.repeat
         ('echo', 1)
     """
-    trust = trust_of(
-        trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans
-    )
+    trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))
     given = {} if given is None else given
@@ -302,7 +298,7 @@ def _own_env(document: Any, trust: Trust, found: _Found) -> dict[str, str]:
         return {}
     texts = {name: value for name, value in own.items() if isinstance(value, str)}
     kept = trust.without_insecure(texts)
-    for name in texts.keys() - kept.keys():
+    for name in (one for one in texts if one not in kept):
         message = "is ignored: an untrusted suite does not say which servers are believed"
         found.warnings.append(Mistake(message, at=("env", name), key=True))
     return kept

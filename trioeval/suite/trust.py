@@ -35,14 +35,16 @@ class Trust:
     Example:
         >>> Trust().code, Trust(plans=True).code, Trust(trusted=False).code
         ('run', 'later', 'refused')
-        >>> Trust(trusted=False, allow_env=["TEAM"]).visible({"TEAM": "a", "KEY": "b"}, ())
+        >>> Trust(trusted=False, allow_env=frozenset({"TEAM"})).visible(
+        ...     {"TEAM": "a", "KEY": "b"}, ()
+        ... )
         {'TEAM': 'a'}
     """
 
     trusted: bool = True
     plans: bool = False
     """Whether it is only to be known what a run would do."""
-    allow_env: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    allow_env: frozenset[str] = frozenset()
     """Variables of the environment that templates of a suite that is not trusted may see."""
 
     @property
@@ -89,7 +91,11 @@ TRUSTED = Trust()
 
 
 def trust_of(
-    *, trusted: bool, allow_env: Iterable[str] = (), allow_outside: bool = False, plans: bool = False
+    *,
+    trusted: bool,
+    allow_env: Iterable[str] = (),
+    allow_outside: bool = False,
+    plans: bool = False,
 ) -> Trust:
     """What a suite may do, as its caller says it.
 

@@ -12,7 +12,6 @@ Code runs in other processes. Paths, and the members of an output (`output.answe
 as well, are followed at once.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +20,7 @@ import attrs
 import trio
 
 from trioeval.errors import ScriptError
-from trioeval.grading import output_text
+from trioeval.grading import output_text, quote
 from trioeval.grading.text import parse_json
 from trioeval.providers.generic.transform import (
     NOTHING,
@@ -36,8 +35,8 @@ from trioeval.scripting.javascript import Script, transform_script
 from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.output_paths import is_query, names_members
+from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.transform_vars import (
     FUNCTION,
     PYTHON,

@@ -139,7 +139,13 @@ def read(
     workers = values.get("workers") or _inherited_workers(around.environ)
     if isinstance(workers, Problem):
         problems.append(workers)
-    loaded = _find_function(rest, file, function, mode=mode, foreign="python_executable" in values)
+    loaded = _find_function(
+        rest,
+        file,
+        function,
+        mode=mode if around.runs_code else "process",
+        foreign="python_executable" in values,
+    )
     if isinstance(loaded, Problem):
         problems.append(loaded)
     if isinstance(loaded, Problem) or isinstance(workers, Problem) or not executable or problems:
