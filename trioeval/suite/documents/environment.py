@@ -36,7 +36,9 @@ class Rendered:
     unset: list[Mistake] = attrs.field(factory=list)
     """Variables that are not set, where they are used."""
     wrong: list[Mistake] = attrs.field(factory=list)
-    """Variables that are no text, or that the suite may not see."""
+    """Variables that are no text."""
+    refused: list[Mistake] = attrs.field(factory=list)
+    """Variables that the suite may not see; their templates stay as they are."""
 
 
 def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rendered:
@@ -62,7 +64,8 @@ def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rende
     if isinstance(own, dict):
         outside = {**outside, **_Renderer(outside, around.trust, withheld).rendered(own, ("env",))}
     renderer = _Renderer(outside, around.trust, withheld - outside.keys())
-    return Rendered(renderer.rendered(data, ()), renderer.unset, renderer.wrong)
+    found = renderer.rendered(data, ())
+    return Rendered(found, renderer.unset, renderer.wrong, renderer.refused)
 
 
 class _Renderer:
@@ -73,6 +76,7 @@ class _Renderer:
     ) -> None:
         self.unset: list[Mistake] = []
         self.wrong: list[Mistake] = []
+        self.refused: list[Mistake] = []
         self._environ = environ
         self._trust = trust
         self._withheld = withheld
@@ -102,7 +106,7 @@ class _Renderer:
         found = _NAME.search(template)
         name = (found[1] or found[2]) if found else ""
         if named := [one for one in _names(template) if one in self._withheld]:
-            self.wrong += (
+            self.refused += (
                 attrs.evolve(self._trust.env_refusal(one), at=at) for one in dict.fromkeys(named)
             )
             return template

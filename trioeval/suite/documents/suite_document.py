@@ -166,7 +166,7 @@ class _Read:
     others: Sequence[Origin]
     """What it refers to."""
     astray: Sequence[Mistake]
-    """References that lead nowhere."""
+    """References that lead nowhere, and variables that it may not see."""
     warnings: Sequence[Mistake]
 
 
@@ -189,4 +189,6 @@ def _read(file: Path, around: Around, *, alone: bool) -> _Read:
         mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
     if mistakes:
         raise MistakenError(*map(origin.placed, [*astray, *mistakes]))
-    return _Read(rendered.data, origin, others, astray, [*map(origin.placed, rendered.unset)])
+    refused = map(origin.placed, rendered.refused)
+    unset = [*map(origin.placed, rendered.unset)]
+    return _Read(rendered.data, origin, others, [*astray, *refused], unset)
