@@ -18,7 +18,9 @@ SUITE = {"providers": ["echo"], "prompts": ["{{env.TEAM}}"]}
 
 
 def stored(flags: RunFlags) -> StoredFlags:
-    return StoredFlags.read(json.loads(json.dumps(stored_flags(None, flags, (), {}).json())), "r")
+    return StoredFlags.read(
+        json.loads(json.dumps(stored_flags(Path("s.json"), flags, (), {}).json())), "r"
+    )
 
 
 def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
