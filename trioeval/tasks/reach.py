@@ -71,7 +71,8 @@ def _is_place_of(endpoint: Endpoint | None, variable: str, own: Collection[str])
     if endpoint is None or not endpoint.url_variable or endpoint.url_variable in own:
         return False
     service = endpoint.service
-    return variable in (*service.key_variables, service.organization_variable)
+    own_keys = service.key_variables or endpoint.sent_variables  # those of AWS are boto3's to find
+    return variable in (*own_keys, service.organization_variable)
 
 
 def strange_key(sent: SentKey, path: str) -> Problem:
