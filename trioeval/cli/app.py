@@ -33,6 +33,7 @@ from trioeval.cli.flags import (
     Paths,
     RowFlags,
     RunFlags,
+    Switch,
     Texts,
     WhatFlags,
 )
@@ -111,6 +112,8 @@ def preview(
     task: Texts = (),
     rows: Count = 10,
     env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = (),
+    untrusted: Switch = False,
+    allow_env: Texts = (),
     max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
     replay: Path | None = None,
     cache: Annotated[bool | None, Parameter(show_default=False)] = None,
@@ -128,6 +131,10 @@ def preview(
         How many rows of each.
     env_file
         Read environment variables, such as keys, from this file; those that are set and not empty win.
+    untrusted
+        Refuse code in the suite, keep the environment from it, and ask only its own providers.
+    allow_env
+        `NAME`: a variable of the environment that an untrusted suite may use; may be given several times.
     max_concurrency
         Calls in flight that no lane may exceed.
     replay
@@ -144,6 +151,8 @@ def preview(
             tasks=task,
             rows=rows,
             env_file=env_file,
+            untrusted=untrusted,
+            allow_env=allow_env,
             max_concurrency=max_concurrency,
             replay=replay,
             cache=cache,

@@ -24,6 +24,12 @@ def check_flags(flags: RunFlags) -> None:
             "--refresh and --no-cache exclude each other: without a cache all is asked anew"
         )
     wrong += _told_twice(flags.output)
+    if flags.what.untrusted and flags.what.allow_outside:
+        wrong.append(
+            "--untrusted and --allow-outside exclude each other: an untrusted suite stays in its folder"
+        )
+    if flags.what.allow_env and not flags.what.untrusted:
+        wrong.append("--allow-env is for --untrusted: any other suite sees the whole environment")
     if goes_on(flags):
         wrong += [
             f"{flag} is of a whole run: it cannot be given for the rest of one"

@@ -58,6 +58,10 @@ class WhatFlags:
     """Read environment variables, such as keys, from this file; those that are set and not empty win."""
     allow_outside: Switch = False
     """Let the suite read and write files outside of its folder."""
+    untrusted: Switch = False
+    """Refuse code in the suite, keep the environment from it, and ask only its own providers."""
+    allow_env: Texts = ()
+    """`NAME`: a variable of the environment that an untrusted suite may use; may be given several times."""
     extension: Annotated[Texts, Parameter(name=["--extension", "-x"])] = ()
     """A hook in place of the suite's, as `file://hooks.py:name`; may be given several times."""
     record: Path | None = None

@@ -37,6 +37,9 @@ def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str])
         allow_outside=flags.what.allow_outside,
         allow_empty=flags.rows.allow_empty,
         given=given,
+        trusted=not flags.what.untrusted,
+        allow_env=flags.what.allow_env,
+        plans=flags.output.plan,
     )
     return load(*files) if files else load({})
 

@@ -61,6 +61,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         seconds += limit_seconds(prepared.suite.quota, quotas, calls)
     if (turns := turns_line(prepared.suite.run_limits)) is not None:
         yield turns
+    yield from (f"not known before the run: {inert(makes, 200)}" for makes in prepared.unknown)
     yield from _use_lines(prepared.parts, judged=bool(judging))
     yield from _bound_lines(prepared.suite.evaluate_options)
     yield _duration(seconds, shares=bool(quotas))

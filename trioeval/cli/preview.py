@@ -13,6 +13,7 @@ from trioeval.cli.command import load
 from trioeval.cli.datasets import ended_lines
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
+from trioeval.cli.flag_rules import check_flags
 from trioeval.cli.flags import RunFlags, WhatFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.places import cache_path
@@ -36,6 +37,8 @@ class Preview:
     tasks: tuple[str, ...]
     rows: int
     env_file: tuple[Path, ...]
+    untrusted: bool
+    allow_env: tuple[str, ...]
     max_concurrency: int | None
     replay: Path | None
     cache: bool | None
@@ -50,7 +53,15 @@ def preview(wanted: Preview, interrupts: Interrupts) -> int:
         UsageError: There is no such task, or it is made of rows that only a run makes.
         ProviderError: A provider cannot be opened.
     """
-    flags = RunFlags(what=WhatFlags(env_file=wanted.env_file, replay=wanted.replay))
+    flags = RunFlags(
+        what=WhatFlags(
+            env_file=wanted.env_file,
+            replay=wanted.replay,
+            untrusted=wanted.untrusted,
+            allow_env=wanted.allow_env,
+        )
+    )
+    check_flags(flags)
     suite, environ = load(wanted.suite, flags)
     prepared = prepare(
         suite,

@@ -101,6 +101,8 @@ class Service:
     """Keys of the body that it answers with an error."""
     cost_field: tuple[str, ...] = ()
     """Where its replies say what they cost, in US dollars."""
+    hosts: tuple[str, ...] = ()
+    """Hosts of the vendor besides that of the default URL; `*` is one or more letters, digits and hyphens."""
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -123,6 +125,10 @@ class Endpoint:
     """Seconds that one exchange may take, > 0."""
     price: Price | None = None
     """None where no price is known."""
+    url_variable: str = attrs.field(default="", eq=False)
+    """The environment variable that named the base URL; "" if none did."""
+    sent_variables: tuple[str, ...] = attrs.field(default=(), eq=False)
+    """Environment variables whose values say who asks."""
 
     def url(self, path: str) -> str:
         """The URL of something below the base URL: `chat/completions`."""
@@ -176,18 +182,18 @@ def read_endpoint(
         environ: The environment; empty values count as absent.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    found, problems = _base_url(service, given, environ)
+    found, url_variable, problems = _base_url(service, given, environ)
     base_url, query, faults = _versioned(service, model, found, given.get("api_version"))
     problems += faults
     headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
-    key = ""
+    key = key_variable = ""
     given_key = headers.get(service.key_header) or headers.get("authorization", "")
     if not given_key:
-        key, faults = _key(service, given, environ, base_url)
+        key, key_variable, faults = _key(service, given, environ, base_url)
         problems += faults
     limit, faults = read_limit(given, environ)
     problems += faults
-    account, faults = _account(service, given, headers, environ)
+    account, account_variable, faults = _account(service, given, headers, environ)
     problems += faults
     if problems:
         return None, problems
@@ -206,6 +212,8 @@ def read_endpoint(
         project=account.get("project", ""),
         timeout=limit,
         price=list_prices().find(service.family, model) if price is None else read_price(price),
+        url_variable=url_variable,
+        sent_variables=tuple(filter(None, (key_variable, account_variable))),
     ), []
 
 
@@ -235,8 +243,8 @@ def _account(
     given: Mapping[str, Any],
     headers: Mapping[str, str],
     environ: Mapping[str, str],
-) -> tuple[dict[str, str], list[Problem]]:
-    """Organisation and project, where they are named, and what is wrong with them; headers win."""
+) -> tuple[dict[str, str], str, list[Problem]]:
+    """Organisation and project, where they are named, the variable that names one, and what is wrong."""
     names = ("organization", "project")
     account = {name: given[name] for name in names if given.get(name)}
     problems = [
@@ -246,13 +254,16 @@ def _account(
     ]
     variable = service.organization_variable
     named = "" if variable is None else environ.get(variable, "").strip()
-    if named and "organization" not in account:
+    is_named = bool(named) and "organization" not in account
+    if is_named:
         account["organization"] = named
         if not is_visible(named):
             fault = f"the environment variable {variable} must be printable ASCII text"
             problems.append(Problem(".config.organization", fault))
     sent = {name: headers.get(header) for name, header in service.account_headers.items()}
-    return account | {name: value for name, value in sent.items() if value}, problems
+    said = {name: value for name, value in sent.items() if value}
+    used = variable if is_named and variable and "organization" not in said else ""
+    return account | said, used, problems
 
 
 def _versioned(
@@ -278,8 +289,8 @@ def _without_path(url: str, path: str) -> str:
 
 def _base_url(
     service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[str, list[Problem]]:
-    """The base URL, and what is wrong with it; the first place that names one wins."""
+) -> tuple[str, str, list[Problem]]:
+    """The base URL, the variable that names it, and what is wrong with it; the first place wins."""
     path = service.host_path
     places = [
         ("apiHost", given.get("api_host"), True),
@@ -292,15 +303,17 @@ def _base_url(
             continue
         url = f"https://{text.strip()}{path}" if is_host else text.strip()
         fault = url_fault(url, path if is_host else None)
+        variable = "" if place.startswith("api") else place
         if fault is None:
-            return _normal(url), []
-        if place.startswith("api"):
-            return url, [Problem(config_path(place), fault)]
-        return url, [Problem(".config.apiBaseUrl", f"the environment variable {place} {fault}")]
+            return _normal(url), variable, []
+        if not variable:
+            return url, "", [Problem(config_path(place), fault)]
+        message = f"the environment variable {place} {fault}"
+        return url, variable, [Problem(".config.apiBaseUrl", message)]
     if service.default_url is not None:
-        return service.default_url, []
+        return service.default_url, "", []
     hint = f"set apiBaseUrl in the config, or {service.url_variables[0]} in the environment"
-    return "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
+    return "", "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
 
 
 def _normal(url: str) -> str:
@@ -340,8 +353,8 @@ def url_fault(url: str, host_path: str | None) -> str | None:
 
 def _key(
     service: Service, given: Mapping[str, Any], environ: Mapping[str, str], base_url: str
-) -> tuple[str, list[Problem]]:
-    """The effective key, "" where there is none, and what is wrong with it."""
+) -> tuple[str, str, list[Problem]]:
+    """The effective key, "" where there is none; the variable that holds it; and what is wrong with it."""
     place = next((name for name in ("apiKey", "apiKeyEnvar") if to_snake(name) in given), None)
     variables = (given["api_key_envar"],) if "api_key_envar" in given else service.key_variables
     found = [(name, environ[name].strip()) for name in variables if environ.get(name, "").strip()]
@@ -351,16 +364,16 @@ def _key(
     if found:
         variable, key = found[0]
         if is_visible(key) and " " not in key:
-            return key, []
+            return key, variable, []
         source = f"the key in {variable}" if variable else "the key"
-        return "", [Problem(path, f"{source} has characters that no header can carry")]
+        return "", "", [Problem(path, f"{source} has characters that no header can carry")]
     if place is None and (not service.needs_key or is_loopback(base_url)):
-        return "", []
+        return "", "", []
     if place == "apiKeyEnvar":
-        return "", [Problem(path, f"the environment variable {variables[0]} is not set")]
+        return "", "", [Problem(path, f"the environment variable {variables[0]} is not set")]
     named = " or ".join(service.key_variables)
     hint = f"set {named} in the environment, or apiKey or apiKeyEnvar in the config"
-    return "", [Problem(path, "there is no API key", hint)]
+    return "", "", [Problem(path, "there is no API key", hint)]
 
 
 def is_loopback(url: str) -> bool:

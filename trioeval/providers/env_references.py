@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import attrs
@@ -22,13 +23,18 @@ class Expanded:
     """A config with its references filled in."""
 
     value: Any
+    names: list[str] = attrs.field(factory=list)
+    """The variables that were filled in."""
     secrets: list[str] = attrs.field(factory=list, repr=False)
     """Values of variables whose names say that they are secret, and what they are made of."""
     problems: list[Problem] = attrs.field(factory=list)
 
 
 def expand_env(
-    config: Mapping[str, Any], environ: Mapping[str, str], templates: Templates
+    config: Mapping[str, Any],
+    environ: Mapping[str, str],
+    templates: Templates,
+    withheld: AbstractSet[str] = frozenset(),
 ) -> Expanded:
     """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay as they are.
 
@@ -38,6 +44,7 @@ def expand_env(
         config: The config of an entry.
         environ: What names are looked up in.
         templates: What renders those that are more than a name.
+        withheld: Names that nobody may fill in.
 
     Example:
         >>> from trioeval.suite import Templates
@@ -46,7 +53,7 @@ def expand_env(
         >>> expand_env(config, environ, Templates(env=environ)).value
         {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
     """
-    expander = _Expander(environ, templates, Expanded(None))
+    expander = _Expander(environ, templates, withheld, Expanded(None))
     expander.into.value = expander.expand(config, ".config")
     return expander.into
 
@@ -55,6 +62,7 @@ def expand_env(
 class _Expander:
     environ: Mapping[str, str] = attrs.field(repr=False)
     templates: Templates
+    withheld: AbstractSet[str]
     into: Expanded
 
     def expand(self, value: Any, path: str) -> Any:
@@ -73,6 +81,17 @@ class _Expander:
         names = ["".join(found) for found in _NAMES.findall(part)]
         if not names:
             return part
+        if hidden := [name for name in names if name in self.withheld]:
+            self.into.problems += (
+                Problem(
+                    path,
+                    f"an untrusted suite does not see the environment variable {name}",
+                    f"allow it with --allow-env {name}",
+                )
+                for name in dict.fromkeys(hidden)
+            )
+            return ""
+        self.into.names += names
         if _REFERENCE.fullmatch(part):
             text = self.environ.get(names[0], "")
             if not text:

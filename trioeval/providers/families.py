@@ -33,6 +33,12 @@ MODULES: Mapping[str, str] = {
 }
 """By prefix; each module has a function `read`."""
 
+LOCAL = frozenset({"echo", "local", "replay", "sequence", "sim"})
+"""Prefixes of entries that ask nobody."""
+
+CODE = frozenset({"exec", "python"})
+"""Prefixes of entries that run code on this machine; all others ask a server."""
+
 FORMS = (
     "echo",
     "sequence",

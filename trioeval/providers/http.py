@@ -52,6 +52,7 @@ async def open_http(
     tls: TlsSettings | None = None,
     *,
     max_reply_bytes: int = MAX_REPLY_BYTES,
+    hosts: frozenset[str] | None = None,
     wall_clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[HttpClient]:
     """The client that all network providers of one `trio.run` share.
@@ -61,6 +62,7 @@ async def open_http(
     Args:
         tls: How servers are trusted; None is the usual way.
         max_reply_bytes: Largest reply body that is accepted, in bytes.
+        hosts: The only hosts that are asked; None is all.
         wall_clock: Seconds since 1970, for replies that do not tell their date.
 
     Raises:
@@ -72,7 +74,7 @@ async def open_http(
             reply = await client.send(HttpRequest("http://127.0.0.1:8080/v1/x", {}, b"{}"))
         ```
     """
-    client = _Client(max_reply_bytes, _tls_context(tls or TlsSettings()), wall_clock)
+    client = _Client(max_reply_bytes, _tls_context(tls or TlsSettings()), wall_clock, hosts)
     try:
         yield client
     finally:
@@ -94,6 +96,7 @@ class _Client:
     _max_reply_bytes: int
     _tls: ssl.SSLContext
     _wall_clock: Callable[[], float]
+    _hosts: frozenset[str] | None = None
     _all: set[httpx2.AsyncHTTPTransport] = attrs.field(factory=set)
     _idle: dict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(factory=dict)
     """By host and port, so that a connection that is kept fits the next request; the longest unused
@@ -186,6 +189,9 @@ class _Client:
             parsed = httpx2.URL(request.url)
             if not parsed.host:
                 raise httpx2.InvalidURL("no host")
+            if self._hosts is not None and parsed.host.lower() not in self._hosts:
+                msg = f"{parsed.host} is not a host of the suite's providers, and the suite is untrusted"
+                raise ProviderError("bad_request", msg)
             if len(self._urls) < _URLS:
                 self._urls[request.url] = parsed
         headers = {**_HEADERS, **request.headers}

@@ -29,6 +29,7 @@ async def open_providers(
     recorder: Recorder | None = None,
     *,
     tls: TlsSettings | None = None,
+    hosts: frozenset[str] | None = None,
 ) -> AsyncGenerator[tuple["OpenProvider", ...]]:
     """Open providers, in the order of `specs`, and close them with everything they opened.
 
@@ -40,13 +41,14 @@ async def open_providers(
         templates: For configs that hold templates.
         recorder: Writes down all that they answer, under their names.
         tls: How servers are trusted of which a config says nothing; None is the usual way.
+        hosts: The only hosts that are asked, and by entries that run no code; None is anybody, by anything.
 
     Raises:
         ProviderError: One of them cannot be opened.
     """
     secrets = longest_first(one for spec in specs for one in spec.secrets)
     async with AsyncExitStack() as stack:
-        shared = _Shared(templates, stack, tls or TlsSettings())
+        shared = _Shared(templates, stack, tls or TlsSettings(), hosts)
         opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
         yield tuple(
             OpenProvider(spec, position, CustomProvider(spec.id, provider), secrets, recorder)
@@ -203,7 +205,12 @@ class _Shared:
     templates: Templates
     _stack: AsyncExitStack
     _tls: TlsSettings
+    _hosts: frozenset[str] | None
     _clients: dict[TlsSettings, HttpClient] = attrs.field(factory=dict)
+
+    @property
+    def runs_code(self) -> bool:
+        return self._hosts is None
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:
         usual = self._tls
@@ -214,5 +221,6 @@ class _Shared:
         if client is None:
             from trioeval.providers.http import open_http  # noqa: PLC0415 - costs more than a small run
 
-            client = self._clients[tls] = await self._stack.enter_async_context(open_http(tls))
+            opening = open_http(tls, hosts=self._hosts)
+            client = self._clients[tls] = await self._stack.enter_async_context(opening)
         return client

@@ -62,6 +62,8 @@ class ProviderSpec:
     max_retries: int | None = None
     """What the entry's config says of its lane, ≥ 0; None if it says nothing."""
     _filled_in: tuple[str, ...] = ()
+    named_variables: tuple[str, ...] = ()
+    """Environment variables that its templates name."""
 
     def __repr__(self) -> str:
         return f"<ProviderSpec {hide(self.name, self.secrets)!r}>"
@@ -119,6 +121,8 @@ def resolve(
     overload_statuses: frozenset[int] = frozenset(),
     readers: Mapping[str, Reader] = MappingProxyType({}),
     fence: Fence | None = None,
+    withheld: frozenset[str] = frozenset(),
+    runs_code: bool = True,
 ) -> ProviderSpec:
     """Find out which provider an entry means, and check all of its config.
 
@@ -136,6 +140,8 @@ def resolve(
         overload_statuses: HTTP statuses of server errors that mean "too many calls" here.
         readers: Who reads the entries of a prefix here, in place of who usually does.
         fence: Decides which files the entry may name; those of `directory` if None.
+        withheld: Variables of the environment that no template may name.
+        runs_code: Whether a file of the entry may be run to check it.
 
     Raises:
         SuiteError: All that is wrong with the entry. Paths are relative to it: `.id`,
@@ -149,7 +155,7 @@ def resolve(
         >>> spec.lane_key
         'echo'
     """
-    filled = expand_env(config, environ, templates)
+    filled = expand_env(config, environ, templates, withheld)
     if filled.problems:  # alone: what else would be wrong follows from what is missing
         raise SuiteError(filled.problems)
     own, limits, problems = _split(filled.value)
@@ -164,9 +170,13 @@ def resolve(
         elif read is None:
             found = [_unknown(entry_id, custom)]
         else:
-            fence = Fence((directory,)) if fence is None else fence
             around = Surroundings(
-                environ=environ, directory=directory, templates=templates, fence=fence
+                environ=environ,
+                directory=directory,
+                templates=templates,
+                fence=Fence((directory,)) if fence is None else fence,
+                withheld=withheld,
+                runs_code=runs_code,
             )
             found = read(prefix, rest, own, around)
     if isinstance(found, list) or problems:
@@ -182,6 +192,7 @@ def resolve(
         overload_statuses=overload_statuses,
         max_retries=limits.get("max_retries"),
         filled_in=tuple(filled.secrets),
+        named_variables=tuple(filled.names),
     )
 
 

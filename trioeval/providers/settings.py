@@ -7,7 +7,7 @@ plain data, nothing open. Settings know their lane and their secrets, and open t
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -43,6 +43,10 @@ class Surroundings:
     directory: Path
     """What relative paths are relative to."""
     templates: Templates = attrs.field(repr=False)
+    withheld: frozenset[str] = frozenset()
+    """Variables of `environ` that no template may name."""
+    runs_code: bool = True
+    """Whether reading an entry may run its code; otherwise that is only looked at."""
     fence: Fence = attrs.field()
     """Decides which files the entry may name; those of `directory` if nothing else is given."""
 
@@ -61,6 +65,11 @@ class Shared(Protocol):
     @property
     def templates(self) -> Templates:
         """For providers whose config holds templates."""
+        ...
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether code that a call brings along may run."""
         ...
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:
@@ -83,6 +92,26 @@ class Settings(Protocol):
 
     def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:
         """A provider of its own, which is closed with everything it opened."""
+        ...
+
+
+@runtime_checkable
+class AsksUrls(Protocol):
+    """Settings of a provider whose URLs stand in the suite."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All of them; each may be a template."""
+        ...
+
+    @property
+    def named_variables(self) -> tuple[str, ...]:
+        """Environment variables that its id names."""
+        ...
+
+    @property
+    def code_keys(self) -> tuple[str, ...]:
+        """Keys of its config that hold code."""
         ...
 
 

@@ -73,7 +73,11 @@ def items_of(file: pytest.File) -> Iterator[SuiteItem]:
     """
     try:
         suites = session_of(file.config)
-        loaded = load_file(file.path, suites.terms.settings.max_concurrency)
+        loaded = load_file(
+            file.path,
+            suites.terms.settings.max_concurrency,
+            plans=bool(file.config.option.collectonly),
+        )
         for warning in loaded.checked.warnings:
             file.warn(pytest.PytestWarning(_plain(warning)))
     except (SuiteError, pytest.UsageError, pytest.PytestWarning) as error:

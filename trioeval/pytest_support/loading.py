@@ -27,6 +27,7 @@ class LoadedFile:
     checked: PreparedSuite = attrs.field(repr=False)
     """Without what its extensions would make of it: those are told of runs, and collecting is none."""
     has_extensions: bool
+    """Whether only a run shows which rows it has."""
 
     def prepared(self) -> PreparedSuite:
         """What is run. Its extensions are told that it begins, and may change its tests.
@@ -49,15 +50,20 @@ class Named:
     """Where it stands in the suite."""
 
 
-def load_file(path: Path, max_concurrency: int | None) -> LoadedFile:
+def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> LoadedFile:
     """Load a suite and check it; nobody is asked anything.
+
+    Args:
+        path: The file.
+        max_concurrency: Calls in flight that no lane may exceed.
+        plans: Whether no code of it is to run; rows that code makes are then one item.
 
     Raises:
         SuiteError: Everything that is wrong with it.
         UsageError: Files with its environment are wrong.
     """
     try:
-        suite = load_suite(path)
+        suite = load_suite(path, plans=plans)
     except SuiteError as error:
         check = functools.partial(_checked, environ=os.environ, max_concurrency=max_concurrency)
         raise told_together(error, check) from None
@@ -68,7 +74,8 @@ def load_file(path: Path, max_concurrency: int | None) -> LoadedFile:
         environ,
         max_concurrency,
         _checked(suite, environ=environ, max_concurrency=max_concurrency),
-        any(part.extensions for part in (suite, *(task.suite for task in suite.tasks))),
+        bool(suite.unknown)
+        or any(part.extensions for part in (suite, *(task.suite for task in suite.tasks))),
     )
 
 

@@ -97,7 +97,18 @@ def _missing(data: Mapping[str, Any], suite: Suite, around: Around) -> Iterator[
 
 def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
     hooks: dict[str, Hook] = {"done_file": _done_file, "workspace": workspace_hook(workspaces)}
-    return object_hook(strict_converter(), AgentSettings, hooks=hooks)
+    structure = object_hook(strict_converter(), AgentSettings, hooks=hooks)
+
+    def hook(value: Any, wanted: Any) -> AgentSettings:
+        settings: AgentSettings = structure(value, wanted)
+        if settings.allow_commands:
+            try:
+                workspaces.around.check_code("what a model runs with allowCommands")
+            except MistakenError as error:
+                raise MistakenError(*(one.below("allowCommands") for one in error.parts)) from None
+        return settings
+
+    return hook
 
 
 def _done_file(value: Any, _wanted: Any) -> str:

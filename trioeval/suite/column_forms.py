@@ -150,6 +150,8 @@ class _Forms:
         except MistakenError as error:
             raise MistakenError(*mistakes, *error.parts) from None
         mistakes += _mistakes_of(column)
+        if isinstance(column, ExpressionColumn) and column.python is not None:
+            mistakes += _code_mistakes(column.python, self.around)
         if mistakes:
             raise MistakenError(*mistakes)
         return _with_outputs(column)
@@ -304,6 +306,13 @@ def _known(
         if key not in rest
     ]
     return mistakes, rest
+
+
+def _code_mistakes(python: str, around: Around) -> Iterator[Mistake]:
+    try:
+        around.check_code(quote(python))
+    except MistakenError as error:
+        yield from (part.below("python") for part in error.parts)
 
 
 def _mistakes_of(column: Column) -> Iterator[Mistake]:

@@ -97,7 +97,10 @@ def with_before_all(suite: Suite, extensions: Sequence[Extension], around: Aroun
     for position, extension in enumerate(extensions):
         if not extension.hears("beforeAll"):
             continue
+        makes = f"what beforeAll of {extension} makes of tests and prompts"
         try:
+            if not around.may_run(quote(str(extension)), makes):
+                continue
             context = {"suite": plain_suite(suite)}
             arguments = extension.arguments("beforeAll", context)
             returned = call_function(extension.file, extension.function, arguments, around)

@@ -18,9 +18,11 @@ from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.nested_files import config_values
+from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.strict import Hook, object_hook
 from trioeval.suite.templates import Templates
+from trioeval.suite.trust import CODE_PREFIXES
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ _PROVIDER_KEYS = {
 """An object with one key is read as settings where it is one of these, and otherwise the key is the id."""
 
 
+_TRANSFORMS = ("transform",)
 _SENT = {"multipart"}
 """Keys of a config in which `file://` names what is sent as it is."""
 
@@ -176,11 +179,20 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     def hook(value: Any, wanted: Any) -> ProviderEntry:
         below, settings = provider_settings(value)
+        at = ("id",) if isinstance(value, dict) and "id" in value else below
+        mistakes = [part.below(*below) for part in code_mistakes(settings, _TRANSFORMS, around)]
+        named = settings.get("id") if isinstance(settings, dict) else None
+        if isinstance(named, str) and named.startswith(CODE_PREFIXES):
+            try:
+                around.check_code(quote(named))
+            except MistakenError as error:
+                mistakes += (part.below(*at) for part in error.parts)
         try:
             entry: ProviderEntry = structure(settings, wanted)
         except MistakenError as error:
-            raise MistakenError(*(mistake.below(*below) for mistake in error.parts)) from None
-        at = ("id",) if isinstance(value, dict) and "id" in value else below
+            mistakes += (mistake.below(*below) for mistake in error.parts)
+        if mistakes:
+            raise MistakenError(*mistakes)
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
         if entry.id == "echo" and entry.config:
@@ -200,7 +212,11 @@ def _with_files(entry: ProviderEntry, around: Around) -> Mapping[str, Any]:
     if entry.id.startswith("exec:"):  # gets it as it is written
         return entry.config
     read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, around)
-    return {key: read.get(key, part) for key, part in entry.config.items()}
+    return {
+        key: read.get(key, part)
+        for key, part in entry.config.items()
+        if key in _SENT or key in read  # what only a run makes of it is left out
+    }
 
 
 def provider_settings(value: Any) -> tuple[DocumentPath, Any]:

@@ -1,7 +1,7 @@
 """Loads a suite from files or from plain data, and places what is wrong with it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trioeval.suite.sources.around import Around
 from trioeval.suite.structure import respelled, structure_suite
 from trioeval.suite.task_entries import in_every_task
 from trioeval.suite.transformed import with_transformed_vars
+from trioeval.suite.trust import Trust, trust_of
 
 
 def load_suite(
@@ -33,6 +34,9 @@ def load_suite(
     allow_empty: bool = False,
     given: Mapping[str, Any] | None = None,
     kinds: Kinds = KINDS,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
+    plans: bool = False,
 ) -> Suite:
     """Load a suite from a file, or from several that are laid over each other.
 
@@ -47,10 +51,16 @@ def load_suite(
         given: Keys of a suite that stand in place of the files', as `apply_given` has it. Its paths are
             absolute, and the folders of its files may be read.
         kinds: The assertion types that there are.
+        trusted: Whether it may run code, see the environment and use keys as it likes. One that is not
+            trusted is refused with everything that only a trusted suite may have.
+        allow_env: Variables of the environment that templates of an untrusted suite may see.
+        plans: Whether nothing of it is to be run: what its code would make is listed in `unknown`.
 
     Raises:
         SuiteError: Everything that is wrong with it, with file, line and column, in the order of the file.
+        UsageError: `allow_env` for a trusted suite, or `allow_outside` for another.
     """
+    trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     files = [Path(path), *map(Path, more)]
     environ = os.environ if environ is None else environ
     given = {} if given is None else given
@@ -60,15 +70,17 @@ def load_suite(
             environ=environ,
             allow_outside=allow_outside,
             with_own_paths=with_own_paths,
+            trust=trust,
         )
     except MistakenError as error:
         problems = _sorted(map(_problem, error.parts), files)
         raise SuiteError(problems, files=[file.absolute() for file in files]) from None
     found = _Found(document.files)
     directory = files[0].absolute().parent
+    own = _own_env(document.data, trust, found)
     around = Around(
         directory=directory,
-        environ=_environ(document.data, environ),
+        environ={**environ, **own},
         roots=tuple(
             dict.fromkeys(
                 [*(file.absolute().parent for file in files), *folders_of(given, directory)]
@@ -79,6 +91,9 @@ def load_suite(
         warn=found.warnings.append,
         note=found.add,
         kinds=kinds,
+        trust=trust,
+        own_env=frozenset(own),
+        unknown=found.unknown.append,
     )
     around = with_own_types(document.data, around)
 
@@ -98,7 +113,7 @@ def load_suite(
     if suite is not None:
         warnings += map(placed, () if mistakes else quota_oddities(suite))
         suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
-        suite = _finished(suite, around, warnings)
+        suite = _finished(suite, around, warnings, found.unknown)
     if suite is None or mistakes or document.mistakes:
         told = [
             *document.mistakes,
@@ -119,6 +134,9 @@ def parse_suite(
     allow_empty: bool = False,
     given: Mapping[str, Any] | None = None,
     kinds: Kinds = KINDS,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
+    plans: bool = False,
 ) -> Suite:
     """A suite from data of the shape of a suite file.
 
@@ -130,36 +148,45 @@ def parse_suite(
         allow_empty: Whether a list or a file of tests may have none.
         given: As for `load_suite`.
         kinds: The assertion types that there are.
+        trusted: As for `load_suite`, and so the others.
+        allow_env: Variables that it may see.
+        plans: Whether nothing of it is to be run.
 
     Raises:
         SuiteError: Everything that is wrong with it.
+        UsageError: As for `load_suite`.
 
     Example:
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["Hello"]})
         >>> suite.providers[0].id, suite.evaluate_options.repeat
         ('echo', 1)
     """
+    trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))
     given = {} if given is None else given
     directory = Path.cwd() if directory is None else directory.absolute()
     found = _Found(())
+    own = _own_env(document, trust, found)
     around = Around(
         directory=directory,
-        environ=_environ(document, os.environ if environ is None else environ),
+        environ={**(os.environ if environ is None else environ), **own},
         roots=tuple(dict.fromkeys([directory, *folders_of(given, directory)])),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
         warn=found.warnings.append,
         note=found.add,
         kinds=kinds,
+        trust=trust,
+        own_env=frozenset(own),
+        unknown=found.unknown.append,
     )
     around = with_own_types(document, around)
     suite, mistakes = _read(apply_given(document, given), around)
     if suite is not None:
         found.warnings += () if mistakes else quota_oddities(suite)
         suite = attrs.evolve(suite, files=found.files)
-        suite = _finished(suite, around, found.warnings)
+        suite = _finished(suite, around, found.warnings, found.unknown)
     if suite is None or mistakes:
         raise SuiteError(map(_problem, mistakes), files=found.files, partial=suite)
     return suite
@@ -226,7 +253,9 @@ def _read(
     return suite, mistakes
 
 
-def _finished(suite: Suite, around: Around, warnings: Iterable[Mistake]) -> Suite:
+def _finished(
+    suite: Suite, around: Around, warnings: Iterable[Mistake], unknown: Iterable[str]
+) -> Suite:
     """A suite that knows what its files are read against, and what is odd about it."""
     roots = around.roots if len(around.roots) > 1 else ()
     suite = in_every_task(
@@ -237,9 +266,15 @@ def _finished(suite: Suite, around: Around, warnings: Iterable[Mistake]) -> Suit
             roots=roots,
             allow_outside=around.allow_outside,
             kinds=around.kinds,
+            trust=around.trust,
+            env=around.trust.without_insecure(one.env),
         ),
     )
-    return attrs.evolve(suite, warnings=tuple(map(_problem, dict.fromkeys(warnings))))
+    return attrs.evolve(
+        suite,
+        warnings=tuple(map(_problem, dict.fromkeys(warnings))),
+        unknown=tuple(dict.fromkeys(unknown)),
+    )
 
 
 class _Found:
@@ -247,6 +282,7 @@ class _Found:
 
     def __init__(self, files: Iterable[Path]) -> None:
         self.warnings: list[Mistake] = []
+        self.unknown: list[str] = []
         self._files = dict.fromkeys(files)
 
     @property
@@ -257,12 +293,17 @@ class _Found:
         self._files[file] = None
 
 
-def _environ(document: Any, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with what the suite says over it; what is wrong with that is told elsewhere."""
+def _own_env(document: Any, trust: Trust, found: _Found) -> dict[str, str]:
+    """The variables that the suite gives itself; what is wrong with them is told elsewhere."""
     own = document.get("env") if isinstance(document, dict) else None
     if not isinstance(own, dict):
-        return environ
-    return {**environ, **{name: value for name, value in own.items() if isinstance(value, str)}}
+        return {}
+    texts = {name: value for name, value in own.items() if isinstance(value, str)}
+    kept = trust.without_insecure(texts)
+    for name in (one for one in texts if one not in kept):
+        message = "is ignored: an untrusted suite does not say which servers are believed"
+        found.warnings.append(Mistake(message, at=("env", name), key=True))
+    return kept
 
 
 def _problem(mistake: Mistake) -> Problem:

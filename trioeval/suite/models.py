@@ -18,6 +18,7 @@ from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Posit
 from trioeval.suite.column_models import ColumnsSettings, RowsOfTask
 from trioeval.suite.question_models import QuestionSettings
 from trioeval.suite.quota_models import QuotaKey, QuotaSettings
+from trioeval.suite.trust import TRUSTED, Trust
 
 
 @attrs.frozen(kw_only=True)
@@ -354,6 +355,10 @@ class Suite:
     """Whether it may read files outside of its folder."""
     roots: tuple[Path, ...] = ()
     """Folders whose files it may read: those of its own files; empty means `directory`."""
+    trust: Trust = TRUSTED
+    """What it may do."""
+    unknown: tuple[str, ...] = ()
+    """What only a run will show, where no code was to run when it was loaded."""
     place: Callable[[Problem], Problem] | None = attrs.field(default=None, eq=False, repr=False)
     """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
     kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False)

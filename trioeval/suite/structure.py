@@ -71,6 +71,7 @@ from trioeval.suite.tests_forms import (
     test_hook,
     tests_hook,
 )
+from trioeval.suite.trust_forms import code_texts, env_files_hook, filters_hook
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
@@ -86,6 +87,8 @@ NOT_IN_FILES = (
     "questions",
     "roots",
     "rows_of",
+    "trust",
+    "unknown",
     "warnings",
 )
 """Fields of a suite that are found, not written."""
@@ -224,7 +227,8 @@ def make_converter(
                 "env": variables_hook(around),
                 "tags": scalar_texts,
                 "output_path": places_hook(around),
-                "extensions": one_or_more,
+                "extensions": code_texts(around),
+                "nunjucks_filters": filters_hook(converter, around),
                 "assertion_types": own_types_hook(around),
                 "tasks": lambda tasks, _wanted: tasks,  # read already
             },
@@ -234,12 +238,14 @@ def make_converter(
 
 
 def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    places, several = places_hook(around), ("extension", "filter_metadata")
     hooks = {
+        "extension": code_texts(around),
+        "env_file": env_files_hook(around),
+        "env_path": env_files_hook(around),
+        "filter_metadata": one_or_more,
+        "output": places_hook(around),
         "tags": scalar_texts,
         "var": scalar_texts,
-        **dict.fromkeys(several, one_or_more),
-        **dict.fromkeys(("env_file", "env_path", "output"), places),
         **dict.fromkeys(_EARLIER_RESULTS, place_hook(around)),
     }
     return object_hook(converter, CommandLineOptions, hooks=hooks)

@@ -29,6 +29,7 @@ from trioeval.suite.scoring_forms import scoring_hook
 from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.computed import check_ruby, names_program, read_computed
 from trioeval.suite.sources.nested_files import config_values
+from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.tests import NONE_HINT, read_tests
 from trioeval.suite.sources.variables import read_vars, resolve_file_vars
 from trioeval.suite.strict import Hook, object_hook
@@ -36,6 +37,10 @@ from trioeval.suite.templates import Templates, unclosed_tag
 
 MOST_ASSERTIONS = 10_000
 """Of one test, those in sets among them."""
+
+ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
+TEST_TRANSFORMS = ("transform", "transformVars", "transform_vars")
+"""Keys that hold code, or paths of the output."""
 
 NOT_IN_TESTS = dict.fromkeys(("case", "fault", "is_data", "judge"))
 """Fields of a test that are found, or written as several keys."""
@@ -90,7 +95,10 @@ def assertion_hook(
             try:
                 value = {**value, "value": _file_value(value["value"], around)}
             except MistakenError as error:
-                raise MistakenError(*(part.below("value") for part in error.parts)) from None
+                parts = (part.below("value") for part in error.parts)
+                raise MistakenError(
+                    *parts, *code_mistakes(value, ASSERTION_TRANSFORMS, around)
+                ) from None
         try:
             assertion: Assertion = structure(value, wanted)
         except MistakenError as error:
@@ -112,11 +120,22 @@ def assertion_hook(
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         mistakes += _ruby_mistakes(assertion, around)
+        mistakes += _code_mistakes(assertion, value, around)
         if mistakes:
             raise MistakenError(*mistakes)
         return assertion
 
     return hook
+
+
+def _code_mistakes(assertion: Assertion, said: Any, around: Around) -> Iterator[Mistake]:
+    """That an assertion is code which its suite must not run; of a value from a file that is told there."""
+    if is_code(assertion, around.kinds):
+        try:
+            around.check_code(f"an assertion of type {quote(assertion.type)}")
+        except MistakenError as error:
+            yield from (part.below("type") for part in error.parts)
+    yield from code_mistakes(said, ASSERTION_TRANSFORMS, around)
 
 
 def _ruby_mistakes(assertion: Assertion, around: Around) -> Iterator[Mistake]:
@@ -239,6 +258,8 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
             value = {
                 "transform" if key == "postprocess" else key: part for key, part in value.items()
             }
+        if mistakes := [*code_mistakes(value, TEST_TRANSFORMS, around)]:
+            raise MistakenError(*mistakes)
         options: TestOptions = structure(value, wanted)
         if templates is not None:
             parts = (("prefix", options.prefix), ("suffix", options.suffix))
@@ -395,7 +416,7 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:
         found = tuple(listed(value, None))
-        if not (found or around.allow_empty):
+        if not (found or around.allow_empty or around.trust.plans):
             raise MistakenError(no_tests())
         return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.grading import quote
 from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import ScenarioTests
 from trioeval.suite.mistakes import Mistake, MistakenError
@@ -48,6 +49,9 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
     for code, several in places.items():
         variables = [{**default.vars, **tests[place].vars} for place in several]
         try:
+            makes = f"the variables that transformVars makes for {len(several)} tests"
+            if not around.may_run(quote(code), makes):
+                continue
             found = transform_vars_of_each(code, variables, around)
             made |= zip(several, _resolved(found, around), strict=True)
         except MistakenError as error:

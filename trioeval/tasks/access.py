@@ -29,8 +29,8 @@ import attrs
 from trioeval.suite import Expansion, Step, Templates
 from trioeval.suite.merge import CONVERSATION
 from trioeval.suite.sources.around import names_file
+from trioeval.suite.sources.output_paths import is_path
 from trioeval.tasks.order import Access, Cell
-from trioeval.tasks.transforms import is_path
 
 CONVERSATION_VARIABLE = "_conversation"
 

@@ -18,6 +18,7 @@ from trioeval.providers.programs.trees import GRACE, describe_end, start_tree
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.suite.agent_models import MAX_PROCESSES
+from trioeval.suite.trust import TRUSTED, Trust
 
 _LAST_WORDS = 1.0
 """Seconds in which the output of a command is read when all of it has ended."""
@@ -61,6 +62,8 @@ class SuiteCommands:
     """Of the suite; commands are told it as `TRIOEVAL_SUITE`."""
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Of the suite's code; commands get it without keys."""
+    trust: Trust = TRUSTED
+    """What the suite may do; of one that is not trusted, nothing runs."""
 
     async def __call__(
         self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
@@ -70,6 +73,9 @@ class SuiteCommands:
         Raises:
             GradingError: It cannot be started, for a reason that is none of the folder's.
         """
+        if not self.trust.trusted:
+            await trio.lowlevel.checkpoint()
+            raise GradingError(self.trust.code_refusal(quote(command[0])).message)
         places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
         whole = {**without_keys(self.environ), **places, **environ}
         written = Tail(secrets=keys_to_hide(self.environ, environ))

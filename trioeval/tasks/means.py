@@ -42,7 +42,9 @@ class Means:
 
 
 @asynccontextmanager
-async def open_means(around: Around, tls: TlsSettings | None = None) -> AsyncGenerator[Means]:
+async def open_means(
+    around: Around, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
+) -> AsyncGenerator[Means]:
     """What the judges of one run share, for as long as the block; no process starts before it is needed.
 
     Args:
@@ -50,6 +52,7 @@ async def open_means(around: Around, tls: TlsSettings | None = None) -> AsyncGen
             `SCRIPT_TIMEOUT_MS` how long a script may take, and its `SCRIPT_MEMORY_MB` how much memory it may
             have (0 does not limit it).
         tls: How servers are trusted; None is the usual way.
+        hosts: The only hosts that are asked; None is all.
     """
     environ = around.environ
     workers = _number(around.variable("PYTHON_WORKERS")) or min(
@@ -63,10 +66,11 @@ async def open_means(around: Around, tls: TlsSettings | None = None) -> AsyncGen
             environ,
             workers=workers,
             memory_mb=MEMORY_MB if memory is None else memory,
+            trust=around.trust,
         ) as scripts,
-        open_webhooks(environ, tls) as webhooks,
+        open_webhooks(environ, tls, hosts=hosts) as webhooks,
     ):
-        commands = SuiteCommands(around.directory, environ)
+        commands = SuiteCommands(around.directory, environ, around.trust)
         yield Means(scripts, webhooks, commands, around.directory, limit)
 
 

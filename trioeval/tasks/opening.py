@@ -175,9 +175,13 @@ async def _open_asker(
     around = prepared.around
     templates = prepared.templates.for_data() if are_data else prepared.templates
     opened = await stack.enter_async_context(
-        open_providers(prepared.specs, templates, terms.recorder, tls=prepared.trust)
+        open_providers(
+            prepared.specs, templates, terms.recorder, tls=prepared.trust, hosts=prepared.hosts
+        )
     )
-    scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
+    scripts = await stack.enter_async_context(
+        open_scripts(around.directory, around.environ, trust=around.trust)
+    )
     asker = Asker(
         providers=opened,
         entries=(*prepared.steps.providers, *prepared.graders.entries),
@@ -243,7 +247,9 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
         default=prepared.suite.default_test,
         open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
     )
-    means = await stack.enter_async_context(open_means(around, prepared.trust))
+    means = await stack.enter_async_context(
+        open_means(around, prepared.trust, hosts=prepared.hosts)
+    )
     agents = await _agents(has, terms)
     body = PromptEval(
         steps,

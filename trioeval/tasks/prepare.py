@@ -52,6 +52,7 @@ from trioeval.tasks.lanes import (
 from trioeval.tasks.oddities import oddities
 from trioeval.tasks.order import ByCells, OneByOne
 from trioeval.tasks.question_checks import idle_prompts, missing_queries
+from trioeval.tasks.reach import SentKey, hosts_of, sent_keys, strange_graders, strange_key
 from trioeval.tasks.reservations import impossible_calls
 from trioeval.tasks.resolved import (
     Resolver,
@@ -66,6 +67,7 @@ from trioeval.tasks.rubric_checks import missing_rubrics
 from trioeval.tasks.surroundings import around_of, begun, templates_of
 from trioeval.tasks.task_problems import in_the_file
 from trioeval.tasks.trust import read_trust
+from trioeval.tasks.untrusted_checks import code_of_calls, strange_webhooks
 
 
 @attrs.frozen(kw_only=True)
@@ -93,6 +95,10 @@ class PreparedSuite:
     """What its steps leave for each other."""
     trust: TlsSettings = attrs.field(factory=TlsSettings)
     """How servers are trusted of which no config says anything."""
+    hosts: frozenset[str] | None = None
+    """The only hosts that it asks, if it is not trusted."""
+    unknown: tuple[str, ...] = ()
+    """What only a run will show, where no code was to run when it was prepared."""
     one_by_one: bool = False
     """Whether its steps run one after another, whatever they share."""
     has_own_providers: bool = False
@@ -216,6 +222,8 @@ def prepare(
     tasks: Collection[str] = (),
     one_by_one: bool = False,
     kinds: Kinds = KINDS,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers and transforms.
 
@@ -236,10 +244,14 @@ def prepare(
         tasks: Ids of the tasks that are run, and with them all that they depend on; empty runs all.
         one_by_one: Run one step of a task after another, in order.
         kinds: The assertion types that a suite may use that is loaded here.
+        trusted: Whether a suite that is loaded here may run code, see the environment and use keys as it
+            likes; a suite that is loaded has its trust.
+        allow_env: Variables of the environment that templates of an untrusted suite may see.
 
     Raises:
         SuiteError: Everything that is wrong with it; `TooManyRowsError` if that is its size alone.
-        UsageError: The suite has no task of one of these ids.
+        UsageError: The suite has no task of one of these ids; or `trusted` or `allow_env` is for a suite that
+            is loaded.
     """
     own = os.environ if environ is None else environ
     make = functools.partial(
@@ -265,12 +277,15 @@ def prepare(
             raise TooManyRowsError(problem, error.rows) from None
         except SuiteError as error:
             raise SuiteError(place_problems(error.problems, loaded), files=error.files) from None
-        return attrs.evolve(found, warnings=tuple(place_problems(found.warnings, loaded)))
+        warnings = place_problems((*found.warnings, *_key_warnings(found, loaded)), loaded)
+        return attrs.evolve(found, warnings=tuple(warnings))
 
     if isinstance(suite, Suite):
+        if not trusted or allow_env:
+            raise UsageError("a suite that is loaded has its trust: give it to `load_suite`")
         return prepared(suite)
     try:
-        loaded = load_suite(suite, environ=own, kinds=kinds)
+        loaded = load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
     except SuiteError as error:
         raise told_together(error, prepared) from None
     return prepared(loaded)
@@ -353,8 +368,32 @@ def _with_tasks(
         ),
         lane_quotas=merge_lane_quotas(task.prepared.lane_quotas for task in tasks),
         warnings=tuple(dict.fromkeys(warnings)),
+        unknown=tuple(dict.fromkeys((*top.unknown, *_unknown(tasks)))),
         tasks=tuple(tasks),
     )
+
+
+def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
+    """Keys of the environment that go to a host that is not their vendor's, each told once for each host."""
+    seen: set[SentKey] = set()
+    for part in found.parts:
+        prepared = part.prepared
+        entries = (*prepared.steps.providers, *prepared.graders.entries)
+        paths = (*provider_paths(prepared.steps), *prepared.graders.paths)
+        for spec, entry, path in zip(prepared.specs, entries, paths, strict=True):
+            for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
+                if not sent.is_safe and sent not in seen:
+                    seen.add(sent)
+                    told = [strange_key(sent, path)]
+                    yield from (
+                        told if part.place is None else in_the_file(told, loaded, part.place)
+                    )
+
+
+def _unknown(tasks: Sequence[PreparedTask]) -> Iterator[str]:
+    """What only a run will show of each task."""
+    for task in tasks:
+        yield from task.prepared.unknown
 
 
 def _lanes(
@@ -400,6 +439,20 @@ def _counted(suite: Suite, steps: Expansion) -> Counted:
     return count_rows(steps)
 
 
+def _confined(
+    steps: Expansion, specs: Sequence[ProviderSpec], graders: Graders
+) -> tuple[frozenset[str], Sequence[Problem]]:
+    """The hosts that an untrusted suite may ask, and what it may not have besides them."""
+    asked = {host for spec in specs for host in hosts_of(spec)}
+    refused = (
+        *strange_graders(graders.specs, graders.paths, asked),
+        *strange_webhooks(steps, asked),
+        *code_of_calls(steps),
+    )
+    asked.update(host for spec in graders.specs for host in hosts_of(spec))
+    return frozenset(host for host in asked if host is not None), refused
+
+
 def _prepare(
     loaded: Suite,
     *,
@@ -412,7 +465,8 @@ def _prepare(
     max_rows: int,
     one_by_one: bool,
 ) -> PreparedSuite:
-    around = around_of(loaded, own)
+    unknown = [*loaded.unknown]
+    around = around_of(loaded, own, unknown.append)
     extensions: tuple[Extension, ...] = ()
     early: Sequence[Problem] = ()
     is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
@@ -438,10 +492,14 @@ def _prepare(
     )
     paths, wishes = provider_paths(steps), wanted(steps)
     specs: list[ProviderSpec] = []
+    hosts: frozenset[str] | None = None if around.trust.trusted else frozenset()
     if replay is None:
         specs, faults = resolver.all_of(steps.providers, paths)
         graders, others = find_graders(wishes, resolver)
         problems += (*faults, *others)
+        if hosts is not None:
+            hosts, refused = _confined(steps, specs, graders)
+            problems += refused
         specs += graders.specs
     else:
         graders, others = find_graders(wishes, resolver, recorded_names(replay) if wishes else ())
@@ -487,6 +545,8 @@ def _prepare(
         around=around,
         sharing=sharing,
         trust=trust,
+        hosts=hosts,
+        unknown=tuple(dict.fromkeys(unknown)),
         one_by_one=one_by_one,
         has_own_providers=bool(providers),
         extensions=extensions,

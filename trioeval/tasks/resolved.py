@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -9,11 +10,15 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
 from trioeval.providers import Provider, ProviderSpec, resolve
 from trioeval.providers.config import is_integer, to_snake
+from trioeval.providers.families import CODE
 from trioeval.providers.local.replay import read_for_all
 from trioeval.providers.metering import read_metering
 from trioeval.providers.programs.agent_command import read_agent_command
 from trioeval.providers.secrets import hide, hide_in
+from trioeval.providers.settings import Reader, Surroundings
 from trioeval.suite import Around, Expansion, ProviderEntry, Suite, Templates
+from trioeval.suite.trust import Trust
+from trioeval.tasks.reach import refusals
 
 
 @attrs.frozen(kw_only=True)
@@ -35,19 +40,37 @@ class Resolver:
         if isinstance(entry.lane, str) and entry.lane not in self.suite.lanes:
             message = f"there is no lane {quote(entry.lane)} in $.lanes"
             raise SuiteError([Problem(".lane", message)])
-        environ = self.around.environ
-        return resolve(
+        environ, trust = self.around.environ, self.around.trust
+        environ = {**environ, **entry.env} if entry.env else environ
+        own = self.own_names(entry)
+        spec = resolve(
             entry.id,
             entry.config,
-            environ={**environ, **entry.env} if entry.env else environ,
+            environ=environ,
             directory=self.suite.directory,
             fence=self.around.fence,
             templates=self.templates,
             custom=self.custom,
             label=entry.label,
             overload_statuses=_overload_statuses(self.suite, entry),
-            readers={} if self.suite.agents is None else {"exec": read_agent_command},
+            readers=self._readers,
+            withheld=trust.withheld(environ, own),
+            runs_code=trust.code == "run",
         )
+        if not trust.trusted and (refused := [*refusals(spec, self.around, own)]):
+            raise SuiteError(refused)
+        return spec
+
+    def own_names(self, entry: ProviderEntry) -> frozenset[str]:
+        """Names of the variables that the suite gives a provider."""
+        return self.around.own_env.union(entry.env)
+
+    @property
+    def _readers(self) -> Mapping[str, Reader]:
+        """Who reads the entries of some prefixes in place of who usually does."""
+        if not self.around.trust.trusted:
+            return dict.fromkeys(CODE, _refuse)
+        return {} if self.suite.agents is None else {"exec": read_agent_command}
 
     def all_of(
         self, entries: Sequence[ProviderEntry], paths: Sequence[str]
@@ -61,6 +84,14 @@ class Resolver:
             except SuiteError as error:
                 problems += below(error.problems, path)
         return specs, problems
+
+
+def _refuse(
+    prefix: str, rest: str, _config: Mapping[str, Any], _around: Surroundings
+) -> list[Problem]:
+    """Read no entry that is code."""
+    refused = Trust(trusted=False).code_refusal(quote(f"{prefix}:{rest}"))
+    return [Problem(".id", refused.message, refused.hint)]
 
 
 def below(problems: Sequence[Problem], path: str) -> list[Problem]:

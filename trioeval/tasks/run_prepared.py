@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
@@ -225,6 +225,9 @@ async def prepared_of(
     suite: Suite | PreparedSuite | str | os.PathLike[str],
     providers: Mapping[str, Provider] | None,
     kinds: Kinds | None,
+    *,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
 ) -> PreparedSuite:
     """A suite, prepared if it is not. A checkpoint if files are read.
 
@@ -234,12 +237,19 @@ async def prepared_of(
     """
     if kinds is not None and isinstance(suite, Suite | PreparedSuite):
         raise UsageError("a suite that is loaded has its kinds: give them to `load_suite`")
+    if isinstance(suite, PreparedSuite) and (allow_env or not trusted):
+        raise UsageError("a suite that is loaded has its trust: give it to `load_suite`")
     if isinstance(suite, PreparedSuite):
         if providers is not None:
             raise UsageError("a prepared suite has its providers: give them to `prepare`")
         return suite
     make = functools.partial(
-        prepare, suite, providers=providers, kinds=KINDS if kinds is None else kinds
+        prepare,
+        suite,
+        providers=providers,
+        kinds=KINDS if kinds is None else kinds,
+        trusted=trusted,
+        allow_env=allow_env,
     )
     if isinstance(suite, Suite) and not suite.extensions:
         return make()

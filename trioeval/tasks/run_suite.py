@@ -5,7 +5,7 @@ said before anything is asked of a provider.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import attrs
 import trio
@@ -71,6 +71,8 @@ async def run_suite(
     dataset_events: Callable[[str | None, DatasetEvent], None] | None = None,
     reconcile: bool = False,
     agents: AgentTerms | None = None,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -111,6 +113,9 @@ async def run_suite(
         reconcile: Whether a dataset of the run may be another one now than when it was begun: what was made
             of columns that are as they were is kept.
         agents: How tasks of type `agent` are worked on; None keeps their folders only as long as it runs.
+        trusted: Whether a suite that is loaded here may run code, see the environment and use keys as it
+            likes.
+        allow_env: Variables of the environment that templates of an untrusted suite may see.
 
     Returns:
         How many rows ended in which way.
@@ -120,7 +125,7 @@ async def run_suite(
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
         QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
         UsageError: `providers` for a suite that was prepared with its own, `kinds` for one that is loaded,
-            or a `journal` whose run is over.
+            `trusted` or `allow_env` as well, or a `journal` whose run is over.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
 
@@ -154,7 +159,7 @@ async def run_suite(
 
     async with ended(journal) as end:
         totals = await run_prepared(
-            await prepared_of(suite, providers, kinds),
+            await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env),
             RunTerms(
                 emit=emit,
                 emit_many=emit_many,
@@ -192,12 +197,15 @@ async def collect(
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
     kinds: Kinds | None = None,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
 ) -> list[Row]:
     """Run a suite and return its rows, `rows[i].index == i`. A checkpoint.
 
     Of a suite with tasks, the rows of the first task come first, and so on.
 
-    A caller that may cancel it and wants what was finished gives `run_suite` an `emit` of its own.
+    A caller that may cancel it and wants what was finished gives `run_suite` an `emit` of its own. `trusted`
+    and `allow_env` are those of `run_suite`.
 
     Raises:
         SuiteError: The suite is wrong; nothing was called.
@@ -207,7 +215,7 @@ async def collect(
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
         rows.append(row)
 
-    prepared = await prepared_of(suite, providers, kinds)
+    prepared = await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env)
     await run_suite(prepared, emit=keep, lanes=lanes)
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows

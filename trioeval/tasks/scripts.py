@@ -33,6 +33,7 @@ from trioeval.suite.mistakes import MistakenError
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.computed import RUBY, ruby_command
 from trioeval.suite.sources.prompt_files import read_text
+from trioeval.suite.trust import TRUSTED, Trust
 from trioeval.tasks.programs import run_program
 
 RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
@@ -51,6 +52,7 @@ async def open_scripts(
     *,
     workers: int | None = None,
     memory_mb: int = 0,
+    trust: Trust = TRUSTED,
 ) -> AsyncGenerator["Scripts"]:
     """What runs the code of one suite, for as long as the block.
 
@@ -60,8 +62,9 @@ async def open_scripts(
             processes for each function, under `TRIOEVAL_` or `PROMPTFOO_`.
         workers: Processes for each function, ≥ 1; None takes those of the environment, or one.
         memory_mb: Mebibytes that each of them may have for its data; 0 does not limit them.
+        trust: What the suite may do; of one that is not trusted, nothing runs.
     """
-    around = Around(directory=directory, environ=environ)
+    around = Around(directory=directory, environ=environ, trust=trust)
     wanted = around.variable("PYTHON_WORKERS")
     if workers is None:
         workers = int(wanted) if wanted.isdecimal() else 1
@@ -200,6 +203,7 @@ class Scripts:
         Raises:
             ScriptError: It failed, or took longer.
         """
+        self._check(name or show(script.code))
         if self._engine is None:
             spec = engine_workers(self._around.directory, self._around.environ)
             spec = attrs.evolve(spec, memory_mb=self._memory_mb)
@@ -245,6 +249,7 @@ class Scripts:
             ScriptError: It failed, took longer, or wrote nothing but to its standard error.
         """
         words = shlex.split(command)
+        self._check(show(command))
         around = self._around
         printed = await run_program(
             [*words, argument], cwd=around.directory, environ=around.environ, limit=limit
@@ -266,6 +271,7 @@ class Scripts:
             ScriptError: It failed, or took longer.
         """
         around = self._around
+        self._check(file.name)
         command = [self._interpreter, str(file), argument]
         printed = await run_program(
             command, cwd=around.directory, environ=around.environ, limit=limit
@@ -283,6 +289,13 @@ class Scripts:
             self._modules[file, function] = script
         return script
 
+    def _check(self, what: str) -> None:
+        """Refuse code that nobody refused when the suite was loaded."""
+        try:
+            self._around.check_code(what)
+        except MistakenError as error:
+            raise ScriptError(str(error)) from None
+
     @property
     def _interpreter(self) -> str:
         return self._around.variable("PYTHON") or sys.executable
@@ -294,6 +307,7 @@ class Scripts:
         return await _called(pool, arguments, limit)
 
     async def _pool(self, file: Path, function: str, name: str, workers: int) -> Workers:
+        self._check(name)
         pool = self._pools.get((file, function, workers))
         if pool is None:
             spec = WorkerSpec(

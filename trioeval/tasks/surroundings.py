@@ -22,14 +22,23 @@ def begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
         ) from None
 
 
-def around_of(suite: Suite, environ: Mapping[str, str]) -> Around:
-    """What the files of a loaded suite are read against when it runs."""
+def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str], None]) -> Around:
+    """What the files of a loaded suite are read against when it runs.
+
+    Args:
+        suite: The suite.
+        environ: The environment of whoever runs it.
+        unknown: Told of what only a run will show.
+    """
     return Around(
         directory=suite.directory,
         environ={**environ, **suite.env} if suite.env else environ,
         roots=suite.roots or (suite.directory,),
         allow_outside=suite.allow_outside,
         kinds=suite.kinds,
+        trust=suite.trust,
+        own_env=frozenset(suite.env),
+        unknown=unknown,
     )
 
 
@@ -46,7 +55,7 @@ def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]
         ]
     templates = Templates(
         # The suite's own is no secret of the machine's.
-        env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.environ,
+        env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env,
         filters=filters,
         strict=suite.evaluate_options.strict_variables,
         enabled=not around.switch("DISABLE_TEMPLATING"),

@@ -12,7 +12,6 @@ Code runs in other processes. Paths, and the members of an output (`output.answe
 as well, are followed at once.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +20,7 @@ import attrs
 import trio
 
 from trioeval.errors import ScriptError
-from trioeval.grading import output_text
+from trioeval.grading import output_text, quote
 from trioeval.grading.text import parse_json
 from trioeval.providers.generic.transform import (
     NOTHING,
@@ -36,6 +35,7 @@ from trioeval.scripting.javascript import Script, transform_script
 from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.output_paths import is_query, names_members
 from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.transform_vars import (
     FUNCTION,
@@ -48,10 +48,6 @@ from trioeval.tasks.scripts import LIMIT, Scripts
 
 NAMES = ("output", "context")
 """What the code sees: the output, and `{"vars", "prompt", "metadata"}`."""
-
-_QUERY = re.compile(r"\$[.\[]|\$$|jmespath:")
-_MEMBERS = re.compile(r"output(?:\.[A-Za-z_]\w*|\[\d+\])+")
-_LENGTH = ".length"
 
 
 @attrs.frozen
@@ -86,21 +82,6 @@ class PythonFunction:
 OutputTransform: TypeAlias = Query | Members | PythonCode | PythonFunction | Script
 
 
-def is_path(text: str) -> bool:
-    """Whether a transform looks at nothing but the output: a path, or a query.
-
-    Example:
-        >>> is_path("output.answer.text"), is_path("$.answer"), is_path("output.trim()")
-        (True, True, False)
-    """
-    code = text.strip()
-    return bool(_QUERY.match(code)) or _names_members(code)
-
-
-def _names_members(code: str) -> bool:
-    return bool(_MEMBERS.fullmatch(code)) and not code.endswith(_LENGTH)
-
-
 def read_output_transform(text: str, around: Around) -> OutputTransform:
     """The transform that a text is.
 
@@ -114,10 +95,11 @@ def read_output_transform(text: str, around: Around) -> OutputTransform:
     code = text.strip()
     if not code:
         raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
-    if _QUERY.match(code):
+    if is_query(code):
         return Query(_path(code))
-    if _names_members(code):
+    if names_members(code):
         return Members(_members(code))
+    around.check_code(quote(code))
     if code.startswith(PYTHON):
         return PythonCode(checked_python(code.removeprefix(PYTHON).strip(), NAMES))
     if code.startswith(FILE):

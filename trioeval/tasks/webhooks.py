@@ -25,16 +25,20 @@ _EXCERPT = 200
 
 @asynccontextmanager
 async def open_webhooks(
-    environ: Mapping[str, str], tls: TlsSettings | None = None
+    environ: Mapping[str, str],
+    tls: TlsSettings | None = None,
+    *,
+    hosts: frozenset[str] | None = None,
 ) -> AsyncGenerator["Webhooks"]:
     """What asks servers, for as long as the block.
 
     Args:
         environ: Its `WEBHOOK_TIMEOUT` says how many milliseconds a server may take.
         tls: How servers are trusted; None is the usual way.
+        hosts: The only hosts that are asked; None is all.
     """
     async with AsyncExitStack() as stack:
-        yield Webhooks(_limit(environ.get("WEBHOOK_TIMEOUT", "")), tls, stack)
+        yield Webhooks(_limit(environ.get("WEBHOOK_TIMEOUT", "")), tls, hosts, stack)
 
 
 @attrs.define(eq=False)
@@ -43,6 +47,7 @@ class Webhooks:
 
     _limit: float
     _tls: TlsSettings | None
+    _hosts: frozenset[str] | None
     _stack: AsyncExitStack = attrs.field(repr=False)
     _opening: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _client: HttpClient | None = attrs.field(init=False, default=None, repr=False)
@@ -78,7 +83,7 @@ class Webhooks:
             if self._client is None:
                 from trioeval.providers.http import open_http  # noqa: PLC0415 - costs more than a small run
 
-                opening = open_http(self._tls, max_reply_bytes=LARGEST)
+                opening = open_http(self._tls, max_reply_bytes=LARGEST, hosts=self._hosts)
                 self._client = await self._stack.enter_async_context(opening)
             return self._client
 

@@ -73,6 +73,15 @@ class Entry:
     own_texts: frozenset[str] = attrs.field(repr=False)
     """Texts that are for one origin, besides the secrets."""
 
+    @property
+    def code_keys(self) -> tuple[str, ...]:
+        """Keys that hold code."""
+        found = {
+            "transformRequest": isinstance(self.rewrite, Script),
+            "transformResponse": self.function is not None or isinstance(self.transform, Script),
+        }
+        return tuple(key for key, is_code in found.items() if is_code)
+
 
 def read_entry(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings

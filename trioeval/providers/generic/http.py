@@ -46,6 +46,20 @@ class GenericSettings:
     _rest: str = attrs.field(repr=False)
     _config: Mapping[str, Any] = attrs.field(repr=False)
     _around: Surroundings = attrs.field(repr=False)
+    named_variables: tuple[str, ...] = ()
+    """Environment variables that the URL of its id names."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """What it asks, as templates: its own URL, and where it gets tokens."""
+        request = self.entry.request
+        token = request.auth.token
+        return (request.url,) if token is None else (request.url, token.url)
+
+    @property
+    def code_keys(self) -> tuple[str, ...]:
+        """Keys of its config that hold code."""
+        return self.entry.code_keys
 
     @property
     def lane_key(self) -> str:
@@ -74,7 +88,7 @@ class GenericSettings:
         client = await shared.http(self.entry.tls)
         engine = engine_workers(self._around.directory.resolve(), self._around.environ)
         async with open_code(engine, self.entry.function) as code:
-            yield GenericProvider(self, shared.templates, client, code)
+            yield GenericProvider(self, shared.templates, client, code, runs_code=shared.runs_code)
 
     @property
     def price(self) -> Price | None:
@@ -114,13 +128,14 @@ def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> GenericSettings | list[Problem]:
     """Read an entry; see `Reader`. `{{env.NAME}}` in the URL of an id is the environment's NAME."""
-    filled = expand_env({"url": rest}, around.environ, around.templates)
+    filled = expand_env({"url": rest}, around.environ, around.templates, around.withheld)
     problems = [attrs.evolve(one, path=".id") for one in filled.problems]
     found = read_entry(prefix, filled.value["url"], config, around)
     if isinstance(found, list) or problems:
         return [*problems, *(found if isinstance(found, list) else ())]
     url = filled.value["url"]
-    return GenericSettings(found, tuple(filled.secrets), prefix, url, config, around)
+    names = tuple(filled.names)
+    return GenericSettings(found, tuple(filled.secrets), prefix, url, config, around, names)
 
 
 @attrs.frozen
@@ -131,6 +146,7 @@ class GenericProvider:
     _templates: Templates = attrs.field(repr=False)
     _client: HttpClient = attrs.field(repr=False)
     _code: Code = attrs.field(repr=False)
+    _runs_code: bool = True
     _tokens: TokenSource | None = attrs.field(init=False, repr=False)
 
     @_tokens.default
@@ -149,6 +165,9 @@ class GenericProvider:
         entry = self.settings.entry
         if request.options:
             entry = self.settings.changed(request.options)
+        if entry.code_keys and not self._runs_code:
+            msg = f"{entry.code_keys[0]} is code, and an untrusted suite runs none"
+            raise ProviderError("bad_request", msg)
         with trio.move_on_after(entry.timeout):
             return await self._answer(entry, request)
         msg = f"no whole reply within {entry.timeout:g} seconds (timeoutMs)"

@@ -112,6 +112,22 @@ def is_private(url: str) -> bool:
     return not address.is_global
 
 
+def fixed_host(url: str) -> str | None:
+    """The host of a URL that may be a template; None where the template decides it.
+
+    Example:
+        >>> fixed_host("https://a.example/{{x}}"), fixed_host("https://{{x}}.example/")
+        ('a.example', None)
+    """
+    place = re.split(r"[/?#\\]", url.strip().partition("://")[2], maxsplit=1)[0]
+    if not place or set(place) & set("{}%"):
+        return None
+    try:
+        return urlsplit(f"//{place}").hostname
+    except ValueError:
+        return None
+
+
 def without_query(url: str) -> str:
     """The URL as far as it may be shown."""
     return re.split(r"[?#]", url, maxsplit=1)[0]

@@ -144,7 +144,13 @@ def read(
     loaded = (
         Problem(".id", place.message, place.hint)
         if isinstance(place, Refused)
-        else _find_function(rest, file, function, mode=mode, foreign="python_executable" in values)
+        else _find_function(
+            rest,
+            file,
+            function,
+            mode=mode if around.runs_code else "process",
+            foreign="python_executable" in values,
+        )
     )
     if isinstance(loaded, Problem):
         problems.append(loaded)

@@ -45,6 +45,19 @@ KEYS = (
 )
 
 
+SECRET_VARIABLE = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
+"""What requests are signed with where the config says nothing; boto3 finds it in files too."""
+
+HOSTS = (
+    "bedrock-runtime.*.amazonaws.com",
+    "bedrock-runtime.*.amazonaws.com.cn",
+    "bedrock-runtime-fips.*.amazonaws.com",
+    "bedrock-runtime.*.api.aws",
+    "*.bedrock-runtime.*.vpce.amazonaws.com",
+)
+"""The vendor's own; others below its name are machines of its customers."""
+
+
 @attrs.frozen(kw_only=True)
 class Access:
     """How boto3 finds who asks; where nothing is said, it looks in its usual places."""
@@ -105,6 +118,8 @@ def read(
     if endpoint.base_url != endpoint.service.default_url:
         access = attrs.evolve(access, url=endpoint.base_url)
     account = access.access_key_id or access.profile or ""
+    if values.get("access_key_id") is None:  # the environment, or a file of this machine
+        endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
     shown = values.get("show_thinking")
     adapter = ConverseAdapter(
         attrs.evolve(endpoint, credential=account),
@@ -152,6 +167,7 @@ def _endpoint(
         family="bedrock",
         default_url=f"https://bedrock-runtime.{region}.amazonaws.com",
         key_variables=(),
+        hosts=HOSTS,
         url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
         needs_key=False,
     )

@@ -41,6 +41,7 @@ SERVICES: Mapping[str, Service] = {
         family="openai",
         default_url="https://api.openai.com/v1",
         key_variables=("OPENAI_API_KEY",),
+        hosts=("*.api.openai.com",),
         host_variables=("OPENAI_API_HOST",),
         url_variables=("OPENAI_API_BASE_URL", "OPENAI_BASE_URL"),
         organization_variable="OPENAI_ORGANIZATION",
@@ -56,6 +57,11 @@ SERVICES: Mapping[str, Service] = {
         host_path="",
         key_header="api-key",
         path="/openai/v1",
+        hosts=(
+            "*.openai.azure.com",
+            "*.cognitiveservices.azure.com",
+            "*.services.ai.azure.com",
+        ),
         version_path="/openai/deployments/{model}",
         openai_models=True,
         variables=VARIABLES,
@@ -74,6 +80,11 @@ SERVICES: Mapping[str, Service] = {
         url_variables=("DATABRICKS_HOST", "DATABRICKS_WORKSPACE_URL"),
         host_path="",
         path="/serving-endpoints",
+        hosts=(
+            "*.cloud.databricks.com",
+            "*.gcp.databricks.com",
+            "*.*.azuredatabricks.net",
+        ),
     ),
     "deepseek": Service(
         family="deepseek",

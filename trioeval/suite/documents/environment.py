@@ -7,7 +7,8 @@ the providers, which know which of the variables are secrets.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import attrs
@@ -18,6 +19,7 @@ from trioeval.suite.mistakes import Mistake
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.sources.around import Around
 from trioeval.suite.templates import Templates
+from trioeval.suite.trust import Trust
 
 _PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SPEAKS_OF_ENV = re.compile(r"\benv\.|env\[")
@@ -35,6 +37,8 @@ class Rendered:
     """Variables that are not set, where they are used."""
     wrong: list[Mistake] = attrs.field(factory=list)
     """Variables that are no text."""
+    refused: list[Mistake] = attrs.field(factory=list)
+    """Variables that the suite may not see; their templates stay as they are."""
 
 
 def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rendered:
@@ -54,21 +58,28 @@ def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rende
     """
     if not any(map(_SPEAKS_OF_ENV.search, texts)) or around.switch("DISABLE_TEMPLATING"):
         return Rendered(data)
-    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.environ
+    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env
+    withheld = around.trust.withheld(around.environ, ())
     own = data.get("env") if isinstance(data, dict) else None
     if isinstance(own, dict):
-        outside = {**outside, **_Renderer(outside).rendered(own, ("env",))}
-    renderer = _Renderer(outside)
-    return Rendered(renderer.rendered(data, ()), renderer.unset, renderer.wrong)
+        outside = {**outside, **_Renderer(outside, around.trust, withheld).rendered(own, ("env",))}
+    renderer = _Renderer(outside, around.trust, withheld - outside.keys())
+    found = renderer.rendered(data, ())
+    return Rendered(found, renderer.unset, renderer.wrong, renderer.refused)
 
 
 class _Renderer:
     """Renders with one environment."""
 
-    def __init__(self, environ: Mapping[str, Any]) -> None:
+    def __init__(
+        self, environ: Mapping[str, Any], trust: Trust, withheld: AbstractSet[str]
+    ) -> None:
         self.unset: list[Mistake] = []
         self.wrong: list[Mistake] = []
+        self.refused: list[Mistake] = []
         self._environ = environ
+        self._trust = trust
+        self._withheld = withheld
         self._templates = Templates(env=environ)
 
     def rendered(self, value: Any, at: DocumentPath) -> Any:
@@ -94,6 +105,11 @@ class _Renderer:
             return template
         found = _NAME.search(template)
         name = (found[1] or found[2]) if found else ""
+        if named := [one for one in _names(template) if one in self._withheld]:
+            self.refused += (
+                attrs.evolve(self._trust.env_refusal(one), at=at) for one in dict.fromkeys(named)
+            )
+            return template
         if "|" not in template and name not in self._environ:
             if name:
                 message = f"the environment variable {name} is not set"
@@ -107,6 +123,11 @@ class _Renderer:
             message = f"the environment variable {name} is not UTF-8, in {quote(template)}"
             self.wrong.append(Mistake(message, at=at))
         return text
+
+
+def _names(template: str) -> Iterator[str]:
+    """The variables that a template names as they are, wherever in it."""
+    return (found[1] or found[2] for found in _NAME.finditer(template))
 
 
 def _waits(path: DocumentPath) -> bool:

@@ -18,6 +18,7 @@ from trioeval.suite.documents.read import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.sources.around import Around, is_glob
+from trioeval.suite.trust import TRUSTED, Trust
 
 
 @attrs.frozen(eq=False)
@@ -72,6 +73,7 @@ def read_suite_documents(
     *,
     environ: Mapping[str, str],
     allow_outside: bool = False,
+    trust: Trust = TRUSTED,
     with_own_paths: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = lambda data, _: data,
 ) -> SuiteDocument:
     """Read the files of a suite.
@@ -80,6 +82,7 @@ def read_suite_documents(
         files: Later ones add to earlier ones, or win over them.
         environ: The environment variables.
         allow_outside: Whether references may lead out of the folder of the file that they stand in.
+        trust: What templates may see of the environment.
         with_own_paths: Makes paths in a file independent of its folder; asked for the files that are in
             another folder than the first.
 
@@ -91,7 +94,9 @@ def read_suite_documents(
     mistakes: list[Mistake] = []
     for file in files:
         directory = file.absolute().parent
-        around = Around(directory=directory, environ=environ, allow_outside=allow_outside)
+        around = Around(
+            directory=directory, environ=environ, allow_outside=allow_outside, trust=trust
+        )
         try:
             one = _read(file, around, alone=len(files) == 1)
         except MistakenError as error:
@@ -161,7 +166,7 @@ class _Read:
     others: Sequence[Origin]
     """What it refers to."""
     astray: Sequence[Mistake]
-    """References that lead nowhere."""
+    """References that lead nowhere, and variables that it may not see."""
     warnings: Sequence[Mistake]
 
 
@@ -184,4 +189,6 @@ def _read(file: Path, around: Around, *, alone: bool) -> _Read:
         mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
     if mistakes:
         raise MistakenError(*map(origin.placed, [*astray, *mistakes]))
-    return _Read(rendered.data, origin, others, astray, [*map(origin.placed, rendered.unset)])
+    refused = map(origin.placed, rendered.refused)
+    unset = [*map(origin.placed, rendered.unset)]
+    return _Read(rendered.data, origin, others, [*astray, *refused], unset)

@@ -16,6 +16,7 @@ from trioeval.fence import Fence, Refused
 from trioeval.grading import KINDS, Kinds, quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.trust import TRUSTED, Trust
 
 _MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
@@ -24,7 +25,7 @@ _NAMES_OF_FILES = ("CA_CERT_PATH",)
 _TRUE = frozenset({"1", "true", "yes"})
 
 
-def _forget(_warning: Mistake) -> None:
+def _forget(_told: object) -> None:
     """Where nobody asked for warnings."""
 
 
@@ -53,6 +54,12 @@ class Around:
 
     kinds: Kinds = attrs.field(default=KINDS, repr=False)
     """The assertion types that there are."""
+    trust: Trust = TRUSTED
+    """What the suite may do."""
+    own_env: frozenset[str] = frozenset()
+    """Names of the variables in `environ` that the suite itself gives."""
+    unknown: Callable[[str], None] = attrs.field(default=_forget, repr=False)
+    """Told of what only a run will show, because no code runs before it."""
 
     @roots.default
     def _directory(self) -> tuple[Path, ...]:
@@ -73,6 +80,39 @@ class Around:
     def fence(self) -> Fence:
         """Decides which paths of the suite may be opened."""
         return Fence(self.roots, is_open=self.allow_outside)
+
+    @property
+    def visible_env(self) -> Mapping[str, str]:
+        """The variables that templates of the suite may see."""
+        return self.trust.visible(self.environ, self.own_env)
+
+    def check_code(self, what: str) -> None:
+        """Refuse code that the suite must not run, now or later.
+
+        Args:
+            what: The code, as messages name it.
+
+        Raises:
+            MistakenError: The suite is not trusted.
+        """
+        if self.trust.code == "refused":
+            raise MistakenError(self.trust.code_refusal(what))
+
+    def may_run(self, what: str, makes: str) -> bool:
+        """Whether code of the suite may run now; if only a run may run it, that is noted.
+
+        Args:
+            what: The code, as messages name it.
+            makes: What it would make.
+
+        Raises:
+            MistakenError: The suite is not trusted.
+        """
+        self.check_code(what)
+        if self.trust.code == "later":
+            self.unknown(makes)
+            return False
+        return True
 
     def below(self, file: Path) -> "Around":
         """The same for what stands in a file: paths in it are relative to its folder."""

@@ -36,6 +36,7 @@ def read_computed(text: str, around: Around) -> Computed | None:
     parts = _PROGRAM.fullmatch(text.removeprefix(FILE))
     if parts is None:
         return None
+    around.check_code(quote(text))
     file, function = around.file(parts[1]), parts[2]
     match file.suffix.lower():
         case ".py":

@@ -48,8 +48,11 @@ def _load(name: str, named: Any, around: Around) -> Callable[..., Any]:
     if not named.endswith(".py"):
         message = f"filters are functions in Python files, and {quote(named)} is none"
         raise MistakenError(Mistake(message, f"write a file that has def {name}(value)"))
+    around.check_code(quote(named))
     file = around.file(named)
     read_python(file, named.removeprefix(FILE), None)
+    if not around.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):
+        return str
     module = _run(file)
     functions = {
         key: value

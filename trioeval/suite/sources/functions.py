@@ -125,6 +125,9 @@ def call_for_each(
             position of that call, if there are several.
     """
     name = shown or f"{function} of {quote(file.name)}"
+    around.check_code(name)
+    if around.trust.code == "later":
+        raise MistakenError(Mistake(f"{name} runs when the suite runs, and not before"))
     question = {"file": str(file), "function": function, "calls": [list(call) for call in calls]}
     with (
         tempfile.TemporaryFile() as asked,

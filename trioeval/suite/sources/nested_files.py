@@ -23,6 +23,8 @@ _PROGRAMS = (".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
 _PYTHON = re.compile(r"(.+\.py)(?::([\w.]+))?")
 _CODE_KEYS = {"responseParser", "transformRequest", "transformResponse", "validateStatus"}
 """Keys of a provider's config whose code runs for each call."""
+_UNKNOWN = object()
+"""What a function would return that only a run calls."""
 
 
 def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
@@ -42,10 +44,11 @@ def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
             mistakes += [mistake.below(key) for mistake in error.parts]
     if mistakes:
         raise MistakenError(*mistakes)
-    return dict(found)
+    return {key: value for key, value in found if value is not _UNKNOWN}
 
 
-def _keep(reference: str, _around: Around) -> Any:
+def _keep(reference: str, around: Around) -> Any:
+    around.check_code(quote(reference))
     return reference
 
 
@@ -54,7 +57,11 @@ def _run(reference: str, around: Around) -> Any:
     if parts is None:
         message = f"{quote(reference)} is JavaScript, which is not run for a config"
         raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], JSON or YAML"))
-    return call_function(around.file(parts[1]), parts[2] or "get_config", (), around)
+    around.check_code(quote(reference))
+    file, function = around.file(parts[1]), parts[2] or "get_config"
+    if not around.may_run(quote(reference), f"the part of a config that {quote(reference)} makes"):
+        return _UNKNOWN
+    return call_function(file, function, (), around)
 
 
 def with_files(value: Any, around: Around, *, program: Callable[[str, Around], Any] = _keep) -> Any:
@@ -101,7 +108,7 @@ def _members(
             mistakes += [mistake.below(step) for mistake in error.parts]
     if mistakes:
         raise MistakenError(*mistakes)
-    return found
+    return [(step, value) for step, value in found if value is not _UNKNOWN]
 
 
 def _is_program(reference: str) -> bool:

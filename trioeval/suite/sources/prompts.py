@@ -164,12 +164,15 @@ def _in_file(file: Path, text: str, given: _Entry, around: Around) -> Iterator[P
         raise MistakenError(
             Mistake(message, "write file://<file>.py:<function>, or exec:<command>")
         )
+    is_executed = suffix in PROGRAMS or (suffix not in SUFFIXES and is_program(file))
+    if suffix == ".py" or is_executed:
+        around.check_code(quote(shown))
     if suffix == ".py":
         source = read_python(file, shown, function)
         label = given.label or (f"{shown}:{function}" if function else f"{shown}: {source}")
         made_by = PromptFunction(kind="python", target=str(file), function=function)
         yield _prompt(given, source, label, made_by)
-    elif suffix in PROGRAMS or (suffix not in SUFFIXES and is_program(file)):
+    elif is_executed:
         made_by = PromptFunction(kind="exec", target=shlex.quote(str(file)))
         yield _prompt(given, text, given.label or shown, made_by)
     else:
@@ -190,6 +193,7 @@ def _shown(file: Path, around: Around) -> str:
 
 def _program(given: _Entry, command: str, around: Around) -> Prompt:
     """A command that prints the prompt; a program in the suite's folder needs no `./`."""
+    around.check_code(quote(f"{_EXEC}{command}"))
     try:
         words = shlex.split(command)
     except ValueError as error:

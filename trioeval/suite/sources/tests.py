@@ -21,6 +21,7 @@ from trioeval.suite.sources.functions import call_function
 from trioeval.suite.sources.jsonl_tests import read_jsonl_tests
 from trioeval.suite.sources.nested_files import with_files
 from trioeval.suite.sources.plain_tests import complete
+from trioeval.suite.sources.prompt_files import read_python
 from trioeval.suite.sources.xlsx_tests import read_xlsx_tests
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
@@ -136,8 +137,13 @@ def _from_script(
     if script["suffix"] != "py":
         message = f"tests from {quote(script['file'])} are not supported"
         raise MistakenError(Mistake(message, "write the generator in Python"))
+    shown = quote(script["file"])
+    around.check_code(shown)
     file = around.file(script["file"])
     function = script["function"] or "generate_tests"
+    if not around.may_run(shown, f"the tests that {function} of {shown} makes"):
+        read_python(file, script["file"], function)
+        return ()
     found = call_function(file, function, arguments, around)
     if not isinstance(found, list):
         message = f"{function} must return a list of tests, got {kind(found)}"

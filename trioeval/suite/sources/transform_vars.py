@@ -79,6 +79,7 @@ def code_file(text: str, around: Around) -> tuple[Path, str | None]:
     if parts is None:
         message = f"{quote(text)} is no code that can be run"
         raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], or a .js file"))
+    around.check_code(quote(text))
     file = around.file(parts[1])
     if file.suffix == ".py":
         read_python(file, parts[1], parts[2])

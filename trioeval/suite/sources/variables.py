@@ -20,6 +20,8 @@ _CONVERSATION = "_conversation"
 """May be given as a list of turns, for an assertion that judges a conversation from elsewhere."""
 
 _TYPESCRIPT = frozenset({".cts", ".mts", ".ts"})
+_CODE = frozenset({".py", *JAVASCRIPT})
+"""Of files that compute a variable when its row is rendered."""
 VARIABLE_NAMES = ("name", "prompt", "vars")
 """What a JavaScript function that computes a variable is called with."""
 
@@ -116,6 +118,8 @@ def _resolved(value: Any, around: Around) -> Any:
 def _names(reference: str, around: Around) -> list[str]:
     files = around.files(reference)
     for file in files:
+        if file.suffix.lower() in _CODE:
+            around.check_code(quote(reference))
         _check_code(file)
     return [FILE + os.path.relpath(file, around.directory) for file in files]
 

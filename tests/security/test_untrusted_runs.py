@@ -1,0 +1,74 @@
+"""A run that was begun without trust goes on without it; flags that contradict that are refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trioeval.cli.command import load
+from trioeval.cli.flag_rules import check_flags
+from trioeval.cli.flags import BeginFlags, OutputFlags, RunFlags, WhatFlags
+from trioeval.cli.stored_flags import StoredFlags, stored_flags
+from trioeval.errors import SuiteError, UsageError
+
+pytestmark = pytest.mark.attack("code of an untrusted suite")
+
+WITHOUT = RunFlags(what=WhatFlags(untrusted=True, allow_env=("TEAM",)))
+SUITE = {"providers": ["echo"], "prompts": ["{{env.TEAM}}"]}
+
+
+def stored(flags: RunFlags) -> StoredFlags:
+    return StoredFlags.read(
+        json.loads(json.dumps(stored_flags(Path("s.json"), flags, (), {}).json())), "r"
+    )
+
+
+def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
+    """Whoever resumes it says nothing of that."""
+    going = stored(WITHOUT).with_flags(RunFlags(begin=BeginFlags(resume="latest")))
+    assert (going.what.untrusted, going.what.allow_env) == (True, ("TEAM",))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [WhatFlags(allow_outside=True), WhatFlags(untrusted=True, allow_env=("TEAM", "KEY"))],
+)
+def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
+    """Rows of one run are made under one law."""
+    with pytest.raises(UsageError, match="the run was begun with"):
+        stored(WITHOUT).with_flags(RunFlags(what=what))
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (WhatFlags(untrusted=True, allow_outside=True), "exclude each other"),
+        (WhatFlags(allow_env=("A",)), "--allow-env is for --untrusted"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(what: WhatFlags, told: str) -> None:
+    """Nobody thinks to be safe who is not."""
+    with pytest.raises(UsageError, match=told):
+        check_flags(RunFlags(what=what))
+
+
+def test_the_command_line_loads_what_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the names that are allowed, also for parts of a suite that flags give."""
+    monkeypatch.setenv("TEAM", "blue")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps(SUITE))
+    suite, _ = load(file, WITHOUT)
+    assert suite.prompts[0].raw == "blue"
+    assert (suite.trust.code, suite.trust.allow_env) == ("refused", frozenset({"TEAM"}))
+    with pytest.raises(SuiteError, match="TEAM"):
+        load(file, RunFlags(what=WhatFlags(untrusted=True)))
+    with pytest.raises(SuiteError, match="runs none"):
+        load(
+            file,
+            RunFlags(what=WhatFlags(untrusted=True, allow_env=("TEAM",), providers=("exec:cat",))),
+        )
+    planned, _ = load(file, RunFlags(output=OutputFlags(plan=True)))
+    assert planned.trust.code == "later"

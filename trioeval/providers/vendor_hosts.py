@@ -1,0 +1,76 @@
+"""Which hosts belong to the vendor whose keys an environment variable holds."""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+import attrs
+
+from trioeval.providers.endpoint import Service, is_loopback
+from trioeval.providers.sdk.bedrock import HOSTS, SECRET_VARIABLE
+from trioeval.providers.vendors.anthropic import ANTHROPIC
+from trioeval.providers.vendors.gemini_endpoint import GOOGLE
+from trioeval.providers.vendors.services import SERVICES
+
+_PIECES = re.compile(r"(\*)")
+_ACCESS = ("AWS_ACCESS_KEY_ID", SECRET_VARIABLE, "AWS_SESSION_TOKEN")
+
+
+@attrs.frozen
+class Vendor:
+    """Who gave out the keys in a variable."""
+
+    hosts: re.Pattern[str]
+    """Matches the vendor's own hosts."""
+
+    def owns(self, host: str) -> bool:
+        """Whether a host is the vendor's."""
+        return self.hosts.fullmatch(host.lower().rstrip(".")) is not None
+
+
+def vendor_of(variable: str) -> Vendor | None:
+    """Whose keys a variable holds; None where that is not known, or they are for servers of the user's.
+
+    Example:
+        >>> vendor_of("OPENAI_API_KEY").owns("api.openai.com")
+        True
+        >>> vendor_of("OPENAI_API_KEY").owns("api.openai.com.example"), vendor_of("TEAM")
+        (False, None)
+    """
+    return _vendors().get(variable)
+
+
+def key_variables() -> frozenset[str]:
+    """The variables whose vendor is known."""
+    return frozenset(_vendors())
+
+
+@functools.cache
+def _vendors() -> Mapping[str, Vendor]:
+    found: dict[str, list[str]] = {}
+    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE):
+        own = [*_hosts(service)]
+        named = (*service.key_variables, service.organization_variable)
+        for variable in filter(None, named) if own else ():
+            found.setdefault(variable, []).extend(own)
+    found |= {variable: [*HOSTS] for variable in _ACCESS}
+    return {variable: Vendor(_pattern(hosts)) for variable, hosts in found.items()}
+
+
+def _hosts(service: Service) -> Iterator[str]:
+    """Patterns of a vendor's hosts; none of a service that users run themselves."""
+    url = service.default_url
+    if url is not None and not is_loopback(url):
+        yield urlsplit(url).hostname or ""
+    yield from service.hosts
+
+
+def _pattern(hosts: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(_text(host) for host in hosts))
+
+
+def _text(host: str) -> str:
+    return "".join(
+        "[a-z0-9-]+" if piece == "*" else re.escape(piece) for piece in _PIECES.split(host)
+    )

@@ -1,0 +1,61 @@
+"""Transforms of outputs that are no code: queries, and paths of members."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trioeval.grading import quote
+from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.sources.around import Around
+
+_QUERY = re.compile(r"\$[.\[]|\$$|jmespath:")
+_MEMBERS = re.compile(r"output(?:\.[A-Za-z_]\w*|\[\d+\])+")
+_LENGTH = ".length"
+
+
+def is_query(text: str) -> bool:
+    """Whether a transform is a query into the output.
+
+    Example:
+        >>> is_query("$.answer"), is_query("jmespath: a.b"), is_query("output.a")
+        (True, True, False)
+    """
+    return _QUERY.match(text.strip()) is not None
+
+
+def names_members(text: str) -> bool:
+    """Whether a transform is a path of members of the output.
+
+    Example:
+        >>> names_members("output.answer.text"), names_members("output.length")
+        (True, False)
+    """
+    code = text.strip()
+    return _MEMBERS.fullmatch(code) is not None and not code.endswith(_LENGTH)
+
+
+def is_path(text: str) -> bool:
+    """Whether a transform looks at nothing but the output: a path, or a query.
+
+    Example:
+        >>> is_path("output.answer.text"), is_path("$.answer"), is_path("output.trim()")
+        (True, True, False)
+    """
+    return is_query(text) or names_members(text)
+
+
+def code_mistakes(said: Any, keys: tuple[str, ...], around: Around) -> Iterator[Mistake]:
+    """The transforms of an object that are code which its suite must not run.
+
+    Args:
+        said: The object as it stands in the suite.
+        keys: Those of its keys that hold transforms.
+        around: What the suite may do.
+    """
+    for key in keys if isinstance(said, dict) else ():
+        text = said.get(key)
+        if isinstance(text, str) and text.strip() and not is_path(text):
+            try:
+                around.check_code(quote(text.strip()))
+            except MistakenError as error:
+                yield from (part.below(key) for part in error.parts)

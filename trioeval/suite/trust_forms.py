@@ -1,0 +1,62 @@
+"""Keys of a suite of which an untrusted one has none: hooks, filters, files with variables."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import cattrs
+
+from trioeval.grading import quote
+from trioeval.suite.forms import one_or_more
+from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.path_forms import places_hook
+from trioeval.suite.paths import DocumentPath
+from trioeval.suite.sources.around import Around
+from trioeval.suite.strict import Hook
+
+
+def code_texts(around: Around) -> Hook:
+    """For texts that name functions, alone or in a list."""
+
+    def hook(value: Any, wanted: Any) -> tuple[str, ...]:
+        texts = one_or_more(value, wanted)
+        _refuse((((place,), text) for place, text in enumerate(texts)), around)
+        return texts
+
+    return hook
+
+
+def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For filters of templates, by their names."""
+    structure = converter.get_structure_hook(Mapping[str, str])
+
+    def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
+        filters: Mapping[str, str] = structure(value, Mapping[str, str])
+        _refuse((((name,), file) for name, file in filters.items()), around)
+        return filters
+
+    return hook
+
+
+def env_files_hook(around: Around) -> Hook:
+    """For files with variables of the environment, which only the user may name for somebody else's suite."""
+    read = places_hook(around)
+
+    def hook(value: Any, wanted: Any) -> tuple[str, ...]:
+        if not around.trust.trusted:
+            raise MistakenError(
+                Mistake("an untrusted suite reads no environment", "name the file with --env-file")
+            )
+        return read(value, wanted)
+
+    return hook
+
+
+def _refuse(named: Iterable[tuple[DocumentPath, str]], around: Around) -> None:
+    mistakes: list[Mistake] = []
+    for at, text in named:
+        try:
+            around.check_code(quote(text))
+        except MistakenError as error:
+            mistakes += (part.below(*at) for part in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
