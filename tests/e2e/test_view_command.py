@@ -60,7 +60,7 @@ def test_what_cannot_be_shown_is_refused(
     assert (code, "damaged" in said, "Traceback" in said) == (1, True, False)
 
 
-@pytest.mark.parametrize("missing", ["hypercorn.config", "starlette.types"])
+@pytest.mark.parametrize("missing", ["starlette", "starlette.types"])
 def test_a_missing_part_of_the_extra_is_named(
     database: Path,
     missing: str,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from view_server import COOKIE, in_trio, make_store, serving
 
-from trioeval.web.security import is_loopback
+from trioeval.serving.door import is_loopback
 
 pytestmark = pytest.mark.network
 
