@@ -121,7 +121,7 @@ class Conversation:
         body = f"{error.reason}\n".encode()
         head = (
             f"HTTP/1.1 {error.status} Refused\r\ncontent-type: text/plain; charset=utf-8\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"x-content-type-options: nosniff\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         await self.send(head.encode() + body)
         await self.linger()

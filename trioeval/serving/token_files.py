@@ -59,12 +59,14 @@ def _read(path: Path) -> str | None:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(number, "rb") as file:
+    try:
         found = os.fstat(number)
         is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not is_ours or found.st_mode & 0o077:
             return None
-        return file.read(_MOST_BYTES).decode("ascii", "replace").strip() or None
+        return os.read(number, _MOST_BYTES).decode("ascii", "replace").strip() or None
+    finally:
+        os.close(number)
 
 
 def _path(folder: Path, port: int) -> Path:
