@@ -71,15 +71,17 @@ def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
     """Its own connection may be closed too: it asks on another one."""
 
     async def main() -> None:
-        async with limits_server(bounds=Bounds(connections=8)) as server:
-            async with open_http_limits(server.url, token=TOKEN) as backend:
-                for number in range(3):
-                    clients = await crowd(server.port, b"", 12)
-                    ask = Ask("lease", "job", (Requirement("slots", 1),))
-                    (decision,) = await backend.reserve([ask])
-                    assert isinstance(decision, Granted), number
-                    for client in clients:
-                        client.close()
+        async with (
+            limits_server(bounds=Bounds(connections=8)) as server,
+            open_http_limits(server.url, token=TOKEN) as backend,
+        ):
+            for number in range(3):
+                clients = await crowd(server.port, b"", 12)
+                ask = Ask("lease", "job", (Requirement("slots", 1),))
+                (decision,) = await backend.reserve([ask])
+                assert isinstance(decision, Granted), number
+                for client in clients:
+                    client.close()
 
     in_trio(main)
 
@@ -132,11 +134,12 @@ def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> 
 
 def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
     """Where all who are inside are being served, the next one is hung up on."""
-    reached, go = [], trio.Event()
 
     async def main() -> None:
+        inside, go = trio.Semaphore(0), trio.Event()
+
         async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-            reached.append(1)
+            inside.release()
             await go.wait()
             headers = [(b"content-length", b"0")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -149,16 +152,15 @@ def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
             await nursery.start(
                 lambda **more: serve_app(app, listeners, stop, grace=5, bounds=bounds, **more)
             )
-            inside = [await trio.open_tcp_stream("127.0.0.1", address.port) for _ in range(2)]
-            for stream in inside:
+            first = [await trio.open_tcp_stream("127.0.0.1", address.port) for _ in range(2)]
+            for stream in first:
                 await stream.send_all(sent)
-            while len(reached) < 2:
-                await trio.sleep(0.001)
+                await inside.acquire()
             async with await trio.open_tcp_stream("127.0.0.1", address.port) as third:
                 assert await third.receive_some() == b""
             stop.set()  # answered all the same
             go.set()
-            for stream in inside:
+            for stream in first:
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
                 await stream.aclose()
 
