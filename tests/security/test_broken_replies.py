@@ -11,6 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import attrs
@@ -195,7 +196,7 @@ def test_http_2_is_not_offered_to_a_server_that_speaks_nothing_else() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listener.socket.getsockname()[1]
         with authority.cert_pem.tempfile() as path:
-            tls = trioeval.providers.wire.TlsSettings(ca=path)
+            tls = trioeval.providers.wire.TlsSettings(ca=Path(path))
             async with trio.open_nursery() as nursery, open_http(tls) as client:
                 nursery.start_soon(
                     trio.serve_listeners, answer, [trio.SSLListener(listener, context)]

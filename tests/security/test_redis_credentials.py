@@ -77,7 +77,7 @@ LOGINS = {
     "a wrong password": (f":{WRONG}@", "invalid username-password pair or user is disabled"),
     "an unknown user": (f"mallory:{WRONG}@", "invalid username-password pair or user is disabled"),
     "a wrong password of a user": (f"reader:{WRONG}@", "invalid username-password pair"),
-    "a user without password": ("reader@", "it demands a password"),
+    "a user without password": ("reader@", "invalid username-password pair"),
     "a locked user": (f"locked:{RIGHT}@", "invalid username-password pair or user is disabled"),
     "no right to scripts": (f"reader:{RIGHT}@", "no permissions to run the 'evalsha' command"),
     "no right to anything": (f"nobody:{RIGHT}@", "no permissions to run the 'evalsha' command"),
