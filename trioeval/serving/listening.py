@@ -112,7 +112,7 @@ class Crowd:
                 talk.scope.cancel("the server stops")
 
 
-async def serve_app(
+async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
     app: App,
     listeners: list[trio.SocketListener],
     stop: trio.Event,
