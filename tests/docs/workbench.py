@@ -26,11 +26,11 @@ MODULES = {
     "parquet": ("duckdb",),
     "pdf": ("pypdf",),
     "redis": ("coredis",),
-    "serve": ("hypercorn", "starlette"),
+    "serve": ("starlette",),
     "sql": ("sqlglot",),
     "testing": ("hypothesis",),
     "tokens": ("bpe_openai",),
-    "view": ("hypercorn", "starlette"),
+    "view": ("starlette",),
     "xlsx": ("openpyxl",),
 }
 """What each extra brings."""

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from trioeval.cli.app import run_command_line
 from trioeval.quota import remote
+from trioeval.serving.token_files import read_token
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "NO_PROXY": "*"}
 RPM = {"key": "gpt:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60, "unit": "requests"}
 SLOTS = {"key": "slots", "kind": "concurrency", "capacity": 8, "timeoutSeconds": 30}
 
@@ -33,12 +34,23 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRIOEVAL_QUOTA_TOKEN", raising=False)
 
 
+def environment(**more: str) -> dict[str, str]:
+    """That of this test, with the folder in which programs find tokens."""
+    return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "NO_PROXY": "*", **more}
+
+
+def headers_for(url: str) -> dict[str, str]:
+    """What any program of this user sends."""
+    token = read_token(urlsplit(url).port or 0)
+    return {"content-type": "application/json", "authorization": f"Bearer {token}"}
+
+
 @contextmanager
-def serving(*flags: str, env: dict[str, str] = ENV) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(*flags: str, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server in a process, and its URL; it is over at the end of the block."""
     command = [sys.executable, "-m", "trioeval", "quota", "serve", "--port", "0", *flags]
     with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         try:
@@ -56,7 +68,7 @@ def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGINT)
 
 def post(url: str, data: object) -> Any:
     body = json.dumps(data).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body)) as reply:
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers_for(url))) as reply:
         return json.load(reply)
 
 
@@ -113,7 +125,11 @@ def test_a_server_is_filled_looked_at_and_keeps_its_file(tmp_path: Path, run: Ru
         assert run("remove", "gpt:rmp", "--url", url) == (0, "", "gpt:rmp is removed\n")
         code, _, told = run("remove", "gpt:rmp", "--url", url)
         assert (code, "there is no limit 'gpt:rmp'" in told) == (2, True)
-        assert stop(process) == (0, "serving; interrupt to stop\n")
+        kept = Path(os.environ["XDG_RUNTIME_DIR"], "trioeval", f"limits-{urlsplit(url).port}.token")
+        token = kept.read_text().strip()
+        code, said = stop(process)
+        assert (code, said) == (0, f"serving; its token is in {kept}; interrupt to stop\n")
+        assert (len(token) >= 32, kept.exists()) == (True, False)
     assert json.loads(path.read_text()) == [
         {**RPM, "capacity": 10, "used": 1},
         {**SLOTS, "used": 1},
@@ -126,8 +142,7 @@ def test_a_token_keeps_others_out(
     """It comes from the environment, or stands in the URL; and nobody prints it."""
     path = limits_file(tmp_path, SLOTS)
     secret = "s3cret-t0ken"  # noqa: S105
-    env = {**ENV, "TRIOEVAL_QUOTA_TOKEN": secret}
-    with serving("--limits", str(path), env=env) as (url, process):
+    with serving("--limits", str(path), TRIOEVAL_QUOTA_TOKEN=secret) as (url, process):
         code, _, said = run("show", "--url", url)
         assert code == 2
         assert "does not know us: give the token that it was started with" in said
@@ -215,7 +230,7 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
         (["serve", "--limits", "limits.json", "--token", ""], "the token must be of printable"),
         (["watch"], "say where the limits are kept"),
         (["watch", "--url", "http://h", "--every", "inf"], "Must be <= 3600"),
-        (["set", "slots", "--url", "redis://h", "--pause", "inf"], "Must be <= 1000000000"),
+        (["set", "slots", "--url", "redis://h", "--pause", "inf"], "Must be <= 604800"),
         (["set", "slots", "--limits", "limits.json", "--timeout", "1e13"], "--timeout: "),
         (["show", "--namespace", "x", "--url", "http://h"], "--namespace is for limits in Redis"),
         (
@@ -283,7 +298,7 @@ def test_watch_tells_what_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> 
         watching = [sys.executable, "-m", "trioeval", "quota", "watch", "--url", url]
         with subprocess.Popen(
             [*watching, "--every", "0.1", "--json"],
-            env=ENV,
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -314,7 +329,7 @@ def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
     """In its place, again and again."""
     ours, theirs = pty.openpty()
     watching = [sys.executable, "-m", "trioeval", "quota", "watch", "--url", url]
-    env = {**ENV, "TERM": "xterm"}
+    env = environment(TERM="xterm")
     with subprocess.Popen(
         [*watching, "--every", "0.1"], env=env, stdout=theirs, stderr=theirs
     ) as watcher:
@@ -335,7 +350,7 @@ def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
     """As in `watch | head`: nobody is left who looks on for nobody."""
     watching = [sys.executable, "-m", "trioeval", "quota", "watch", "slots", "--url", url]
     with subprocess.Popen(
-        [*watching, "--every", "0.1"], env=ENV, stdout=subprocess.PIPE, text=True
+        [*watching, "--every", "0.1"], env=environment(), stdout=subprocess.PIPE, text=True
     ) as watcher:
         assert watcher.stdout is not None
         assert "slots: 0 of 8 in use (concurrency, 30 s), active" in watcher.stdout.readline()
@@ -347,7 +362,9 @@ def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
 def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:
     """It looks whether somebody is there whenever it looks at the limits."""
     watching = [sys.executable, "-m", "trioeval", "quota", "watch", "--url", url, "--every", "0.1"]
-    with subprocess.Popen(watching, env=ENV, stdout=subprocess.PIPE, text=True) as watcher:
+    with subprocess.Popen(
+        watching, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as watcher:
         assert watcher.stdout is not None
         try:
             assert watcher.stdout.readline()
@@ -388,7 +405,9 @@ def test_a_second_signal_cuts_off_who_is_still_inside(tmp_path: Path) -> None:
     with serving("--limits", str(path)) as (url, process):
         host, _, port = url.removeprefix("http://").rpartition(":")
         with socket.create_connection((host, int(port))) as client:
-            client.sendall(b"POST /v1/reserve HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+            lines = [f"{name}: {value}\r\n" for name, value in headers_for(url).items()]
+            head = f"POST /v1/reserve HTTP/1.1\r\nhost: {host}\r\n{''.join(lines)}"
+            client.sendall(f"{head}content-length: 9\r\n\r\n{{".encode())
             post(f"{url}/v1/complete", {"lease_id": "a"})  # the first is read by then
             process.send_signal(signal.SIGINT)
             assert stop(process, signal.SIGTERM)[0] == 0

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from trioeval.serving.token_files import read_token
+
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-ENV = {**os.environ, "NO_COLOR": "1", "NO_PROXY": "*"}
 LIMITS = [
     {"key": "slots", "kind": "concurrency", "capacity": 2, "timeoutSeconds": 600},
     {"key": "daily", "kind": "budget", "capacity": 1000, "resetSeconds": 86400},
@@ -31,12 +33,27 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
+def environment(**more: str) -> dict[str, str]:
+    """That of this test, with the folder in which programs find tokens."""
+    return {**os.environ, "NO_COLOR": "1", "NO_PROXY": "*", **more}
+
+
+def headers_for(url: str) -> dict[str, str]:
+    """What any program of this user sends."""
+    token = read_token(urlsplit(url).port or 0)
+    return {"content-type": "application/json", "authorization": f"Bearer {token}"}
+
+
 @contextmanager
 def serving(path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server of a file in a process, and its URL; killed at the end of the block if it still runs."""
     command = [sys.executable, "-m", "trioeval", "quota", "serve", "--port", "0", "--limits"]
     with subprocess.Popen(
-        [*command, str(path)], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, str(path)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         try:
@@ -49,7 +66,7 @@ def serving(path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 def post(url: str, data: object) -> Any:
     body = json.dumps(data).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body)) as reply:
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers_for(url))) as reply:
         return json.load(reply)
 
 
@@ -65,7 +82,9 @@ def complete(url: str, lease_id: str, **used: int) -> None:
 
 
 def states(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{url}/v1/admin/limits") as reply:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{url}/v1/admin/limits", None, headers_for(url))
+    ) as reply:
         return {one["key"]: (one["used"], one["outstanding"]) for one in json.load(reply)["limits"]}
 
 

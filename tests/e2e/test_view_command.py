@@ -60,7 +60,7 @@ def test_what_cannot_be_shown_is_refused(
     assert (code, "damaged" in said, "Traceback" in said) == (1, True, False)
 
 
-@pytest.mark.parametrize("missing", ["hypercorn.config", "starlette.types"])
+@pytest.mark.parametrize("missing", ["starlette.types", "starlette.responses"])
 def test_a_missing_part_of_the_extra_is_named(
     database: Path,
     missing: str,
@@ -68,8 +68,7 @@ def test_a_missing_part_of_the_extra_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whichever it is: other programs bring one without the other."""
-    for name in ("trioeval.web.serving", "trioeval.web.security"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "trioeval.web.security", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     assert run_command_line(["view", "--port", "0", "--db", str(database)]) == 2
     assert "pip install 'trioeval[view]'" in capsys.readouterr().err

@@ -14,7 +14,7 @@ _CHILD = '''
 import json
 import sys
 
-BLOCKED = {"anyio", "coredis", "hypercorn", "starlette"}
+BLOCKED = {"anyio", "coredis", "starlette"}
 
 
 class Blocked:

@@ -265,7 +265,7 @@ def test_leases_are_extended_one_or_many() -> None:
     assert read_extended({"lease_id": "a", "job_id": "j"}) == ["a"]
     assert read_extended({"lease_ids": ["a", "b"]}) == ["a", "b"]
     assert problems(read_extended, {"lease_ids": ["a", 1]}) == [
-        "$.lease_ids: must be a list of 1 to 256 texts, got ['a', 1]"
+        "$.lease_ids: must be a list of 1 to 256 texts of at most 256 characters, got ['a', 1]"
     ]
     assert problems(read_extended, {"lease_ids": ["a"], "lease_id": "a"}) == [
         "$.lease_id: is not known here; known are lease_ids"

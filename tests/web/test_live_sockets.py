@@ -11,15 +11,9 @@ import trio
 from live_runs import RUN, watched_run
 
 from trioeval.errors import NotLiveError
+from trioeval.serving.private_folder import live_folders
 from trioeval.web.live_server import serve_live
-from trioeval.web.sockets import (
-    connect_to,
-    is_same_user,
-    listen_for,
-    live_folders,
-    reachable_runs,
-    remove,
-)
+from trioeval.web.sockets import connect_to, is_same_user, listen_for, reachable_runs, remove
 
 pytestmark = pytest.mark.skipif(
     not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"

@@ -24,11 +24,11 @@ from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
+from trioeval.serving.conversation import Bounds, Conversation
 from trioeval.store import Reader, StoredRun, open_store
 from trioeval.web.live_server import serve_live
 from trioeval.web.presence import WhilePresent
 from trioeval.web.reading import StoreReading
-from trioeval.web.serving import ImpatientStream
 
 pytestmark = pytest.mark.network
 
@@ -386,13 +386,18 @@ def test_who_does_not_read_is_hung_up_on() -> None:
         async with listener:
             client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
             async with client, await listener.accept() as accepted:
-                stream = ImpatientStream(accepted, 0.05)
+                bounds, stop = Bounds(taking=0.05), trio.Event()
+                talk = Conversation(accepted, _no_app, bounds, stop)
                 with pytest.raises(trio.BrokenResourceError, match="nobody reads"):
-                    await stream.send_all(bytes(50_000_000))
+                    await talk.send(bytes(50_000_000))
                 with pytest.raises(trio.ClosedResourceError):
-                    await stream.receive_some()
+                    await talk.receive_more()
 
     in_trio(main)
+
+
+async def _no_app(scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise AssertionError(scope)
 
 
 def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
@@ -439,22 +444,22 @@ def test_nothing_is_done_for_who_has_gone() -> None:
     assert done == ["POST"]
 
 
-def test_no_more_connect_than_can_be_served(
-    database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever comes then is hung up on."""
-    monkeypatch.setattr("trioeval.web.serving._MOST", 2)
+def test_whoever_comes_takes_the_place_of_who_was_quiet_the_longest(database: Path) -> None:
+    """A page that is open and asks nothing keeps nobody out."""
 
     async def main() -> None:
         async with (
-            serving(database) as server,
+            serving(database, bounds=Bounds(connections=2)) as server,
             await server.connect() as one,
             await server.connect() as two,
         ):
             for stream in (one, two):  # they are served
                 await stream.send_all(f"GET / HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
                 assert await stream.receive_some()
-            async with await server.connect() as third:
-                assert await third.receive_some() == b""
+            assert (await server.ask("/")).status == 200
+            while await one.receive_some():
+                pass  # the rest of the page, and then its end
+            await two.send_all(f"GET / HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
+            assert await two.receive_some()
 
     in_trio(main)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from view_server import COOKIE, in_trio, make_store, serving
 
-from trioeval.web.security import is_loopback
+from trioeval.serving.door import is_loopback
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.attack("web pages"), pytest.mark.network]
 
 SUITE = '{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}'
 TOKEN = "correct-horse"  # noqa: S105

@@ -11,10 +11,12 @@ import attrs
 import trio
 
 from trioeval.cli.app import run_command_line
+from trioeval.serving.conversation import Bounds
+from trioeval.serving.door import OwnNames
+from trioeval.serving.listening import Address, open_listeners, serve_app
 from trioeval.web.app import View
 from trioeval.web.reading import StoreReading
 from trioeval.web.security import Door
-from trioeval.web.serving import Address, open_listeners, serve_app
 from trioeval.web.watches import Watches
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -109,15 +111,18 @@ def reply_of(found: bytes) -> Reply:
 
 @asynccontextmanager
 async def serving(
-    database: Path, *, token: str | None = None, host: str = "127.0.0.1"
+    database: Path,
+    *,
+    token: str | None = None,
+    host: str = "127.0.0.1",
+    bounds: Bounds | None = None,
 ) -> AsyncIterator[Server]:
     """A server; at the end it is stopped, and must be over soon."""
     listeners, address = await open_listeners("127.0.0.1", 0)
     stop, store = trio.Event(), StoreReading(database)
     names = iter(f"session{number}" for number in range(1000))
     door = Door(
-        host=host,
-        own_names=frozenset({"my-machine"}),
+        names=OwnNames(host=host, machine=frozenset({"my-machine"})),
         token=token,
         secret=b"secret",
         cookie=COOKIE,
@@ -133,7 +138,8 @@ async def serving(
             resume=lambda run: f"trioeval resume {run}",
         )
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve_app, view.app(door), listeners, stop))
+            serve = partial(serve_app, grace=0.5, bounds=bounds)
+            await nursery.start(serve, view.app(door), listeners, stop)
             yield Server(address, stop, watches)
             stop.set()
             nursery.cancel_scope.deadline = trio.current_time() + 3

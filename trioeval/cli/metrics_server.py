@@ -1,29 +1,34 @@
 """`--metrics-port`: how a run stands, over HTTP, for Prometheus and whatever reads its format.
 
-It is served by a thread. What it tells is made in Trio's thread, between two steps of the run: so all numbers
-are of one instant, and nothing needs a lock.
+What it tells is made between two steps of the run: so all numbers are of one instant, and nothing needs
+a lock.
 """
 
 import errno
-import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from trioeval.cli.terminal import say
 from trioeval.errors import UsageError
 from trioeval.report.run_metrics import Distribution, Family, RunMetrics
+from trioeval.serving.door import OwnNames, is_of_foreign_page
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+    from trioeval.serving.conversation import Receive, Scope, Send
+    from trioeval.serving.listening import Address
+
 _HOST = "127.0.0.1"  # what a run does is nobody's business elsewhere
+_STOP_GRACE = 0.25  # seconds that an answer under way may take at the end of the run
+_PLAIN = "text/plain; charset=utf-8"
 
 
 @asynccontextmanager
@@ -41,36 +46,29 @@ async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator
         await trio.lowlevel.checkpoint()
         yield
         return
-    token = trio.lowlevel.current_trio_token()
+    page = MetricsPage(registry_of(lambda: metrics.families(trio.current_time())))
+    stop, failure = trio.Event(), None
+    listeners, address = await _listen(port)
+    from trioeval.serving.listening import serve_app  # noqa: PLC0415 - takes a while
 
-    def snapshot() -> list[Family | Distribution]:
-        return trio.from_thread.run_sync(_now, metrics, trio_token=token)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_app, page, listeners, stop, grace=_STOP_GRACE))
+        say(f"metrics: {address.url}/metrics")
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+            failure = error
+        finally:
+            stop.set()
+    if failure is not None:
+        raise failure
 
-    server, thread = await trio.to_thread.run_sync(_start, port, snapshot)
+
+async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
+    from trioeval.serving.listening import open_listeners  # noqa: PLC0415
+
     try:
-        say(f"metrics: http://{_HOST}:{server.server_port}/metrics")
-        yield
-    finally:
-        # Bounded: it looks twice a second whether it is to end.
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(_end, server, thread)
-
-
-def _now(metrics: RunMetrics) -> list[Family | Distribution]:
-    return [*metrics.families(trio.current_time())]
-
-
-def _start(
-    port: int, snapshot: Callable[[], list[Family | Distribution]]
-) -> "tuple[WSGIServer, threading.Thread]":
-    try:
-        from prometheus_client import start_http_server  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise UsageError(
-            "--metrics-port needs the extra `metrics`: pip install 'trioeval[metrics]'"
-        ) from error
-    try:
-        return start_http_server(port, _HOST, registry_of(snapshot))
+        return await open_listeners(_HOST, port)
     except OSError as error:
         why = error.strerror or error
         if error.errno == errno.EADDRINUSE:
@@ -78,28 +76,61 @@ def _start(
         raise UsageError(f"--metrics-port {port}: {why}") from error
 
 
-def _end(server: "WSGIServer", thread: threading.Thread) -> None:
-    server.shutdown()
-    server.server_close()
-    thread.join()
+@attrs.frozen
+class MetricsPage:
+    """The one page there is, as an ASGI application behind its door."""
+
+    _registry: "CollectorRegistry"
+
+    async def __call__(self, scope: "Scope", _receive: "Receive", send: "Send") -> None:
+        """Answer."""
+        headers = {
+            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
+        }
+        status, kind, body = self._answer(scope["method"], headers)
+        told = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": told})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, method: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - an extra
+
+        if not OwnNames(host=_HOST).has(headers.get("host", "")):
+            return 421, _PLAIN, f"This server has another name: {_HOST}.\n".encode()
+        if is_of_foreign_page(headers):
+            return 403, _PLAIN, b"A page of another origin sends this.\n"
+        if method not in {"GET", "HEAD"}:
+            return 405, _PLAIN, b"Metrics are read.\n"
+        encode, kind = choose_encoder(headers.get("accept", ""))
+        return 200, kind, encode(self._registry)
 
 
 def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
     """What the library makes its text of.
 
     Args:
-        snapshot: Tells how everything stands, in the thread of whoever asks.
+        snapshot: Tells how everything stands.
+
+    Raises:
+        UsageError: The library is not installed.
     """
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - an extra
-    from prometheus_client.registry import Collector  # noqa: PLC0415
+    try:
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - an extra
+        from prometheus_client.registry import Collector  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(
+            "--metrics-port needs the extra `metrics`: pip install 'trioeval[metrics]'"
+        ) from error
 
     class Snapshots(Collector):
         def collect(self) -> "Iterator[Metric]":
-            try:
-                families = snapshot()
-            except trio.RunFinishedError:  # somebody has asked in the last moment
-                return
-            yield from map(_metric, families)
+            yield from map(_metric, snapshot())
 
     registry = CollectorRegistry()
     registry.register(Snapshots())

@@ -9,13 +9,13 @@ from cyclopts.validators import Number
 
 from trioeval.cli.flags import Count, Switch
 from trioeval.cli.interrupts import Interrupts
-from trioeval.quota.limits import MOST_SECONDS
+from trioeval.quota.limits import LONGEST_PAUSE
 
 quota = cyclopts.App(name="quota")
 
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
-_Pause = Annotated[float, Parameter(validator=Number(gte=0, lte=MOST_SECONDS))]
+_Pause = Annotated[float, Parameter(validator=Number(gte=0, lte=LONGEST_PAUSE))]
 _Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))]
 _Namespace = Annotated[str | None, Parameter(show_default=False)]
 _Keys = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]

@@ -23,8 +23,10 @@ from trioeval.cli.places import database_path
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import say, show
 from trioeval.errors import UsageError
+from trioeval.serving.door import OwnNames, is_loopback
 
 _VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # a flag can be seen by others on the machine
+_STOP_GRACE = 0.5  # seconds that answers under way may take after the stop
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
 
 
@@ -50,8 +52,7 @@ def view_runs(db: Path | None, terms: ViewTerms, interrupts: Interrupts) -> int:
         StoreError: The database cannot be read.
     """
     try:
-        import trioeval.web.serving  # noqa: F401, PLC0415 - an extra; other programs bring a part of it
-        from trioeval.web.security import is_loopback  # noqa: PLC0415
+        import trioeval.web.security  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         msg = "`trioeval view` needs the extra `view`: pip install 'trioeval[view]'"
         raise UsageError(msg) from error
@@ -81,10 +82,10 @@ async def _serve(
     path: Path, terms: ViewTerms, interrupts: Interrupts, resume: Callable[[str], str]
 ) -> OSError | None:
     """Returns why it could not listen; None once it has served."""
+    from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
     from trioeval.web.app import View  # noqa: PLC0415 - an extra
     from trioeval.web.reading import StoreReading  # noqa: PLC0415
     from trioeval.web.security import Door  # noqa: PLC0415
-    from trioeval.web.serving import open_listeners, serve_app  # noqa: PLC0415
     from trioeval.web.watches import Watches  # noqa: PLC0415
 
     try:
@@ -93,8 +94,7 @@ async def _serve(
         return error
     stop = trio.Event()
     door = Door(
-        host=terms.host,
-        own_names=frozenset({socket.gethostname().lower()}),
+        names=OwnNames(host=terms.host, machine=frozenset({socket.gethostname().lower()})),
         token=terms.token,
         secret=secrets.token_bytes(32),
         cookie=f"trioeval_view_{address.port}",
@@ -117,7 +117,8 @@ async def _serve(
                 resume=resume,
             )
             async with trio.open_nursery() as server:
-                await server.start(partial(serve_app, view.app(door), listeners, stop))
+                serve = partial(serve_app, view.app(door), listeners, stop, grace=_STOP_GRACE)
+                await server.start(serve)
                 for place in address.elsewhere():
                     show(place.url + page)
                 say("serving; interrupt to stop")

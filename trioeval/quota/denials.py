@@ -8,7 +8,7 @@ import attrs
 
 from trioeval.errors import QuotaError
 from trioeval.quota.leases import Ask, Denied, TransientReason
-from trioeval.quota.limits import LONGEST_NAME, MOST, MOST_SECONDS, Kind, Limit
+from trioeval.quota.limits import LONGEST_NAME, LONGEST_PAUSE, MOST, MOST_SECONDS, Kind, Limit
 
 PlainReason: TypeAlias = (
     Literal["unknown_limit_key", "lease_completed", "lease_expired"] | TransientReason
@@ -126,7 +126,7 @@ def check_definition(limit: Limit) -> None:
 
 
 def check_pause(key: str, seconds: float) -> None:
-    """Refuse a pause that not everybody can keep.
+    """Refuse a pause that nobody can mean.
 
     Raises:
         QuotaError: `invalid_request`.
@@ -135,10 +135,10 @@ def check_pause(key: str, seconds: float) -> None:
         >>> check_pause("m:rpm", float("inf"))
         Traceback (most recent call last):
         ...
-        trioeval.errors.QuotaError: invalid_request: m:rpm: a pause of inf s, 0 to 1,000,000,000 are allowed
+        trioeval.errors.QuotaError: invalid_request: m:rpm: a pause of inf s, 0 to 604,800 are allowed
     """
-    if not 0 <= seconds <= MOST_SECONDS:
-        message = f"{key}: a pause of {seconds:g} s, 0 to {MOST_SECONDS:,} are allowed"
+    if not 0 <= seconds <= LONGEST_PAUSE:
+        message = f"{key}: a pause of {seconds:g} s, 0 to {LONGEST_PAUSE:,} are allowed"
         raise QuotaError("invalid_request", message, keys=(key,))
 
 

@@ -11,7 +11,7 @@ Extra: TypeAlias = Literal["redis", "serve"]
 
 _PACKAGES: Mapping[Extra, tuple[str, ...]] = {
     "redis": ("anyio", "coredis"),
-    "serve": ("hypercorn", "starlette"),
+    "serve": ("starlette",),
 }
 
 

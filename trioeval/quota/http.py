@@ -7,6 +7,7 @@ who knows their ids.
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -31,6 +32,8 @@ from trioeval.quota.wire import (
     to_body,
 )
 from trioeval.quota.wire_limits import limit_json, read_state
+from trioeval.serving.door import is_loopback
+from trioeval.serving.token_files import read_token
 
 T = TypeVar("T")
 
@@ -43,7 +46,8 @@ async def open_http_limits(
 
     Args:
         url: Its base URL, as `trioeval quota serve` prints it.
-        token: What it demands, unless that is the password of the URL, as in `http://:token@host:8770`.
+        token: What it demands, unless that is the password of the URL, as in `http://:token@host:8770`. None
+            looks for what a server of this user on this machine has told.
         request_timeout: Seconds that one request may take, > 0.
 
     Raises:
@@ -56,10 +60,10 @@ async def open_http_limits(
         ```
     """
     base, password = _address(url)
-    token = password or token
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    parts = urlsplit(base)
+    port = (parts.port or 80) if is_loopback(parts.hostname or "") else None
     async with open_http() as client:
-        yield _HttpLimits(client, base, headers, request_timeout)
+        yield _HttpLimits(client, base, _Credentials(password or token, port), request_timeout)
 
 
 def _address(url: str) -> tuple[str, str | None]:
@@ -84,13 +88,37 @@ def _shown(url: str) -> str:
     return f"{before.partition('//')[0]}//…@{after}" if at else url
 
 
+@attrs.define(eq=False)
+class _Credentials:
+    """The token that is sent."""
+
+    _given: str | None = attrs.field(repr=False)
+    port: int | None
+    """Of a server on this machine, which may have told its token; None elsewhere."""
+    _found: str | None = attrs.field(init=False, default=None, repr=False)
+
+    def headers(self) -> Mapping[str, str]:
+        """What says it."""
+        if self._given is None and self._found is None:
+            self.renew()
+        token = self._given or self._found
+        return {} if token is None else {"authorization": f"Bearer {token}"}
+
+    def renew(self) -> bool:
+        """Look again, since a server that was started again has another; whether there is another."""
+        if self._given is not None or self.port is None:
+            return False
+        before, self._found = self._found, read_token(self.port)
+        return self._found is not None and self._found != before
+
+
 @attrs.frozen
 class _HttpLimits:
     """A `Backend` somewhere else."""
 
     _client: HttpClient
     _base: str
-    _headers: Mapping[str, str] = attrs.field(repr=False)
+    _credentials: _Credentials
     _timeout: float
 
     async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
@@ -168,14 +196,19 @@ class _HttpLimits:
             QuotaError: The server refuses it for good; or `limiter_unavailable`: there is no such answer.
         """
         body = None if data is None else to_body(data)
-        request = HttpRequest(self._base + path, self._headers, body, method)
         with trio.move_on_after(self._timeout):
             try:
-                reply = await self._client.send(request)
+                reply = await self._send(method, path, body)
+                if reply.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew():
+                    reply = await self._send(method, path, body)  # nothing was done before
             except ProviderError as error:
                 raise _unavailable(error.message) from error
             return self._read(reply, key)
         raise _unavailable(f"no answer from {self._base} within {self._timeout:g} seconds")
+
+    async def _send(self, method: str, path: str, body: bytes | None) -> HttpReply:
+        request = HttpRequest(self._base + path, self._credentials.headers(), body, method)
+        return await self._client.send(request)
 
     def _read(self, reply: HttpReply, key: str | None) -> object:
         try:
@@ -191,6 +224,8 @@ class _HttpLimits:
                 raise QuotaError("invalid_request", f"{self._base} refuses it: {message}")
             case 401:
                 hint = "give the token that it was started with, as http://:TOKEN@host:8770"
+                if self._credentials.port is not None:
+                    hint += "; programs of the user who started it need none"
                 raise QuotaError("invalid_request", f"{self._base} does not know us: {hint}")
             case 404 if key is not None and said.get("error") == "not_found":
                 raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))

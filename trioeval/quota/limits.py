@@ -17,6 +17,9 @@ MOST = 2**53 - 1
 MOST_SECONDS = 10**9
 """The longest span, some 31 years: all parties count exactly in its millionths from now."""
 
+LONGEST_PAUSE = 7 * 86_400
+"""Seconds, a week: a pause is said again sooner than one that was never meant is noticed."""
+
 LONGEST_NAME = 256
 """Characters of a key, or of a lease id; what is remembered of them is bounded by it."""
 

@@ -32,6 +32,9 @@ _SCHEMES = ("redis://", "rediss://", "unix://")
 _TLS = {"ssl_keyfile", "ssl_certfile", "ssl_check_hostname", "ssl_ca_certs", "ssl_cert_reqs"}
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _ESCAPED = "in a password / ? # % are written %2F %3F %23 %25"
+_REFUSED_FOR = 5.0
+"""Seconds in which a server that does not know us is not asked again: each call of a run would, and who keeps
+the server would take it for an attack."""
 _FAILURES = (
     RedisError,
     OSError,
@@ -62,6 +65,16 @@ class _Connection(BaseConnection):
         return f"Redis at {self.location}"
 
 
+@attrs.frozen
+class _Refusal:
+    """A server that answers, and wants nothing to do with us. It does not pass by itself."""
+
+    reason: str
+    hint: str
+    until: float
+    """The instant from which on it is asked again."""
+
+
 @attrs.define(eq=False)
 class _Attempt:
     """An attempt to connect, for which any number may wait."""
@@ -69,8 +82,8 @@ class _Attempt:
     over: trio.Event = attrs.field(factory=trio.Event)
     connection: BaseConnection | None = None
     failure: str = "it was given up"
-    is_refused: bool = False
-    """Whether the server knows us, or our password, not."""
+    refusal: _Refusal | None = None
+    """Set if the server knows us, or our password, not."""
 
 
 @attrs.define(eq=False)
@@ -91,6 +104,8 @@ class Link:
     _nursery: trio.Nursery
     _attempt: _Attempt | None = None
     """The last one for the connection of all requests."""
+    _refusal: _Refusal | None = None
+    """The last one of any attempt to connect."""
 
     async def request(self, command: bytes, *arguments: str | bytes | int) -> Any:
         """The answer to a command; texts of it are `str`.
@@ -108,8 +123,8 @@ class Link:
             connection.invalidate("no answer in time")
             raise self._unavailable(_reason(error)) from error
         except _FAILURES as error:
-            if _is_refusal(error):
-                raise self._refused(_reason(error)) from error
+            if (refusal := _refusal(error)) is not None:
+                raise self._refused(refusal) from error
             if isinstance(error, RedisError) and connection.usable:
                 raise
             raise self._unavailable(_reason(error)) from error
@@ -118,7 +133,7 @@ class Link:
         """Another connection, for oneself, which lives until it is invalidated or the link is closed.
 
         Raises:
-            QuotaError: `limiter_unavailable`.
+            QuotaError: `limiter_unavailable`; `invalid_request`: the server refuses us.
         """
         attempt = self._begin()
         try:
@@ -136,6 +151,8 @@ class Link:
         return await self._connection_of(attempt)
 
     def _begin(self) -> _Attempt:
+        if self._refusal is not None and trio.current_time() < self._refusal.until:
+            raise self._refused(self._refusal)
         attempt = _Attempt()
         self._nursery.start_soon(self._make, attempt)
         return attempt
@@ -143,8 +160,9 @@ class Link:
     async def _connection_of(self, attempt: _Attempt) -> BaseConnection:
         await attempt.over.wait()
         if attempt.connection is None:
-            failed = self._refused if attempt.is_refused else self._unavailable
-            raise failed(attempt.failure)
+            if attempt.refusal is not None:
+                raise self._refused(attempt.refusal)
+            raise self._unavailable(attempt.failure)
         return attempt.connection
 
     async def _make(self, attempt: _Attempt) -> None:
@@ -155,9 +173,10 @@ class Link:
             connection = _Connection(stream, self._location, **self._settings)
             await self._nursery.start(connection.run)
         except _FAILURES as error:
-            attempt.failure, attempt.is_refused = _reason(error), _is_refusal(error)
+            attempt.failure, attempt.refusal = _reason(error), _refusal(error)
+            self._refusal = attempt.refusal
         else:
-            attempt.connection = connection
+            attempt.connection, self._refusal = connection, None
         finally:
             attempt.over.set()
 
@@ -176,21 +195,29 @@ class Link:
     def _unavailable(self, reason: str) -> QuotaError:
         return QuotaError("limiter_unavailable", f"{self}: {reason}")
 
-    def _refused(self, reason: str) -> QuotaError:
-        hint = "user and password stand in its URL: redis://user:password@host"
-        return QuotaError("invalid_request", f"{self} refuses us: {reason.rstrip('.')}; {hint}")
+    def _refused(self, refusal: _Refusal) -> QuotaError:
+        message = f"{self} refuses us: {refusal.reason.rstrip('.')}; {refusal.hint}"
+        return QuotaError("invalid_request", message)
 
     def __str__(self) -> str:
-        return f"Redis at {self._location}"
+        user = self._settings.get("username")
+        return f"Redis at {self._location}" + (f" (user {user!r})" if user else "")
 
 
-def _is_refusal(error: BaseException | None) -> bool:
-    """Whether the server says that it does not know us, or that we must not: it does not pass by itself."""
-    while error is not None:
-        if isinstance(error, AuthenticationError | AuthorizationError):
-            return True
-        error = error.__cause__
-    return False
+def _refusal(error: BaseException) -> _Refusal | None:
+    """What the server says if it does not know us, or we must not; None for whatever else went wrong."""
+    cause: BaseException | None = error
+    until = trio.current_time() + _REFUSED_FOR
+    while cause is not None:
+        match cause:
+            case AuthenticationError():
+                hint = "user and password stand in its URL: redis://user:password@host"
+                return _Refusal(_reason(error), hint, until)
+            case AuthorizationError():
+                hint = "its ACL must allow scripts, and the keys and channels of the namespace"
+                return _Refusal(_reason(error), hint, until)
+        cause = cause.__cause__
+    return None
 
 
 def _reason(error: BaseException) -> str:

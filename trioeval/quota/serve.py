@@ -1,12 +1,15 @@
-"""Limits served over HTTP, so that programs in any language share them: starlette on hypercorn's Trio worker.
+"""Limits served over HTTP, so that programs in any language share them: starlette on a server of our own.
 
 No decision about a lease is made here: requests are read, handed to a `Backend`, and its answers written.
 A denial is an answer like any other, with status 200. Where the backend does not know what became of a
 request the status is 503; it may be repeated with the same lease id.
+
+Limits are for programs, and no page of a browser is let in: whatever one sends tells where it comes from, is
+of another type than JSON, has no token, or calls the server by a name that is none of its own. A token alone
+would do; without one, as where the server is part of another program, the rest still holds.
 """
 
-import hmac
-import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -14,16 +17,13 @@ from typing import Any, TypeAlias
 
 import attrs
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import wrap_app
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from trioeval.errors import Problem, QuotaError, SuiteError
 from trioeval.quota.backend import Backend
@@ -46,6 +46,9 @@ from trioeval.quota.wire import (
     to_body,
 )
 from trioeval.quota.wire_limits import state_json
+from trioeval.serving.conversation import Bounds
+from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
+from trioeval.serving.listening import open_listeners, serve_app
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Largest request that is read: 256 leases of 32 limits with long keys are smaller."""
@@ -53,11 +56,11 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 STOP_GRACE = 3.0
 """Seconds that requests under way may take after the stop."""
 
-_IDLE = 600.0  # a client that reuses its connection must not find it closed at that moment
+_BOUNDS = Bounds(connections=512)
+_HEALTH = "/healthz"
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _ERROR_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 _BY_REASON = {"limiter_unavailable": (503, FAILED), "unknown_limit_key": (404, "not_found")}
-
-_logger = logging.getLogger(__name__)
 
 _Carry: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
 """Carries out a request with this JSON."""
@@ -71,7 +74,9 @@ class ServeSettings:
     port: int = 8770
     """0 takes a free one."""
     token: str | None = attrs.field(default=None, repr=False)
-    """What clients must send as a bearer token; None serves everybody who can connect."""
+    """What clients must send as a bearer token; None serves every program that can connect."""
+    bounds: Bounds = _BOUNDS
+    """Of each client, and of all."""
 
 
 async def serve_quota(
@@ -98,94 +103,89 @@ async def serve_quota(
             url = await nursery.start(serve_quota, backend, ServeSettings(port=0))
         ```
     """
-    listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
-    host, port = listeners[0].socket.getsockname()[:2]
-    config = Config()
-    config.errorlog = _logger
-    config.include_server_header = False
-    config.keep_alive_timeout = _IDLE
-    config.keep_alive_max_requests = 2**31
-    app = make_app(backend, token=settings.token)
+    listeners, address = await open_listeners(settings.host, settings.port)
+    names = OwnNames(host=settings.host, machine=frozenset({socket.gethostname().lower()}))
+    app = Guard(make_app(backend), names, settings.token)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_serve, app, config, listeners, trio.Event() if stop is None else stop)
-        task_status.started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        stop = trio.Event() if stop is None else stop
+        serve = partial(serve_app, app, listeners, stop, grace=STOP_GRACE, bounds=settings.bounds)
+        await nursery.start(serve)
+        task_status.started(address.url)
 
 
-async def _serve(
-    app: Any, config: Config, listeners: list[trio.SocketListener], stop: trio.Event
-) -> None:
-    """Let clients in until the stop, and wait for those that are inside.
+@attrs.frozen
+class Guard:
+    """The application behind its door."""
 
-    Hypercorn sends under a shield, so a client that reads nothing would hold its connection, and with it the
-    server, for ever; its socket is closed under it.
-    """
-    context, wrapped = WorkerContext(None), wrap_app(app, 0, "asgi")
-    streams: set[trio.SocketStream] = set()
+    _app: Starlette
+    _names: OwnNames
+    _token: str | None = attrs.field(repr=False)
 
-    async def converse(stream: trio.SocketStream) -> None:
-        streams.add(stream)
-        try:
-            # Its types know neither plain sockets nor the ASGI of starlette.
-            server: Any = TCPServer
-            await server(wrapped, config, context, ConnectionState({}), stream)
-        finally:
-            streams.discard(stream)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it here."""
+        refusal = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
 
-    async def hang_up() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            for stream in streams:
-                stream.socket.close()
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Why a request is not let in; None if it is."""
+        if is_of_foreign_page(headers):
+            return _no(403, "forbidden", "a page of a browser sends this: limits are for programs")
+        is_known = self._is_known(headers.get("authorization", ""))
+        # Who knows the token is no page, and may have come by any name.
+        if not (is_known and self._token) and not self._names.has(headers.get("host", "")):
+            message = "this server has another name: call it by its address in numbers"
+            return _no(421, "misdirected", message)
+        if not is_known and scope["path"] != _HEALTH:
+            message = "send the server's token, as `Authorization: Bearer TOKEN`"
+            return _no(401, "unauthorized", message, {"www-authenticate": "Bearer"})
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] in _WITH_BODY and kind != "application/json":
+            message = "send JSON, and say so: `Content-Type: application/json`"
+            return _no(415, "unsupported_media_type", message)
+        return None
 
-    async with trio.open_nursery() as everything:
-        everything.start_soon(hang_up)
-        async with trio.open_nursery() as inside:
-            async with trio.open_nursery() as doors:
-                let_in = partial(trio.serve_listeners, converse, listeners, handler_nursery=inside)
-                doors.start_soon(let_in)
-                await stop.wait()
-                doors.cancel_scope.cancel("stopped")
-            everything.cancel_scope.deadline = trio.current_time() + STOP_GRACE
-            await context.terminated.set()
-        everything.cancel_scope.cancel("all are answered")
+    def _is_known(self, authorization: str) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, token = authorization.partition(" ")
+        return is_same_secret(token.strip(), self._token) and scheme.lower() == "bearer"
 
 
-def make_app(backend: Backend, *, token: str | None = None) -> Starlette:
-    """The ASGI application, for a server of one's own.
+def _no(status: int, error: str, message: str, more: Mapping[str, str] = {}) -> Response:
+    return _reply(error_json(error, message), status, more)
+
+
+def make_app(backend: Backend) -> Starlette:
+    """The ASGI application, without its door.
 
     Args:
         backend: Who keeps the limits.
-        token: As in `ServeSettings`.
     """
-    door = _Door(backend, token)
-    return Starlette(
+    inside = _Inside(backend)
+    app = Starlette(
         routes=[
-            Route("/healthz", _tell_health, methods=["GET"]),
+            Route(_HEALTH, _tell_health, methods=["GET"]),
             *(
-                Route(path, partial(door.answer, by_method), methods=list(by_method))
+                Route(path, partial(inside.answer, by_method), methods=list(by_method))
                 for path, by_method in _CARRIED.items()
             ),
         ],
         exception_handlers={HTTPException: _refuse},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 @attrs.frozen
-class _Door:
-    """Where requests come in and answers go out."""
+class _Inside:
+    """Where requests are read and answers written."""
 
     _backend: Backend
-    _token: str | None = attrs.field(repr=False)
 
     async def answer(self, by_method: Mapping[str, _Carry], request: Request) -> Response:
-        if not self._is_known(request):
-            message = "send the server's token, as `Authorization: Bearer TOKEN`"
-            return _reply(error_json("unauthorized", message), 401, {"www-authenticate": "Bearer"})
         method = "GET" if request.method == "HEAD" else request.method
         try:
-            has_body = method in {"POST", "PUT"}
-            data = await _read(request) if has_body else request.path_params
+            data = await _read(request) if method in _WITH_BODY else request.path_params
             return _reply(await by_method[method](self._backend, data))
         except ClientDisconnect:
             return Response(status_code=400)  # which nobody reads
@@ -194,13 +194,6 @@ class _Door:
         except QuotaError as error:
             status, name = _BY_REASON.get(error.reason, (400, INVALID))
             return _reply(error_json(name, error.message), status)
-
-    def _is_known(self, request: Request) -> bool:
-        if self._token is None:
-            return True
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(token.strip().encode(), self._token.encode())
-        return same and scheme.lower() == "bearer"
 
 
 async def _read(request: Request) -> object:

@@ -13,6 +13,7 @@ import attrs
 import orjson
 
 from trioeval.errors import Problem
+from trioeval.quota.denials import MOST_REQUIREMENTS
 from trioeval.quota.leases import (
     Actual,
     Ask,
@@ -25,10 +26,13 @@ from trioeval.quota.leases import (
     TransientReason,
     Unknown,
 )
-from trioeval.quota.limits import MOST
+from trioeval.quota.limits import LONGEST_NAME, MOST
 
 BATCH = 256
 """Most items of one request."""
+
+LONGEST_JOB = 1024
+"""Characters of the name of a job, which is for people."""
 
 INVALID = "invalid_request"
 FAILED = "backend_error"
@@ -89,8 +93,9 @@ def read_ask(data: object, at: str = "$") -> Ask:
         Ask(lease_id='a', job_id='', requirements=(Requirement(key='rpm', amount=1),))
     """
     form = _Form(data, at, needed=("lease_id", "requirements"), others=("job_id",))
-    lease_id, job_id = form.text("lease_id"), form.text("job_id", "")
+    lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("requirements", ("key", "amount"))
+    form.bound("requirements", len(parts), MOST_REQUIREMENTS)
     requirements = tuple(Requirement(part.text("key"), part.whole("amount")) for part in parts)
     form.check(*parts)
     return Ask(lease_id, job_id, requirements)
@@ -107,8 +112,9 @@ def read_settlement(data: object, at: str = "$") -> Settlement:
         Settlement(lease_id='a', job_id='', actuals=(Actual(key='tpm', amount=7),))
     """
     form = _Form(data, at, needed=("lease_id",), others=("job_id", "actuals"))
-    lease_id, job_id = form.text("lease_id"), form.text("job_id", "")
+    lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("actuals", ("key", "actual_amount")) if "actuals" in form.fields else []
+    form.bound("actuals", len(parts), MOST_REQUIREMENTS)
     actuals = tuple(Actual(part.text("key"), part.amount("actual_amount")) for part in parts)
     form.check(*parts)
     return Settlement(lease_id, job_id, actuals)
@@ -145,13 +151,15 @@ def read_extended(data: object) -> list[str]:
         form = _Form(data, "$", needed=("lease_ids",))
         items = form.listed("lease_ids")
         form.check()
-        if not 1 <= len(items) <= BATCH or not all(isinstance(item, str) for item in items):
-            message = f"must be a list of 1 to {BATCH} texts, got {_seen(items)}"
+        texts = [item for item in items if isinstance(item, str) and len(item) <= LONGEST_NAME]
+        if not 1 <= len(items) <= BATCH or len(texts) < len(items):
+            wanted = f"1 to {BATCH} texts of at most {LONGEST_NAME} characters"
+            message = f"must be a list of {wanted}, got {_seen(items)}"
             raise MalformedError([Problem("$.lease_ids", message)])
         return items
     form = _Form(data, "$", needed=("lease_id",), others=("job_id",))
     lease_id = form.text("lease_id")
-    form.text("job_id", "")
+    form.text("job_id", most=LONGEST_JOB)
     form.check()
     return [lease_id]
 
@@ -222,7 +230,7 @@ def ask_json(ask: Ask) -> Json:
     """What `read_ask` reads."""
     return {
         "lease_id": ask.lease_id,
-        "job_id": ask.job_id,
+        "job_id": ask.job_id[:LONGEST_JOB],
         "requirements": [{"key": item.key, "amount": item.amount} for item in ask.requirements],
     }
 
@@ -231,7 +239,7 @@ def settlement_json(settlement: Settlement) -> Json:
     """What `read_settlement` reads."""
     return {
         "lease_id": settlement.lease_id,
-        "job_id": settlement.job_id,
+        "job_id": settlement.job_id[:LONGEST_JOB],
         "actuals": [{"key": it.key, "actual_amount": it.amount} for it in settlement.actuals],
     }
 
@@ -305,12 +313,19 @@ class _Form:
         if problems:
             raise MalformedError(problems)
 
-    def text(self, name: str, default: str = "") -> str:
-        value = self.fields.get(name, default)
-        if isinstance(value, str):
+    def text(self, name: str, *, most: int = LONGEST_NAME) -> str:
+        value = self.fields.get(name, "")
+        if not isinstance(value, str):
+            self._wrong(f".{name}", f"must be text, got {_seen(value)}")
+        elif len(value) > most:
+            self._wrong(f".{name}", f"has {len(value):,} characters, at most {most} are allowed")
+        else:
             return value
-        self._wrong(f".{name}", f"must be text, got {_seen(value)}")
-        return default
+        return ""
+
+    def bound(self, name: str, count: int, most: int) -> None:
+        if count > most:
+            self._wrong(f".{name}", f"has {count:,} items, at most {most} are allowed")
 
     def whole(self, name: str) -> int:
         value = self.fields.get(name, 1)

@@ -1,7 +1,6 @@
 """Who may see the live view and steer runs from it: what is checked before the application hears of anything.
 
-* The name by which the server is called must be one of its own, or a foreign page could have its own name
-  lead here and read everything (DNS rebinding).
+* The server is called by a name of its own, and not by a page of another origin: see `trioeval.serving.door`.
 * Where others can connect, a browser shows a token once, and a cookie from then on.
 * What changes something comes from a page of this server: its origin says so, and a header that holds what
   only such a page knows.
@@ -11,10 +10,9 @@
 import hashlib
 import hmac
 import html
-import ipaddress
 from collections.abc import Callable
 from typing import Literal, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 import attrs
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,9 +20,10 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
+
 CSRF_HEADER = "x-csrf-token"
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -41,6 +40,7 @@ _MISNAMED = (
     "This server has another name: open it by its address in numbers, "
     "or name it with `trioeval view --host`."
 )
+_FOREIGN = "This did not come from a page of this view."
 _UNKNOWN = (
     "This view needs its token: open it with the address that `trioeval view` has printed, "
     "which ends in ?token=…"
@@ -48,27 +48,12 @@ _UNKNOWN = (
 _Purpose: TypeAlias = Literal["session", "csrf"]
 
 
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can connect to an address.
-
-    Example:
-        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-        (True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 @attrs.frozen(kw_only=True)
 class Door:
     """Who is let in. Pure but for new sessions."""
 
-    host: str
-    """What the server listens on, as it was asked for."""
-    own_names: frozenset[str] = frozenset()
-    """Names of this machine under which it may be called where it listens on all addresses."""
+    names: OwnNames
+    """By which it may be called."""
     token: str | None = attrs.field(repr=False)
     """None lets in everybody who can connect."""
     secret: bytes = attrs.field(repr=False)
@@ -78,22 +63,11 @@ class Door:
     make_id: Callable[[], str]
     """Makes names of sessions that nobody guesses."""
 
-    def is_own(self, authority: str) -> bool:
-        """Whether a `Host` header means this server; ports are left to whoever forwards them."""
-        name = _name(authority)
-        if name is None:
-            return False
-        if name in _LOOPBACK or name == self.host.lower():
-            return True
-        if self.host not in {"0.0.0.0", "::"}:  # noqa: S104 - compared
-            return False
-        return _is_address(name) or name in self.own_names
-
     def session(self, cookies: str) -> str | None:
         """The session that a `Cookie` header tells of; None if it tells of none of ours."""
         # Other programs of this machine leave theirs here, in forms that strict readers stumble over.
         name, _, proof = cookie_parser(cookies).get(self.cookie, "").partition(".")
-        return name if name and _same(proof, self._sign("session", name)) else None
+        return name if name and is_same_secret(proof, self._sign("session", name)) else None
 
     def new_session(self) -> tuple[str, str]:
         """A session, and the `Set-Cookie` header that makes a browser remember it."""
@@ -103,7 +77,7 @@ class Door:
 
     def is_token(self, given: str) -> bool:
         """Whether somebody knows the token. Takes as long for any."""
-        return self.token is not None and _same(given, self.token)
+        return self.token is not None and is_same_secret(given, self.token)
 
     def csrf(self, session: str) -> str:
         """What pages of a session send along when they change something."""
@@ -154,8 +128,10 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers, session: str | None) -> Response | None:
         """Why a request is not let in; None if it is."""
         door = self._door
-        if not door.is_own(headers.get("host", "")):
+        if not door.names.has(headers.get("host", "")):
             return refuse(headers, _MISNAMED, 421)
+        if scope["method"] in _SAFE and is_of_foreign_page(headers):
+            return refuse(headers, _FOREIGN, 403)
         is_known = (
             door.token is None or session is not None or door.is_token(_token_in(scope) or "")
         )
@@ -163,10 +139,9 @@ class Guard:
             return refuse(headers, _UNKNOWN, 401)
         if scope["method"] in _SAFE:
             return None
-        scheme, _, authority = headers.get("origin", "null").partition("://")
-        if scheme not in {"http", "https"} or authority != headers.get("host"):
-            return refuse(headers, "This did not come from a page of this view.", 403)
-        if session is None or not _same(headers.get(CSRF_HEADER, ""), door.csrf(session)):
+        if "origin" not in headers or is_of_foreign_page(headers):
+            return refuse(headers, _FOREIGN, 403)
+        if session is None or not is_same_secret(headers.get(CSRF_HEADER, ""), door.csrf(session)):
             return refuse(headers, "This page is of an earlier time: load it again.", 403)
         return None
 
@@ -185,31 +160,9 @@ def refuse(headers: Headers, text: str, status: int) -> Response:
     return HTMLResponse(body, status, {"hx-retarget": "#said", "hx-reswap": "innerHTML"})
 
 
-def _same(given: str, wanted: str) -> bool:
-    """Whether two texts are the same; takes as long for any."""
-    return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
-
-
 def _is_public(scope: Scope) -> bool:
     path: str = scope["path"]
     return path.startswith("/static/")
-
-
-def _name(authority: str) -> str | None:
-    try:
-        found = urlsplit(f"//{authority}")
-        _ = found.port  # must be a number
-    except ValueError:
-        return None
-    return None if found.username is not None or found.path else found.hostname
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _token_in(scope: Scope) -> str | None:

@@ -1,47 +1,27 @@
 """Where runs under way can be reached: sockets in a folder that belongs to one user.
 
-The folder is `$XDG_RUNTIME_DIR/trioeval`, or `trioeval-UID` where temporary files are. Nobody else can
-look into it, and one that somebody else has made is not used. Whoever connects is asked of the system who
-it is, where the system can tell that.
+Whoever connects is asked of the system who it is, where the system can tell that.
 """
 
 import errno
 import os
 import re
 import socket
-import stat
 import struct
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from trioeval.errors import NotLiveError
+from trioeval.serving.private_folder import make_private, own_folders, why_not_private
 
 _SUFFIX = ".sock"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,79}")
 _LONGEST = 103  # bytes of a path: what the narrowest system takes
 _FORGOTTEN = 60.0  # seconds after which a socket on which nobody listens was left behind
 _BACKLOG = 128
-
-
-def live_folders(environ: Mapping[str, str], user: int, temporary: str) -> list[Path]:
-    """Where sockets of a user may be, the best place first.
-
-    Args:
-        environ: The environment.
-        user: The user's number.
-        temporary: The folder of temporary files.
-
-    Example:
-        >>> [str(one) for one in live_folders({"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/tmp")]
-        ['/run/user/7/trioeval', '/tmp/trioeval-7']
-    """
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    found = [Path(runtime, "trioeval")] if runtime.startswith("/") else []
-    return [*found, Path(temporary, f"trioeval-{user}")]
 
 
 def listen_for(run_id: str) -> tuple[socket.socket, Path]:
@@ -52,10 +32,10 @@ def listen_for(run_id: str) -> tuple[socket.socket, Path]:
     """
     _require_sockets()
     problems: list[str] = []
-    for folder in _folders():
+    for folder in own_folders():
         try:
             path = _place(folder, run_id)  # no folder is made where its sockets could have no name
-            _make_private(folder)
+            make_private(folder)
             _sweep(folder)
             return _listen(path, run_id), path
         except OSError as error:
@@ -91,7 +71,7 @@ def reachable_runs() -> list[str]:
     if not hasattr(socket, "AF_UNIX"):
         return []
     found: dict[str, float] = {}
-    for folder in _folders():
+    for folder in own_folders():
         for path, began_at in _sockets(folder):
             if _is_taken(path):
                 found.setdefault(path.name.removesuffix(_SUFFIX), began_at)
@@ -134,10 +114,6 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def _folders() -> list[Path]:
-    return live_folders(os.environ, os.geteuid(), tempfile.gettempdir())
-
-
 def _require_sockets() -> None:
     if not hasattr(socket, "AF_UNIX"):
         raise NotLiveError("this system has no sockets in its file system")
@@ -161,43 +137,13 @@ def _place(folder: Path, run_id: str) -> Path:
 
 def _places(run_id: str) -> Iterator[Path]:
     """Where the socket of a run may be."""
-    for folder in _folders():
+    for folder in own_folders():
         try:
             path = _place(folder, run_id)
         except OSError:
             continue
-        if _why_not_private(folder) is None:
+        if why_not_private(folder) is None:
             yield path
-
-
-def _make_private(folder: Path) -> None:
-    """Make the folder, unless it is there.
-
-    Raises:
-        OSError: It cannot be made, or is not ours alone.
-    """
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    problem = _why_not_private(folder)
-    if problem is not None:
-        raise OSError(errno.EPERM, problem)
-
-
-def _why_not_private(folder: Path) -> str | None:
-    """What is wrong with a folder of sockets; None if it is this user's alone."""
-    try:
-        found, above = folder.lstat(), folder.parent.stat()
-    except OSError as error:
-        return error.strerror or str(error)
-    if not stat.S_ISDIR(found.st_mode):
-        return "is no folder"
-    if found.st_uid != os.geteuid():
-        return "belongs to somebody else"
-    if found.st_mode & 0o077:
-        return "others may use it: chmod 700"
-    if above.st_mode & 0o002 and not above.st_mode & stat.S_ISVTX:
-        return "others may put theirs in its place"
-    return None
 
 
 def _listen(path: Path, run_id: str) -> socket.socket:
@@ -250,7 +196,7 @@ def _is_taken(path: Path) -> bool:
 
 def _sockets(folder: Path) -> list[tuple[Path, float]]:
     """Those in a folder, and when each was made, in Unix time."""
-    if _why_not_private(folder) is not None:
+    if why_not_private(folder) is not None:
         return []
     found: list[tuple[Path, float]] = []
     for path in folder.glob(f"*{_SUFFIX}"):

@@ -1,0 +1,167 @@
+"""Clients that come in hundreds and ask nothing, or never end: a real one gets in all the same."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+import trio
+from local_servers import TOKEN, Local, in_trio, limits_server, metrics_server
+
+from trioeval.quota import Ask, Granted, Requirement
+from trioeval.quota.http import open_http_limits
+from trioeval.serving.conversation import Bounds, Receive, Scope, Send
+from trioeval.serving.listening import open_listeners, serve_app
+
+pytestmark = [pytest.mark.attack("slow and idle clients"), pytest.mark.network]
+
+CROWD = 256
+HELD = {
+    "nothing": b"",
+    "half a head": b"GET / HTTP/1.1\r\nho",
+    "half a body": b"POST /v1/reserve HTTP/1.1\r\nhost: localhost\r\n"
+    b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+    "an answered request": b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the machine's environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+async def crowd(port: int, sent: bytes, count: int) -> list[socket.socket]:
+    """So many clients, each of which has sent that and waits."""
+    found = []
+    for _ in range(count):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(sent)
+        found.append(client)
+        await trio.lowlevel.checkpoint()
+    return found
+
+
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("kind", ["limits", "metrics"])
+def test_a_crowd_shuts_nobody_out(name: str, kind: str) -> None:
+    """As many as are let in, and half as many more; each of five who come then is served at once."""
+    bounds = Bounds(connections=CROWD)
+    opened: AbstractAsyncContextManager[Local] = (
+        limits_server(token=None, bounds=bounds)
+        if kind == "limits"
+        else metrics_server(bounds=bounds)
+    )
+    path = "/healthz" if kind == "limits" else "/metrics"
+
+    async def main() -> None:
+        async with opened as server:
+            clients = await crowd(server.port, HELD[name], CROWD + CROWD // 2)
+            with trio.fail_after(5):
+                for _ in range(5):
+                    assert (await server.ask("GET", path)).status == 200
+            for client in clients:
+                client.close()
+
+    in_trio(main)
+
+
+def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
+    """Its own connection may be closed too: it asks on another one."""
+
+    async def main() -> None:
+        async with (
+            limits_server(bounds=Bounds(connections=8)) as server,
+            open_http_limits(server.url, token=TOKEN) as backend,
+        ):
+            for number in range(3):
+                clients = await crowd(server.port, b"", 12)
+                ask = Ask("lease", "job", (Requirement("slots", 1),))
+                (decision,) = await backend.reserve([ask])
+                assert isinstance(decision, Granted), number
+                for client in clients:
+                    client.close()
+
+    in_trio(main)
+
+
+@asynccontextmanager
+async def telling(bounds: Bounds, work: Callable[[Send], object]) -> AsyncIterator[int]:
+    """A server whose answers do not end by themselves; its port."""
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+            await trio.sleep(0 if work is endless else 60)
+
+    listeners, address = await open_listeners("127.0.0.1", 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            lambda **more: serve_app(app, listeners, trio.Event(), grace=0, bounds=bounds, **more)
+        )
+        yield address.port
+        nursery.cancel_scope.cancel("seen")
+
+
+def endless(_send: Send) -> None:
+    """More is sent all the time."""
+
+
+def quiet(_send: Send) -> None:
+    """Nothing more is sent."""
+
+
+@pytest.mark.parametrize("work", [endless, quiet])
+def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> None:
+    """Read or not: of endless answers the oldest ends when somebody new comes."""
+    sent = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+    async def main() -> None:
+        async with telling(Bounds(connections=4), work) as port:
+            clients = await crowd(port, sent, 8)
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            await stream.send_all(sent)
+            with trio.fail_after(5):
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+            await stream.aclose()
+            for client in clients:
+                client.close()
+
+    in_trio(main)
+
+
+def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
+    """Where all who are inside are being served, the next one is hung up on."""
+
+    async def main() -> None:
+        inside, go = trio.Semaphore(0), trio.Event()
+
+        async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+            inside.release()
+            await go.wait()
+            headers = [(b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body"})
+
+        listeners, address = await open_listeners("127.0.0.1", 0)
+        bounds, sent = Bounds(connections=2), b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        async with trio.open_nursery() as nursery:
+            stop = trio.Event()
+            await nursery.start(
+                lambda **more: serve_app(app, listeners, stop, grace=5, bounds=bounds, **more)
+            )
+            first = [await trio.open_tcp_stream("127.0.0.1", address.port) for _ in range(2)]
+            for stream in first:
+                await stream.send_all(sent)
+                await inside.acquire()
+            async with await trio.open_tcp_stream("127.0.0.1", address.port) as third:
+                assert await third.receive_some() == b""
+            stop.set()  # answered all the same
+            go.set()
+            for stream in first:
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+                await stream.aclose()
+
+    in_trio(main)

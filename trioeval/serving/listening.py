@@ -1,0 +1,149 @@
+"""A server of HTTP on sockets of its own: who is let in, and who has to leave for it."""
+
+import socket
+from functools import partial
+
+import attrs
+import trio
+
+from trioeval.serving.conversation import App, Bounds, Conversation
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared
+
+
+@attrs.frozen
+class Address:
+    """Where the server is reached."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Without a slash at its end."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is that of all addresses of this machine, which is none that can be opened."""
+        return self.host in _EVERYWHERE
+
+    @property
+    def here(self) -> "Address":
+        """What this machine itself opens."""
+        return Address(_EVERYWHERE.get(self.host, self.host), self.port)
+
+    def elsewhere(self) -> "list[Address]":
+        """What other machines open: where they are all, that in numbers if there is one, and the name."""
+        if not self.is_everywhere:
+            return [self]
+        names = [*filter(None, [_own_number(self.host)]), socket.gethostname()]
+        return [Address(name, self.port) for name in names]
+
+
+def _own_number(host: str) -> str | None:
+    """The address from which this machine would reach others; None if it reaches none. Sends nothing."""
+    is_6 = ":" in host
+    with socket.socket(socket.AF_INET6 if is_6 else socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("2001:db8::1" if is_6 else "192.0.2.1", 9))  # of nobody
+        except OSError:
+            return None
+        found: str = asked.getsockname()[0]
+    return found
+
+
+async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener], Address]:
+    """Listen, and say where.
+
+    Args:
+        host: A name or an address.
+        port: 0 takes a free one.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    listeners = await trio.open_tcp_listeners(port, host=host)
+    name = listeners[0].socket.getsockname()
+    return listeners, Address(name[0], name[1])
+
+
+@attrs.frozen
+class Crowd:
+    """All connections. Not more than are allowed: whoever keeps the server waiting leaves first."""
+
+    _most: int
+    _inside: list[Conversation] = attrs.field(init=False, factory=list)
+
+    async def serve(self, talk: Conversation) -> None:
+        """Let a connection in, if there is room or can be made, and serve it to its end."""
+        if len(self._inside) >= self._most and not self._make_room():
+            talk.scope.cancel("everybody inside is being served")
+        self._inside.append(talk)
+        try:
+            await talk.run()
+        finally:
+            if talk in self._inside:
+                self._inside.remove(talk)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited for its client for the longest time; whether there is one.
+
+        Where none waits, an answer without end, like that of a page that follows a run, is cut off: a
+        browser connects again by itself. What has not begun to be answered is left to its end.
+        """
+        waiting = [one for one in self._inside if one.waits_since is not None]
+        telling = [one for one in self._inside if one.answers_since is not None]
+        if waiting:
+            leaves = min(waiting, key=lambda one: one.waits_since or 0.0)
+        elif telling:
+            leaves = min(telling, key=lambda one: one.answers_since or 0.0)
+        else:
+            return False
+        self._inside.remove(leaves)
+        leaves.scope.cancel("somebody else needs the place")
+        return True
+
+    def send_home(self) -> None:
+        """Close the connections on which no request is under way."""
+        for talk in self._inside:
+            if talk.is_between:
+                talk.scope.cancel("the server stops")
+
+
+async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
+    app: App,
+    listeners: list[trio.SocketListener],
+    stop: trio.Event,
+    *,
+    grace: float,
+    bounds: Bounds | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve an ASGI application; return soon after the stop.
+
+    Args:
+        app: It ends its endless answers by itself once `stop` is set.
+        listeners: Closed at the end.
+        stop: From then on nobody is let in.
+        grace: Seconds that answers under way may take after the stop.
+        bounds: Of each client, and of all.
+        task_status: Told when connections are accepted.
+    """
+    bounds = bounds or Bounds()
+    crowd = Crowd(bounds.connections)
+
+    async def converse(accepted: trio.SocketStream) -> None:
+        await crowd.serve(Conversation(accepted, app, bounds, stop))
+
+    async with trio.open_nursery() as inside:
+        async with trio.open_nursery() as doors:
+            doors.start_soon(
+                partial(trio.serve_listeners, converse, listeners, handler_nursery=inside)
+            )
+            task_status.started()
+            await stop.wait()
+            doors.cancel_scope.cancel("stopped")
+        inside.cancel_scope.deadline = trio.current_time() + grace
+        crowd.send_home()
