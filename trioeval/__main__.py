@@ -39,12 +39,13 @@ def main() -> None:
         return
     gc.set_threshold(_NEW_OBJECTS)
     try:
-        from trioeval.cli import Interrupts, run_command_line
+        from trioeval.cli import Interrupts, report_fault, run_command_line
 
         interrupts = Interrupts.installed()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted before the run began; exit 130\n")
         sys.exit(130)
+    sys.excepthook = report_fault
     code = run_command_line(sys.argv[1:], interrupts)
     interrupts.end()
     sys.exit(code)

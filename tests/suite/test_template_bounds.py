@@ -231,14 +231,3 @@ def test_a_message_shows_the_beginning_of_a_value_at_once() -> None:
         value = [value, value]
     assert quote(value).startswith("[" * 61 + "1],[1]]")
     assert quote({"a": value}, limit=9) == '{"a":[[[…'
-
-
-def test_without_env_there_is_none() -> None:
-    """One object for all; the same one where there is nothing to take away."""
-    templates = Templates(env={"KEY": "s3cret"}, strict=True)
-    bare = templates.without_env()
-    assert bare is templates.without_env()
-    assert bare.without_env() is bare
-    assert bare.strict
-    assert bare.render("{{ env.KEY }}{{ env['KEY'] }}{{ env | dump }}", {}) == "{}"
-    assert templates.render("{{ env.KEY }}", {}) == "s3cret"

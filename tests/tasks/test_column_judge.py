@@ -117,6 +117,7 @@ def test_nothing_of_a_judged_message_stands_outside_of_its_fence() -> None:
     assert tool["content"].startswith(fenced.format(mark, about))
 
 
+@pytest.mark.attack("texts of models")
 @pytest.mark.parametrize(
     "prompt",
     ["{{ x }}", "[{% for one in [1] %}{{ x }}{% endfor %}]", "- role: user\n  content: {{ x }}"],

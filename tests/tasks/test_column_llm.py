@@ -14,9 +14,11 @@ from journalled import Model, Notes
 from trioeval import Reply, Request
 from trioeval.errors import ProviderError
 from trioeval.kernel import Failed
+from trioeval.providers.generic.filling import Filling
 from trioeval.providers.messages import to_messages
 from trioeval.store import RunStart, open_store
 from trioeval.store.cache import open_cache
+from trioeval.suite import Templates
 from trioeval.tasks.columns.making import CellError
 from trioeval.testing import run_virtual
 
@@ -57,6 +59,17 @@ def test_what_is_paid_is_counted() -> None:
     assert (tally.calls, tally.cost, tally.usages[0].total, tally.recalled) == (1, 0.25, 7, 0)
 
 
+@pytest.mark.attack("texts of models")
+@pytest.mark.parametrize(
+    "text", ["{{ 40 + 2 }}", "{{ env.KEY }}", "{{ other }}", "{% if x %}", "file:///etc/passwd"]
+)
+def test_what_others_wrote_is_data_in_a_request_too(text: str) -> None:
+    request = asked("<{{ x }}>", {"x": text, "y": {"z": [text]}, "other": "OTHER"})
+    filling = Filling.of(Templates(env={"KEY": "k"}), request.vars, request.prompt)
+    assert filling.text("{{ x }}{{ y.z[0] }}{{ prompt }}", "body") == f"{text}{text}<{text}>"
+
+
+@pytest.mark.attack("texts of models")
 def test_what_others_wrote_is_data() -> None:
     """It is not rendered, and looks up no key; the prompt itself may."""
     row = {"x": "{{ env.KEY }} {{ y }} {% if", "y": "y"}
@@ -101,6 +114,7 @@ def test_a_row_adds_no_message(prompt: str) -> None:
     ]
 
 
+@pytest.mark.attack("texts of models")
 @pytest.mark.parametrize(
     "prompt",
     ["{{ x }}", '[{"role": "user", "content": "{{ x }}"}]', "- role: user\n  content: {{ x }}"],
@@ -118,6 +132,7 @@ def test_a_text_that_looks_like_messages_is_what_a_user_says(prompt: str, text: 
     assert json.loads(asked(prompt, {"x": text}).prompt) == [{"role": "user", "content": text}]
 
 
+@pytest.mark.attack("texts of models")
 @pytest.mark.parametrize(
     ("prompt", "row"),
     [

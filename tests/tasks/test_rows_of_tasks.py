@@ -73,6 +73,7 @@ async def test_only_so_many_rows_are_taken_as_are_wanted() -> None:
 @pytest.mark.parametrize(
     "text", ["{{ 1 + 1 }}", "file:///etc/passwd", "{% raw %}", "{{ env.HOME }}", "a\n"]
 )
+@pytest.mark.attack("texts of models")
 async def test_what_stands_in_a_row_is_data(text: str) -> None:
     """It is no template, and names no file."""
 
@@ -327,6 +328,7 @@ def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> No
 
 @pytest.mark.trio
 @pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.attack("texts of models")
 async def test_what_stands_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
     """Also where nobody looked at the suite before: code runs as it stands, and reads variables."""
     made = tmp_path / "made"

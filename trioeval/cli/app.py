@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated
 
 import cyclopts
@@ -39,7 +40,14 @@ from trioeval.cli.flags import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress_streams import guarded, is_github
-from trioeval.cli.terminal import open_console, printing, say, show, take_all_characters
+from trioeval.cli.terminal import (
+    draw,
+    open_console,
+    printing,
+    say,
+    show,
+    take_all_characters,
+)
 from trioeval.errors import (
     BusError,
     CursorExpiredError,
@@ -300,13 +308,14 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
         command, bound, injected = app.parse_args(
             with_values(arguments),
             exit_on_error=False,
-            error_formatter=_formatted,
+            print_error=False,
             console=open_console(sys.stdout) if asks else None,
         )
         # Commands print by `show` and its kin; help and version are printed by the parser.
         with printing() if asks else nullcontext():
             code = command(*bound.args, **bound.kwargs, **dict.fromkeys(injected, interrupts))
-    except cyclopts.CycloptsError:  # printed already
+    except cyclopts.CycloptsError as error:
+        _tell_mistake(error)
         return Exit.USAGE
     except (CursorExpiredError, CursorNotFoundError) as error:
         say(error)
@@ -334,20 +343,25 @@ def _interrupted(arguments: Sequence[str]) -> str:
     return "interrupted before the run began" if runs else "interrupted before it was done"
 
 
-def _formatted(error: cyclopts.CycloptsError) -> object:
-    """What is printed of a command line that cannot be read."""
+def _tell_mistake(error: cyclopts.CycloptsError) -> None:
+    """Tell why a command line cannot be read."""
     if not isinstance(error, cyclopts.UnusedCliTokensError):
-        return CycloptsPanel(error)
+        draw(CycloptsPanel(error), sys.stderr)
+        return
     tokens = [*(error.root_input_tokens or ())]
     if near := _near_command(tokens):
-        return f'there is no command "{tokens[0]}"; did you mean "{near}"?'
+        say(f'there is no command "{tokens[0]}"; did you mean "{near}"?')
+        return
     rest = " ".join(error.unused_tokens or ())
-    return f"{rest}: a command takes one suite, or folder; other suites are added with -c"
+    say(f"{rest}: a command takes one suite, or folder; other suites are added with -c")
 
 
 def _near_command(arguments: Sequence[str]) -> str | None:
     """The command that the first argument may stand for, if that is neither one nor a file."""
-    if not arguments or arguments[0] in app or Path(arguments[0]).exists():
+    try:
+        if not arguments or arguments[0] in app or Path(arguments[0]).exists():
+            return None
+    except (OSError, ValueError):  # too long for a name
         return None
     names = [name for name in app if name[0] != "-"]
     return next(iter(difflib.get_close_matches(arguments[0], names, n=1)), None)
@@ -359,6 +373,13 @@ def _explain(group: ExceptionGroup[Exception]) -> int:
     if expected is not None and group.split(TrioevalError)[1] is None:
         say("\n".join(str(leaf) for leaf in leaves(expected)))
         return Exit.FAULT
-    say("".join(traceback.format_exception(group)))
-    say("this is a fault of trioeval; please report it with the lines above")
+    report_fault(type(group), group)
     return Exit.FAULT
+
+
+def report_fault(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None = None
+) -> None:
+    """Print the traceback of an exception that is a fault of the program, as `sys.excepthook`."""
+    say("".join(traceback.format_exception(kind, error, trace or error.__traceback__)))
+    say("this is a fault of trioeval; please report it with the lines above")

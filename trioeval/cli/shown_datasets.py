@@ -32,7 +32,10 @@ def names_folder(run: str) -> bool:
         >>> names_folder("latest"), names_folder("datasets/problems"), names_folder("eval-2026")
         (False, True, False)
     """
-    return "/" in run or (Path(run) / "dataset.json").is_file()
+    try:
+        return "/" in run or (Path(run) / "dataset.json").is_file()
+    except OSError:  # too long for a name
+        return False
 
 
 def show_folder(folder: Path, rows: int, index: int | None) -> int:

@@ -1,4 +1,8 @@
-"""Printing that outlives its reader: results and exit code are worth more than their picture."""
+"""Printing that outlives its reader: results and exit code are worth more than their picture.
+
+All that the program prints goes through here, and all of it is made harmless here, whoever wrote it: nothing
+gets to a terminal but text, and the colours of tables. Callers need not know which texts are foreign.
+"""
 
 import io
 import os
@@ -33,7 +37,7 @@ def say(line: object) -> None:
     if sys.stderr is None:  # it was closed before the program began; stdout is not in its place
         return
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(_harmless(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         _silence(sys.stderr)
 
@@ -48,7 +52,7 @@ def show(line: object) -> bool:
         OutputError: It cannot be written for another reason, such as a full disk.
     """
     try:
-        print(line, file=sys.stdout, flush=True)
+        print(_harmless(line), file=sys.stdout, flush=True)
     except (OSError, ValueError) as error:
         _give_up(sys.stdout, error)
         return False
@@ -68,7 +72,7 @@ async def show_in_time(line: object) -> bool:
         await trio.lowlevel.checkpoint()
         return show(line)
     try:
-        left = f"{line}\n".encode(sys.stdout.encoding, sys.stdout.errors or "strict")
+        left = f"{_harmless(line)}\n".encode(sys.stdout.encoding, sys.stdout.errors or "strict")
         while left:
             try:
                 await trio.lowlevel.wait_writable(number)
@@ -99,7 +103,7 @@ def pour(chunks: Iterable[str]) -> None:
     """
     for chunk in chunks:
         try:
-            sys.stdout.write(chunk)
+            sys.stdout.write(_harmless(chunk))
         except (OSError, ValueError) as error:
             _give_up(sys.stdout, error)
 
@@ -158,14 +162,30 @@ def _is_utf(stream: TextIO) -> bool:
 
 def open_console(stream: TextIO | None) -> "Console":
     """A rich console on a stream."""
-    from rich.console import Console  # noqa: PLC0415 - only for who draws
+    from rich.console import Console, ConsoleOptions, RenderableType  # noqa: PLC0415 - only for who draws
+    from rich.segment import Segment  # noqa: PLC0415
 
     class PlainConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else _harmless(text), style, control)
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # to be dealt with here, not by leaving the process
 
     wide = None if stream is not None and stream.isatty() else FILE_WIDTH
     return PlainConsole(file=stream, width=wide)
+
+
+def _harmless(line: object) -> str:
+    text = str(line)
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    from trioeval.report.inert import escaped  # noqa: PLC0415 - most of what is printed is plain
+
+    return escaped(text)
 
 
 def _number_of(stream: TextIO | None) -> int | None:

@@ -136,8 +136,10 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
         yield Problem(at, str(error), "close the quote" if "quot" in str(error) else None)
 
 
+COMMAND = "command"
+
 KINDS: Kinds = {
-    "command": Kind(
+    COMMAND: Kind(
         _RIGHT, _accepts, Asking(_command), check=_check, runs_code=True, fills_objects=True
     )
 }

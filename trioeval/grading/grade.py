@@ -35,6 +35,7 @@ from trioeval.grading.model import (
 )
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import number_text, quote
+from trioeval.verbatim import FromModel
 
 RENDERED = "renderedAssertionValue"
 """Under which a verdict keeps the value that was judged with, where it was made of another."""
@@ -209,7 +210,24 @@ def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
         value = {key: _rendered(member, render) for key, member in value.items()}
     else:
         value = _rendered(value, render)
+    if kind.runs_code and _is_made_by_model(value):
+        msg = (
+            f"the code of {quote(assertion.type)} would be what a model wrote; "
+            "read the variable in the code instead, such as context.vars.name"
+        )
+        raise GradingError(msg)
     return Ready(_with_metric(assertion, render), kind, inverted, value)
+
+
+def _is_made_by_model(code: Any) -> bool:
+    """Whether a model wrote a part of code, or the name of a program; its other words are data."""
+    match code:
+        case Mapping():
+            return any(map(_is_made_by_model, code.values()))
+        case [first, *_]:
+            return isinstance(first, FromModel)
+        case _:
+            return isinstance(code, FromModel)
 
 
 def accepted(ready: Ready) -> Ready:

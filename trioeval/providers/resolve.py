@@ -13,6 +13,7 @@ from trioeval.fence import Fence
 from trioeval.providers.adapter import HasAdapter
 from trioeval.providers.asked import Asked
 from trioeval.providers.base import Provider
+from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.config import (
     Key,
     config_path,
@@ -44,6 +45,9 @@ _LIMITS = {
     ),
 }
 """What every config may say, and no provider reads itself."""
+
+
+_COMMAND = "exec:"
 
 
 @attrs.frozen(repr=False)
@@ -91,7 +95,7 @@ class ProviderSpec:
     @property
     def asked(self) -> Asked:
         """Who it asks."""
-        shown = hide(self.id, self.secrets)
+        shown = self.shown(self.id)
         if not isinstance(self.settings, HasAdapter):
             return Asked(id=shown)
         endpoint = self.settings.adapter.endpoint
@@ -102,6 +106,10 @@ class ProviderSpec:
             host=hide(endpoint.host, self.secrets) or None,
             port=endpoint.port,
         )
+
+    def shown(self, text: str) -> str:
+        """Its id or label without secrets; those of a command line are blanked where they stand."""
+        return hide(_without_command_secrets(text), self.secrets)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -186,7 +194,7 @@ def resolve(
     metering, most_cost = read_metering(found), limits.get("max_cost")
     return ProviderSpec(
         entry_id,
-        label or entry_id,
+        label or _without_command_secrets(entry_id),
         found,
         metering=metering if most_cost is None else attrs.evolve(metering, most_cost=most_cost),
         overload_statuses=overload_statuses,
@@ -194,6 +202,10 @@ def resolve(
         filled_in=tuple(filled.secrets),
         named_variables=tuple(filled.names),
     )
+
+
+def _without_command_secrets(text: str) -> str:
+    return hide_in_command(text) if text.startswith(_COMMAND) else text
 
 
 def split_id(entry_id: str) -> tuple[str, str]:

@@ -21,13 +21,17 @@ SHORTEST = 4
 """Shorter texts are no secrets: blanking "1" would blank half of the results."""
 
 _SHORTEST_KEY = 12
+_SHORTEST_PHRASE = 16
+_LONGEST_WORD = 20
+_CASES = re.compile(r"[a-z][A-Z]")
 _SCHEME = re.compile(r"\s*[A-Za-z][\w-]*\s+(?=\S)")
 
 
 def is_surely_key(secret: str) -> bool:
     """Whether a secret is no word or number that an answer may hold by chance.
 
-    At least 12 characters, a letter and a digit among them, without a word in front such as "Bearer".
+    At least 12 characters, a letter and a digit among them, without a word in front such as "Bearer"; or 16
+    with letters that are more than one word: with a sign or a capital inside; or more than 20.
 
     Example:
         >>> [is_surely_key(text) for text in ("sk-0123456789", "Bearer sk-0123456789")]
@@ -36,9 +40,12 @@ def is_surely_key(secret: str) -> bool:
         [False, False, False, False]
     """
     bare = without_scheme(secret)
-    return (
-        len(bare) >= _SHORTEST_KEY and any(map(str.isdigit, bare)) and any(map(str.isalpha, bare))
-    )
+    if len(bare) < _SHORTEST_KEY or not any(map(str.isalpha, bare)):
+        return False
+    if any(map(str.isdigit, bare)) or len(bare) > _LONGEST_WORD:
+        return True
+    is_several = not bare.isalpha() or _CASES.search(bare) is not None
+    return len(bare) >= _SHORTEST_PHRASE and is_several
 
 
 def surely_keys(secrets: Iterable[str]) -> tuple[str, ...]:
@@ -156,7 +163,10 @@ def _may_hold(value: Any, secrets: Iterable[str]) -> bool:
     except ValueError:
         return True  # not JSON, or very deep
     return any(
-        spelt(secret).core.encode() in texts for secret in secrets if len(secret) >= SHORTEST
+        core.encode() in texts
+        for secret in secrets
+        if len(secret) >= SHORTEST
+        for core in spelt(secret).cores
     )
 
 

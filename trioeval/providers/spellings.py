@@ -1,8 +1,14 @@
-"""How a text is spelt where it was quoted: escaped for JSON, HTML or URLs, wholly or in part."""
+"""How a text is spelt where it was quoted: escaped for JSON, HTML or URLs, wholly or in part; or in base64.
 
+In base64 three characters become four, so a text has three forms there, by what stands before it: a name
+and a colon, as servers get passwords. The whole word of base64 is replaced, which tells of no part of it.
+"""
+
+import base64
 import functools
 import html.entities
 import re
+import string
 from collections import defaultdict
 
 import attrs
@@ -16,7 +22,14 @@ class Spelt:
 
     core: str
     """The longest part of it that is the same in all of them; they are not looked for without it."""
+    coded: tuple[str, ...]
+    """What all texts in base64 have in them that it is a part of; none of a short text."""
     _pattern: re.Pattern[str]
+
+    @property
+    def cores(self) -> tuple[str, ...]:
+        """A text without any of these does not have it in any spelling."""
+        return (self.core, *self.coded)
 
     def replace(self, text: str, other: str) -> str:
         r"""A text with something else in its place, wherever it stands.
@@ -24,8 +37,15 @@ class Spelt:
         Example:
             >>> spelt("a/b").replace(r"a/b a\/b a%2Fb a&#x2F;b a-b", "?")
             '? ? ? ? a-b'
+            >>> spelt("hunter-two").replace("Basic bWU6aHVudGVyLXR3bw==; aHVudGVyLXR3bw", "?")
+            'Basic ?; ?'
         """
-        return self._pattern.sub(lambda _: other, text) if self.core in text else text
+        if self.core in text:
+            text = self._pattern.sub(lambda _: other, text)
+        for core in self.coded:
+            if core in text:
+                text = _without_words(text, core, other)
+        return text
 
 
 @functools.lru_cache(1024)  # a run has few keys, and looks for each of them in every reply
@@ -33,7 +53,42 @@ def spelt(text: str) -> Spelt:
     """The spellings of a text."""
     core = max(_RUNS.findall(text), key=len, default="")
     # However many backslashes there are, each time that a text is quoted there are more of them.
-    return Spelt(core, re.compile("".join(map(_ways, re.sub(r"\\+", r"\\", text)))))
+    pattern = re.compile("".join(map(_ways, re.sub(r"\\+", r"\\", text))))
+    return Spelt(core, _coded(text), pattern)
+
+
+def _coded(text: str) -> tuple[str, ...]:
+    """The characters of its three forms in base64 that depend on nothing around it, in both alphabets."""
+    data = text.encode("utf-8", "surrogatepass")
+    found = set()
+    for before in range(3):
+        plain = base64.b64encode(bytes(before) + data).decode()
+        first = (0, 2, 3)[before]
+        core = plain[first : 4 * ((before + len(data)) // 3)]
+        # Those of short texts may stand in any text.
+        if len(core) >= _SHORTEST_CODED:
+            found |= {core, core.translate(_URL_ALPHABET)}
+    return tuple(sorted(found))
+
+
+def _without_words(text: str, core: str, other: str) -> str:
+    parts, begin = [], 0
+    while (place := text.find(core, begin)) >= 0:
+        left, right = place, place + len(core)
+        while left > begin and text[left - 1] in _ALPHABET:
+            left -= 1
+        while right < len(text) and text[right] in _ALPHABET:
+            right += 1
+        while right < len(text) and text[right] == "=":
+            right += 1
+        parts += [text[begin:left], other]
+        begin = right
+    return "".join((*parts, text[begin:]))
+
+
+_SHORTEST_CODED = 8
+_ALPHABET = frozenset(string.ascii_letters + string.digits + "+/-_")
+_URL_ALPHABET = str.maketrans("+/", "-_")
 
 
 def _ways(char: str) -> str:
@@ -49,7 +104,7 @@ def _ways(char: str) -> str:
     if char in _LETTERS:
         ways.append(rf"\\++{_LETTERS[char]}")
     if char == " ":
-        ways.append(r"\+")
+        ways += [r"\+", "%(?:25)*2[bB]"]
     ways.append(r"\\++" if char == "\\" else rf"\\*+{re.escape(char)}")
     return f"(?:{'|'.join(ways)})"
 

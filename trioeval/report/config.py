@@ -6,11 +6,12 @@ Tests are told one by one, as they may be many; those of a large file are told b
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trioeval.grading.command_kinds import COMMAND
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
 from trioeval.report.records import STRIPPED_PROMPT, left
-from trioeval.report.redact import REDACTED, redacted, redacted_judges
+from trioeval.report.redact import REDACTED, redacted, redacted_command, redacted_judges
 from trioeval.suite import Suite, Test
 from trioeval.suite.joined import Joined, SparseTests
 from trioeval.suite.models import WIDTH
@@ -156,6 +157,8 @@ def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
     members = [_assertion(one) for one in found.get("assert", ())]
     is_webhook = found["type"].endswith(WEBHOOK)
     value = {"value": redacted_judges(found["value"])} if is_webhook else {}
+    if found["type"].endswith(COMMAND) and "value" in found:
+        value = {"value": redacted_command(found["value"])}
     return {**_judged(found), **value, **({"assert": members} if members else {})}
 
 

@@ -1,7 +1,9 @@
 """Results as a spreadsheet: a line a test, a group of columns for each provider and prompt.
 
 What models answer is foreign text, and spreadsheets run cells that begin like a formula: those get an
-apostrophe in front, which spreadsheets read as "this is text".
+apostrophe in front, which spreadsheets read as "this is text". Where semicolons or tabs part cells, a program
+that opens the file parts it there too, also inside of quotes: what begins like a formula behind one, or on a
+later line of a cell, gets an apostrophe as well. Lists with dashes stay as they are.
 """
 
 import csv
@@ -55,20 +57,35 @@ def inert_cell(text: str) -> str:
         ("'=1+1", "' @x", '-1.5', "'-a")
         >>> inert_cell("\tx"), inert_cell("＝1+1")
         ("'\tx", "'＝1+1")
+        >>> inert_cell("a;=1+1"), inert_cell("a\t@x\n=b"), inert_cell("two:\n- a\n- b; c")
+        ("a;'=1+1", "a\t'@x\n'=b", 'two:\n- a\n- b; c')
     """
-    if _FORMULA.match(text) and not _is_number(text):
-        return "'" + text
-    return text
+    is_formula = _FORMULA.match(text) and not _is_number(text)
+    if _PARTED.search(text):
+        text = _INNER.sub(lambda found: found[1] + "'" * (found[2] is not None), text)
+    return "'" + text if is_formula else text
 
 
+_UNSEEN = (
+    "\\s\\x00-\\x20\\x7f-\\xa0\\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e007f"
+)
 _FORMULA = re.compile(
     # Tabs and line ends make cells of what is behind them where a file is read anew;
     "[\t\n\v\f\r]"
     # and what is white or cannot be seen is skipped before a formula, which may be of wide characters.
-    "|[\\s\\x00-\\x20\\x7f-\\xa0\\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e007f]*[=@+\\-＝＠＋－]"
+    f"|[{_UNSEEN}]*[=@+\\-＝＠＋－]"
 )
 """How cells begin that spreadsheets may run."""
+_PARTED = re.compile("[;\t\n\v\f\r]")
+_INNER = re.compile(
+    # Quotes are doubled when they are written, and an empty pair is skipped.
+    f'([;\t\n\v\f\r][{_UNSEEN}"]*+)'
+    # A line under a heading is no formula; a dash before words is none that calls anything.
+    "((?!(?:=++|-++)(?:[;\t\n\v\f\r]|$))"
+    "(?=[=@＝＠]|[+\\-＋－](?! +[^|(!;\t\n\v\f\r]*+(?:[;\t\n\v\f\r]|$))))?"
+)
+"""Where semicolons, tabs or lines part a cell, and whether a formula begins there; looks at nothing twice."""
 
 
 def _is_number(text: str) -> bool:

@@ -43,6 +43,34 @@ def inert_lines(text: object, most: int) -> str:
     return plain if len(whole) <= most else f"{plain}… ({len(whole) - most} more characters)"
 
 
+def escaped(text: str) -> str:
+    r"""Text on as many lines as it has, with the escapes of JSON for all that cannot be seen.
+
+    What is JSON is the same JSON afterwards: nothing of the kind stands outside of its texts.
+
+    Example:
+        >>> print(escaped("red \x1b[31m, \u202edirection\ttab\nnext \U000e0001 line"))
+        red \u001b[31m, \u202edirection    tab
+        next \udb40\udc01 line
+    """
+    lines = text.replace("\r\n", "\n").replace("\t", "    ")
+    if not lines.replace("\n", "").isprintable():
+        lines = "".join(
+            _code(char) if char != "\n" and unicodedata.category(char) in _UNSAFE else char
+            for char in lines
+        )
+    if max(lines, default="") < _FIRST_MARK:
+        return lines
+    for char in map(chr, _FILLERS):
+        lines = lines.replace(char, _code(char))
+    return _floods().sub(r"\1", lines)
+
+
+def _code(char: str) -> str:
+    coded = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{coded[at : at + 4]}" for at in range(0, len(coded), 4))
+
+
 def _blanked(text: str) -> str:
     """The text with a space for each character that is none to be seen, and without floods of marks."""
     if not text.isprintable():

@@ -4,11 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import longest_first, surely_keys
 
 _USER = re.compile(r"(?<=://)[^/?@\s]*@")
 _QUERY = re.compile(r"(://[^?\s]*)\?.*")
+
+_COMMANDS = {"args", "arguments", "argv", "cmd", "command", "commands"}
+"""Names of command lines, or of words of them."""
 
 REDACTED = "[redacted]"
 """What stands for a credential."""
@@ -32,10 +36,7 @@ def redacted(config: Any) -> Any:
     """A config without what looks like a credential."""
     match config:
         case Mapping():
-            return {
-                name: _blank(value) if _is_secret(str(name)) else redacted(value)
-                for name, value in config.items()
-            }
+            return {name: _redacted_member(str(name), value) for name, value in config.items()}
         case list() | tuple():
             return [redacted(value) for value in config]
         case _:
@@ -60,6 +61,22 @@ def redacted_judges(said: Any) -> Any:
             return {role: redacted_judges(one) for role, one in said.items()}
         case _:
             return said
+
+
+def redacted_command(value: Any) -> Any:
+    """The value of a `command` assertion without secrets.
+
+    Example:
+        >>> redacted_command({"command": "ask --token abc", "timeoutMs": 5})
+        {'command': 'ask --token [hidden]', 'timeoutMs': 5}
+    """
+    return redacted(value) if isinstance(value, Mapping) else hide_in_command(value)
+
+
+def _redacted_member(name: str, value: Any) -> Any:
+    if _is_secret(name):
+        return _blank(value)
+    return redacted(hide_in_command(value) if name.lower() in _COMMANDS else value)
 
 
 def _blank(value: Any) -> Any:

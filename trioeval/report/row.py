@@ -12,13 +12,14 @@ import attrs
 
 from trioeval.grading import Assertion, Verdict
 from trioeval.grading.algebra import SET, components
+from trioeval.grading.command_kinds import COMMAND
 from trioeval.grading.grade import RENDERED
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.json_text import shallow
 from trioeval.report.questions import question_json
-from trioeval.report.redact import redacted, redacted_judges
+from trioeval.report.redact import redacted, redacted_command, redacted_judges
 from trioeval.report.usage import spent_json, sum_json, usage_json
 from trioeval.suite import Prompt, TestOptions
 from trioeval.suite.plain_form import plain_data
@@ -224,6 +225,8 @@ def assertion_json(assertion: Assertion) -> dict[str, Any]:
         found["assert"] = [*map(assertion_json, assertion.assertions)]
     if value is not None:
         found["value"] = redacted_judges(value) if _is_webhook(assertion) else value
+        if assertion.type.endswith(COMMAND):
+            found["value"] = redacted_command(value)
     rest = (
         ("threshold", assertion.threshold),
         ("weight", None if assertion.weight == 1 else assertion.weight),

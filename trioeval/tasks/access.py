@@ -9,9 +9,8 @@ are replaced in their texts, so `{{ re{{b}} }}` may become any name. New marks c
 opens outside of a whole mark in some variable; a step with such a one, and with a reference between
 variables, may read any register as well.
 
-Who reads one register may read all. What a model answered is a template once it is in a variable, as
-promptfoo has it, and can name whatever it likes. So all registers of a scope are one cell. A cell each would
-let chains of registers run side by side that have nothing to do with each other, and was given up for this.
+Who reads one register may read all: all registers of a scope are one cell, because so many steps may look at
+any of them. What stands in them is data, and names nothing.
 
 A text names what its syntax tree refers to, and every word between marks: variables are also replaced where
 no template engine looks, in `raw` blocks and in texts that are no templates.
@@ -19,7 +18,6 @@ no template engine looks, in `raw` blocks and in texts that are no templates.
 
 import json
 import re
-from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -143,19 +141,15 @@ class FindAccess:
         )
 
     def visible(self, step: Step, registers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those of some registers that a step may look at, directly or through what others hold."""
+        """Those of some registers that a step may look at."""
         if not registers or self._may_read_all(step):
             return registers
         found: set[str] = set()
-        texts = deque(self._texts(step))
-        while texts:
-            new = self._named(texts.popleft(), registers.keys()) - found
-            found |= new
-            texts.extend(text for name in new for text in texts_in(registers[name]))
+        for text in self._texts(step):
+            found |= self._named(text, registers.keys())
         # One name needs no order, and registers may be very many.
         ordered = registers if len(found) > 1 else found
-        seen = {name: registers[name] for name in ordered if name in found}
-        return registers if seen and _makes_names({**step.vars, **seen}) else seen
+        return {name: registers[name] for name in ordered if name in found}
 
     def _may_read_all(self, step: Step) -> bool:
         """Whether what a step reads cannot be told from its texts."""

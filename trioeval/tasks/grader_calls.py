@@ -44,6 +44,7 @@ from trioeval.tasks.journal import Paid
 from trioeval.tasks.rubric_prompts import chosen_prompt, named_values, render_prompt
 from trioeval.tasks.spending import Spending, spent_on_failure
 from trioeval.tasks.tools import Asked, kept
+from trioeval.verbatim import from_model
 
 _FAILURES = (CallError, LaneClosedError, BudgetError, QuotaError, TooLateError)
 
@@ -353,7 +354,7 @@ class AssertionGrader:
             GradingError: It failed.
         """
         row, place = self.row, self._place("moderation")
-        variables = {**kept(row.asked.vars), "moderatedPrompt": prompt}
+        variables = {**kept(row.asked.vars), "moderatedPrompt": from_model(prompt)}
         question = self.questions.ask(place, row.request(text, vars=variables), shown=prompt)
         reply = await self._ask(question)
         flags = read_flags(reply)

@@ -7,6 +7,8 @@ that is known when a step starts is not this module's business: see `order`.
 
 Behind the steps that are over, only the latest value of each register can be seen any more: earlier ones are
 dropped. Turns of a conversation are kept, because each later turn shows all of them.
+
+All of it is marked here as what a model wrote, and so is data wherever later steps use it: see `verbatim`.
 """
 
 import bisect
@@ -17,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.suite import Step
+from trioeval.verbatim import from_model
 
 Rank: TypeAlias = tuple[bool, int]
 """The place of a step in the serial run: whether it runs with others, and its index."""
@@ -113,7 +116,8 @@ class History:
     def store(self, step: Step, name: str, output: Any) -> None:
         """A step leaves its output in a register."""
         registers = self._registers.setdefault(self._column(step), _Registers())
-        registers.store(rank(step), name, output)
+        text = output.removesuffix("\n") if isinstance(output, str) else output
+        registers.store(rank(step), name, from_model(text))
 
     def registers(self, step: Step) -> dict[str, Any]:
         """The registers that a step sees, in the order in which their names were first used."""
@@ -122,12 +126,14 @@ class History:
 
     def add_turn(self, step: Step, conversation: Hashable, turn: Mapping[str, Any]) -> None:
         """A call of a step was answered."""
-        self._conversations.setdefault(conversation, _Entries()).put(rank(step), turn)
+        self._conversations.setdefault(conversation, _Entries()).put(rank(step), from_model(turn))
 
     def turns(self, step: Step, conversation: Hashable) -> list[Mapping[str, Any]]:
         """The turns of a conversation that a step sees."""
         entries = self._conversations.get(conversation)
-        return [] if entries is None else entries.values[: entries.count_before(rank(step))]
+        turns = [] if entries is None else entries.values[: entries.count_before(rank(step))]
+        found: list[Mapping[str, Any]] = from_model(turns)
+        return found
 
     def over(self, step: Step) -> None:
         """A step is over, and all with a lower index: told of every step, in index order."""

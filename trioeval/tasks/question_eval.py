@@ -34,6 +34,7 @@ from trioeval.tasks.task_run import Unstarted
 from trioeval.tasks.tool_turns import ToolCall, ToolResult, Turn, read_turn
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
+from trioeval.verbatim import verbatim
 
 _STATUSES: Mapping[str, Status] = {
     "correct": Status.PASS,
@@ -216,7 +217,7 @@ class QuestionEval:
         request = Request(
             prompt=known.chain.prompt,
             # Not which of the answers are right.
-            vars={"question": question.question, "answers": list(question.answers)},
+            vars=verbatim({"question": question.question, "answers": list(question.answers)}),
             options=offers,
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,

@@ -14,7 +14,7 @@ from trioeval.providers.families import CODE
 from trioeval.providers.local.replay import read_for_all
 from trioeval.providers.metering import read_metering
 from trioeval.providers.programs.agent_command import read_agent_command
-from trioeval.providers.secrets import hide, hide_in
+from trioeval.providers.secrets import hide_in
 from trioeval.providers.settings import Reader, Surroundings
 from trioeval.suite import Around, Expansion, ProviderEntry, Suite, Templates
 from trioeval.suite.trust import Trust
@@ -161,8 +161,8 @@ def without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
     entries = tuple(
         attrs.evolve(
             entry,
-            id=hide(entry.id, spec.secrets),
-            label=None if entry.label is None else hide(entry.label, spec.secrets),
+            id=spec.shown(entry.id),
+            label=None if entry.label is None else spec.shown(entry.label),
             config=hide_in(entry.config, spec.secrets),
         )
         # Providers of single tests stand behind those of the suite.

@@ -17,6 +17,7 @@ from trioeval.tasks.prompt_functions import render_function
 from trioeval.tasks.scripts import Scripts
 from trioeval.tasks.transforms import OutputTransform, apply_transform
 from trioeval.tasks.variables import Variables
+from trioeval.verbatim import Verbatim, from_model
 
 _RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
 
@@ -69,10 +70,7 @@ class Tools:
             TemplateError: The prompt cannot be rendered.
         """
         found = await self.variables.of(step)
-        # What a model wrote is rendered as a variable: it must not look up a key.
-        templates = self.templates.without_env() if found.holds_marks else self.templates
-        if step.test.is_data:
-            templates = templates.for_data()
+        templates = self.templates.for_data() if step.test.is_data else self.templates
         if found.others:
             try:
                 asked = await self._asked(step, found.everything, templates)
@@ -89,12 +87,24 @@ class Tools:
             named = {"id": entry.id, "label": entry.label}
             made = await render_function(prompt, found, named, self.scripts)
             template, config = made.raw, made.config
+            if self._sees_data(step, found):
+                template = from_model(template)
         return Asked(
             prompt=templates.render_prompt(template, found),
             vars=templates.rendered_variables(found),
             options={**config, **step.test.options.overrides},
             templates=templates,
             named=found,
+        )
+
+    def _sees_data(self, step: Step, found: Mapping[str, Any]) -> bool:
+        """Whether code that is given the variables may be given what models wrote, in this row or another."""
+        sharing = self.variables.sharing
+        return (
+            step.test.is_data
+            or bool(sharing.registers)
+            or step.prompt_idx in sharing.conversations
+            or any(isinstance(value, Verbatim) for value in found.values())
         )
 
     async def transform(self, step: Step, asked: Asked, reply: Reply) -> Any:

@@ -1,7 +1,8 @@
 """The variables of a row when it runs: those of its test, from files where they say so, and what others left.
 
 In this order, so that what comes later wins: the test's own, the conversation, the registers, and what the
-run itself tells. Files are read first: what a model answered must never name a file that is read.
+run itself tells. What models answered is data (see `history`), and so are rows of a dataset: neither names
+a file that is read, and neither is a template.
 
 A row gets the registers that it may look at. Where rows run in order anyway nothing is gained by leaving out
 the others, so it gets those as well, unless they are many: a thousand rows with a register each would show
@@ -20,10 +21,10 @@ from trioeval.suite import Around, MistakenError, Step, load_file_value
 from trioeval.suite.sources.around import names_file
 from trioeval.suite.sources.computed import JAVASCRIPT
 from trioeval.suite.sources.variables import VARIABLE_NAMES
-from trioeval.suite.templates.marks import has_marks
 from trioeval.tasks.access import CONVERSATION_VARIABLE, Sharing, conversation_of
 from trioeval.tasks.history import History
 from trioeval.tasks.scripts import Scripts
+from trioeval.verbatim import from_model, verbatim
 
 _GET_VAR = "get_var"
 _FEW = 64  # registers that a row may get without looking at them
@@ -51,11 +52,6 @@ class Found:
     def everything(self) -> dict[str, Any]:
         """All of it."""
         return {**self.own, **self.seen, **self.others, **self.runtime}
-
-    @property
-    def holds_marks(self) -> bool:
-        """Whether an answer that the row looks at holds marks of templates: a model may write any."""
-        return _has_marks([*self.seen.values(), self.own.get(CONVERSATION_VARIABLE)])
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +82,11 @@ class Variables:
             for name, value in step.vars.items()
         }
         for name, value in step.vars.items():
-            if names_file(value) and not step.test.is_data:
+            if name == CONVERSATION_VARIABLE:
+                found[name] = from_model(value)
+            elif step.test.is_data:
+                found[name] = verbatim(value)
+            elif names_file(value):
                 found[name] = await self._from_file(name, value, step, found)
         if step.prompt_idx in self.sharing.conversations and not (
             step.test.options.disable_conversation_var
@@ -128,18 +128,6 @@ class Variables:
             return _output(answer, name, f"{_GET_VAR} of {reference}")
         answer = await self.scripts.javascript_file(path, None, VARIABLE_NAMES, arguments)
         return _output(answer, name, f"the function of {reference}")
-
-
-def _has_marks(value: Any) -> bool:
-    match value:
-        case str():
-            return has_marks(value)
-        case Mapping():
-            return any(map(_has_marks, value.values()))
-        case list() | tuple():
-            return any(map(_has_marks, value))
-        case _:
-            return False
 
 
 def _output(answer: Any, name: str, function: str) -> str:

@@ -13,12 +13,11 @@ import attrs
 
 from trioeval.errors import ProviderError, TemplateError
 from trioeval.providers.settings import Templates
+from trioeval.verbatim import verbatim
 
 PROMPT = "prompt"
 
 _WHOLE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
-_MARK = re.compile(r"\{(?=[{%#])")
-_MARK_OR_RETURN = re.compile(r"\{(?=[{%#])|\r")
 
 
 @attrs.frozen
@@ -34,7 +33,7 @@ class Filling:
     @classmethod
     def of(cls, templates: Templates, variables: Mapping[str, Any], prompt: Any) -> "Filling":
         """The variables of a test, and a prompt; a variable of that name is not seen."""
-        return cls(prompt, templates, {**variables, PROMPT: _ready(prompt)})
+        return cls(prompt, templates, {**variables, PROMPT: verbatim(prompt)})
 
     def text(self, written: str, what: str) -> str:
         """The text with its variables filled in.
@@ -74,17 +73,3 @@ class Filling:
             if whole[1] in self._given and not isinstance(value, str):
                 return value
         return self.text(written, what)
-
-
-def _ready(prompt: Any) -> Any:
-    """A text whose rendering is the text itself."""
-    if not isinstance(prompt, str):
-        return prompt
-    if prompt.endswith("\n"):
-        prompt += "\n"  # templates take one from every variable
-    if _MARK.search(prompt) is None:
-        return prompt
-    # Templates print line feeds for other line ends.
-    return _MARK_OR_RETURN.sub(
-        lambda mark: '{{ "\\r" }}' if mark[0] == "\r" else '{{ "{" }}', prompt
-    )

@@ -16,6 +16,7 @@ from trioeval.providers.config import Key, is_text, is_visible, read_config, sho
 from trioeval.providers.generic.body import FieldPart, FilePart, LoadedFile
 from trioeval.providers.generic.filling import Filling
 from trioeval.providers.settings import Surroundings
+from trioeval.verbatim import FromModel
 
 LARGEST = 64 * 1024 * 1024
 """Bytes that a file may have."""
@@ -140,6 +141,9 @@ async def load_files(
 
 async def _load(part: FilePart, filling: Filling, around: Surroundings) -> LoadedFile:
     written = filling.text(part.path, f'the path of the part "{part.name}"')
+    if isinstance(written, FromModel):
+        msg = f'the part "{part.name}": its path would be what a model wrote: {show(written)}'
+        raise ProviderError("bad_request", msg)
     path = find(around, written)
     if isinstance(path, str):
         raise ProviderError("bad_request", f'the part "{part.name}": {path}')

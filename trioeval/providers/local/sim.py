@@ -44,6 +44,7 @@ from trioeval.providers.config import (
 from trioeval.providers.prices import Price, is_price, read_price
 from trioeval.providers.settings import Shared, Surroundings, Templates
 from trioeval.usage import Usage
+from trioeval.verbatim import verbatim
 
 CHARACTERS_PER_TOKEN = 4
 """Of this model's own tokens."""
@@ -162,7 +163,9 @@ class SimProvider:
     def _say(self, request: Request, *, is_right: bool) -> str:
         text = self.settings.answer if is_right else self.settings.wrong_answer
         try:
-            return self._templates.render(text, {**request.vars, "prompt": request.prompt})
+            return self._templates.render(
+                text, {**request.vars, "prompt": verbatim(request.prompt)}
+            )
         except TemplateError as error:
             msg = f"the simulated answer cannot be rendered: {error}"
             raise ProviderError("bad_request", msg) from error

@@ -16,6 +16,7 @@ import attrs
 from trioeval.agents.slots import AGENT_RUNS
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Request
+from trioeval.providers.command_secrets import secrets_of_command
 from trioeval.providers.config import Key, read_config
 from trioeval.providers.programs.command_lines import (
     DEFAULT_MAX_OUTPUT,
@@ -152,7 +153,11 @@ def read_agent_command(
         words=tuple(words),
         directory=directory,
         environ=environ,
-        secrets=(*find_secrets(variables, {}), *find_secrets({}, around.environ)),
+        secrets=(
+            *secrets_of_command(words),
+            *find_secrets(variables, {}),
+            *find_secrets({}, around.environ),
+        ),
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else None,
         stdin=values.get("input") == "stdin",
         max_output=values.get("max_output_bytes", DEFAULT_MAX_OUTPUT),

@@ -20,7 +20,9 @@ from trioeval.errors import Problem, ProviderError
 from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.open_files import TOO_MANY, too_many_open_files
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.config import Key, is_text
+from trioeval.providers.endpoint import digest
 from trioeval.providers.programs.capture import Tail, Whole, last_line, read_stream
 from trioeval.providers.programs.command_lines import (
     DEFAULT_MAX_OUTPUT,
@@ -91,7 +93,7 @@ class ExecSettings:
     @property
     def lane_key(self) -> str:
         """One lane for each command line."""
-        return f"exec:{self.line}"
+        return f"exec:{hide_in_command(self.line, digest)}"
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["ExecProvider"]:
@@ -121,7 +123,11 @@ def read(
         command=tuple(command),
         cwd=cwd,
         environ=environ,
-        secrets=(*find_secrets(variables, {}), *find_secrets(own, around.environ)),
+        secrets=(
+            *secrets_of_command(rest),
+            *find_secrets(variables, {}),
+            *find_secrets(own, around.environ),
+        ),
         own=own,
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else DEFAULT_TIMEOUT,
         stdin=values.get("input") == "stdin",

@@ -17,6 +17,7 @@ from trioeval.grading import KINDS, Kinds, quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.trust import TRUSTED, Trust
+from trioeval.verbatim import Verbatim
 
 _MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
@@ -226,13 +227,13 @@ def wrong_paths(variables: Mapping[str, str], around: Around) -> Iterator[Mistak
 
 
 def names_file(value: Any) -> bool:
-    """Whether a value is a text that names a file.
+    """Whether a value is a text that names a file; one that is data never does.
 
     Example:
         >>> names_file("file://a.txt"), names_file("a.txt"), names_file(["file://a.txt"])
         (True, False, False)
     """
-    return isinstance(value, str) and value.startswith(FILE)
+    return isinstance(value, str) and value.startswith(FILE) and not isinstance(value, Verbatim)
 
 
 def is_glob(path: str) -> bool:

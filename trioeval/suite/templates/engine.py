@@ -1,7 +1,8 @@
 """Templates of one run: each text compiled once, rendered for many rows."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 import attrs
@@ -19,7 +20,8 @@ from trioeval.suite.templates.marks import has_marks, is_template, unclosed_tag
 from trioeval.suite.templates.sandbox import Sandbox
 from trioeval.suite.templates.text_filters import dump
 from trioeval.suite.templates.values import NunjucksOnlyError
-from trioeval.suite.templates.variables import resolved, uses_undefined
+from trioeval.suite.templates.variables import names_data, placed, resolved, uses_undefined
+from trioeval.verbatim import FromModel, Verbatim, from_model, verbatim
 
 _KEPT = 1024  # compiled texts
 _INDENT = 2  # spaces in a prompt that is JSON
@@ -57,7 +59,6 @@ class Templates:
     _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
     _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
     _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
-    _without_env: "Templates | None" = attrs.field(init=False, repr=False, default=None)
     _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -66,19 +67,6 @@ class Templates:
         self._names = functools.lru_cache(_KEPT)(self._found_names)
         self._json = functools.lru_cache(_KEPT)(_parsed)
         self._is_template = functools.lru_cache(_KEPT)(is_template)
-
-    def without_env(self) -> "Templates":
-        """The same but for `env`, which is empty: for texts that come from a model. Always the same object.
-
-        Example:
-            >>> Templates(env={"KEY": "s3cret"}).without_env().render("<{{ env.KEY }}>", {})
-            '<>'
-        """
-        if not self.env:
-            return self
-        if self._without_env is None:
-            self._without_env = attrs.evolve(self, env={})
-        return self._without_env
 
     def for_data(self) -> "Templates":
         """The same for variables that are data: texts in them are never templates. Always the same object.
@@ -96,16 +84,21 @@ class Templates:
 
         Variables are treated as for a prompt; one that cannot be rendered stays as it is. A text without
         marks comes back as it is; so does one with a line on which a mark opens and does not close, unless
-        it has a `raw` block.
+        it has a `raw` block, and one that is data. What is made with the text of a model is marked as such.
 
         Raises:
             TemplateError: The text is no template, has what only nunjucks can do, takes too long, or does
                 what the sandbox refuses; or, if `strict`, uses a variable that there is not.
+
+        Example:
+            >>> said = from_model("{{ 1 + 1 }}")
+            >>> Templates().render("{{ x }}", {"x": "<{{ said }}>", "said": said})
+            '<{{ 1 + 1 }}>'
         """
-        if not (self.enabled and is_template(text)):
+        if not (self.enabled and self._is_to_fill(text)):
             return text
         self._sandbox.meter.start()
-        return self._render(text, self._kept_or_rendered(self.rendered_variables(variables)))
+        return self._render(text, self._kept_or_rendered(self._variables(variables)))
 
     def fill(self, text: str, variables: Mapping[str, Any]) -> str:
         """A text with variables filled in as they are: for assertions, with `rendered_variables`.
@@ -113,7 +106,7 @@ class Templates:
         Raises:
             TemplateError: As in `render`.
         """
-        if not (self.enabled and is_template(text)):
+        if not (self.enabled and self._is_to_fill(text)):
             return text
         self._sandbox.meter.start()
         return self._render(text, variables)
@@ -131,15 +124,18 @@ class Templates:
             >>> Templates().render_prompt('{"to": "{{ name }}"}', {"name": 'a "b"'})
             '{\n  "to": "a \\"b\\""\n}'
         """
+        if isinstance(raw, Verbatim):
+            return raw
         self._sandbox.meter.start()
-        row = self.rendered_variables(variables)
+        row = self._variables(variables)
         document = self._json(raw) if self.json_aware else _NO_JSON
         if isinstance(document, TemplateError):
             raise RefusedError(str(document))
         if document is not _NO_JSON:
             known = self._kept_or_rendered(row)
             try:
-                return dump(self._inside(document, known), _INDENT)
+                made = dump(self._inside(document, known), _INDENT)
+                return self._marked(made, _texts_in(document), known)
             except RefusedError:
                 raise
             except TemplateError:
@@ -157,15 +153,13 @@ class Templates:
     def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Variables as assertions see them: with references between them replaced, see `variables`.
 
+        One that refers to what is data is rendered, and is data from then on.
+
         Raises:
             TemplateError: One of them would grow very long.
         """
-        if not self.nested:
-            return dict(variables)
-        try:
-            return resolved(variables)
-        except TooMuchError as error:
-            raise RefusedError(str(error)) from error
+        self._sandbox.meter.start()
+        return self._variables(variables)
 
     def syntax_error(self, text: str) -> str | None:
         """What is wrong with a text as a template, with its line; None if nothing is."""
@@ -194,6 +188,52 @@ class Templates:
             ['a', 'c']
         """
         return self._names(text)
+
+    def _is_to_fill(self, text: str) -> bool:
+        return is_template(text) and not isinstance(text, Verbatim)
+
+    def _variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.nested:
+            return dict(variables)
+        try:
+            row = resolved(variables)
+            made = {
+                name: self._with_data(value, row)
+                for name, value in row.items()
+                if names_data(value, row)
+            }
+        except TooMuchError as error:
+            raise RefusedError(str(error)) from error
+        return {**row, **made} if made else row
+
+    def _with_data(self, text: str, variables: Mapping[str, Any]) -> str:
+        """A variable that refers to what is data, which is never looked at as a template."""
+        if self.enabled and _is_to_render(text, variables):
+            try:
+                made: str = verbatim(self._render(text, variables))
+            except RefusedError:
+                raise
+            except TemplateError:
+                pass
+            else:
+                return made
+        return placed(text, variables)
+
+    def _marked(self, text: str, templates: Iterable[str], variables: Mapping[str, Any]) -> str:
+        """A text that was made of templates, marked if a model may have written a part of it."""
+        models = {name for name, value in variables.items() if isinstance(value, FromModel)}
+        if not models:
+            return text
+        made: str = text
+        if any(self._may_use(template, models) for template in templates):
+            made = from_model(text)
+        return made
+
+    def _may_use(self, template: str, names: AbstractSet[str]) -> bool:
+        if not has_marks(template):
+            return False
+        used = self._names(template)
+        return not used.isdisjoint(names) or "self" in used or not self._is_template(template)
 
     def _variable(self, name: str, text: str, variables: Mapping[str, Any]) -> str:
         try:
@@ -235,9 +275,10 @@ class Templates:
             raise type(compiled)(str(compiled)) from compiled
         context = compiled.new_context({**self._sandbox.globals, **variables}, shared=True)
         try:
-            return joined(compiled.root_render_func(context))
+            made = joined(compiled.root_render_func(context))
         except Exception as error:
             raise told(error, compiled, variables) from error
+        return self._marked(made, (text,), variables)
 
     def _compiled(self, text: str) -> _Compiled:
         try:
@@ -289,7 +330,12 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _is_to_render(value: Any, variables: Mapping[str, Any]) -> bool:
-    return isinstance(value, str) and is_template(value) and not uses_undefined(value, variables)
+    return (
+        isinstance(value, str)
+        and not isinstance(value, Verbatim)
+        and is_template(value)
+        and not uses_undefined(value, variables)
+    )
 
 
 def _parsed(text: str) -> Any:

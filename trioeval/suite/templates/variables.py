@@ -5,6 +5,9 @@ text replaced by that variable, one in each text and pass, in five passes; then 
 all defined are rendered. The second is no rendering but a replacement in text, whence its habits: the first
 reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put in mean what they mean to
 `String.replace`. The third does not look into `raw` blocks, which are there to be left alone.
+
+A variable that is marked as data (see `verbatim`) takes part in none of them. A reference to one stays until
+the text around it has been rendered, or cannot be: see `placed`.
 """
 
 import re
@@ -14,6 +17,7 @@ from typing import Any
 
 from trioeval.suite.templates.bounds import Meter, check_size
 from trioeval.suite.templates.values import text_of
+from trioeval.verbatim import FromModel, Verbatim, from_model, verbatim
 
 _PASSES = 5
 _REFERENCE = re.compile(r"\{\{\s*([A-Za-z0-9_]+)\s*\}\}")
@@ -37,18 +41,21 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
         {'a': '<1,!>', 'b': '1,!', 'c': [1, None], 'd': '{{ 1 + 1 }}'}
     """
     found = {
-        name: value.removesuffix("\n") if isinstance(value, str) else value
+        name: value.removesuffix("\n")
+        if isinstance(value, str) and not isinstance(value, Verbatim)
+        else value
         for name, value in variables.items()
     }
-    waiting = [name for name, value in found.items() if isinstance(value, str) and "{{" in value]
+    waiting = [name for name, value in found.items() if _refers(value)]
     if not waiting:
         return found
+    data = {name for name, value in found.items() if isinstance(value, Verbatim)}
     meter = Meter()
     for _ in range(_PASSES):
         changed = False
         for name in waiting:
             value = found[name]
-            match = _REFERENCE.search(value)
+            match = next((one for one in _REFERENCE.finditer(value) if one[1] not in data), None)
             if match is None or match[1] not in found:
                 continue
             meter.walk(found[match[1]])
@@ -58,6 +65,43 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
         if not changed:
             break
     return found
+
+
+def names_data(value: Any, variables: Mapping[str, Any]) -> bool:
+    """Whether a variable is a text with a reference to one that is data."""
+    return _refers(value) and any(
+        isinstance(variables.get(one[1]), Verbatim) for one in _REFERENCE.finditer(value)
+    )
+
+
+def placed(value: str, variables: Mapping[str, Any]) -> str:
+    """A text with what is data in the places of its references; it is data itself.
+
+    Raises:
+        TooMuchError: It would grow very long.
+
+    Example:
+        >>> placed("{{ a }} {{ b }}", {"a": from_model("{{ b }}"), "b": 1})
+        '{{ b }} {{ b }}'
+    """
+    meter = Meter()
+    kept, begin, from_models = [], 0, False
+    for match in _REFERENCE.finditer(value):
+        data = variables.get(match[1])
+        if not isinstance(data, Verbatim):
+            continue
+        meter.walk(data)
+        kept += [value[begin : match.start()], text_of(data)]
+        meter.take_text(len(kept[-1]))
+        begin, from_models = match.end(), from_models or isinstance(data, FromModel)
+    text = "".join((*kept, value[begin:]))
+    check_size(len(text))
+    made: str = from_model(text) if from_models else verbatim(text)
+    return made
+
+
+def _refers(value: Any) -> bool:
+    return isinstance(value, str) and "{{" in value and not isinstance(value, Verbatim)
 
 
 def _put(value: str, match: re.Match[str], text: str) -> str:

@@ -34,6 +34,7 @@ from trioeval.suite.templates.values import as_json
 from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.columns.making import CellError, CellOrder
 from trioeval.tasks.columns.prompts import Message, PromptTemplate, with_instruction
+from trioeval.verbatim import verbatim
 
 T = TypeVar("T")
 
@@ -76,7 +77,11 @@ class Cells:
             **more: Further fields.
         """
         return Request(
-            prompt=prompt, vars=dict(order.values), test_idx=order.row, prompt_idx=number, **more
+            prompt=prompt,
+            vars=verbatim(order.values),
+            test_idx=order.row,
+            prompt_idx=number,
+            **more,
         )
 
 

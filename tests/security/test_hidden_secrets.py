@@ -1,0 +1,151 @@
+"""Secrets of command lines, short ones, and those in another spelling are not written."""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from trioeval.cli.app import run_command_line
+from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
+from trioeval.providers.secrets import hide, hide_in, is_surely_key
+from trioeval.report.redact import redacted
+
+pytestmark = pytest.mark.attack("secrets")
+
+COMMANDS = [
+    "echo hi --token {}",
+    "echo hi --token={}",
+    "echo hi --api-key '{}'",
+    'echo hi --api-key="{}"',
+    "echo hi -password {}",
+    "echo hi --client-secret {} --max-tokens 5",
+    "env MY_TOKEN={} echo hi",
+    "env OPENAI_API_KEY='{}' PATH=/bin:/usr/bin echo hi",
+    "echo -H 'Authorization: Bearer {}'",
+    'echo --header "x-api-key: {}"',
+    "echo -H Authorization:{}",
+    "echo --header='Cookie: sid={}'",
+    "echo https://me:{}@host.example/path",
+    "echo https://{}@host.example/path",
+    "echo 'https://host.example/path?a=1&api_key={}'",
+    "echo curl -u me:{} https://host.example",
+    "echo curl --user=me:{}",
+    "docker run -e HF_TOKEN={} image",
+]
+SECRETS = ["abc", "hunter", "hunter2", "sk-0123456789abcdef", "p%ss-w0rd+="]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_line_is_shown_without_its_secrets(command: str, secret: str) -> None:
+    """Whatever their length; all else of it stays, and what they are is known."""
+    line = command.format(secret)
+    assert hide_in_command(line) in {
+        command.format(blank) for blank in ("[hidden]", "Bearer [hidden]")
+    } | {command.replace("Bearer {}", "[hidden]").replace("sid={}", "[hidden]")}
+    assert secret in "\n".join(secrets_of_command(line))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python ask.py --max-tokens 5 --model gpt --verbose",
+        "ask --token $TOKEN --key ${KEY} --api-key={{env.KEY}}",
+        "ask --no-auth --style dry",
+        "PATH=/bin ask https://host.example:8080/a?b=c",
+        "python -u me:main user@host",
+        "git clone git@host.example:a/b",
+    ],
+)
+def test_a_command_line_without_secrets_is_shown_as_it_is(command: str) -> None:
+    """Names of variables, numbers of tokens, hosts with ports."""
+    assert hide_in_command(command) == command
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"command": ["ask", "--token", "hunter"]},
+        {"command": ["curl", "-H", "Authorization: Bearer hunter"]},
+        {"command": "TOKEN=hunter ask"},
+        {"mcp": {"server": {"command": "npx", "args": ["x", "--api-key=hunter"]}}},
+        {"password": "hunter"},
+        {"auth": {"clientSecret": "hunter"}},
+    ],
+    ids=str,
+)
+def test_a_config_is_shown_without_secrets(config: Mapping[str, Any]) -> None:
+    """Also short ones, and those of command lines in it."""
+    assert "hunter" not in json.dumps(redacted(config))
+
+
+KEYS = ["sk-very-secret-1234", "hunter-two-three", "p@ss w0rd/+with=signs", "ünïcödé-këy-12"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("before", ["", "u:", "me:", "user:", ":", "Bearer "])
+@pytest.mark.parametrize("after", ["", "!", "@x", ": more text"])
+def test_a_key_in_base64_is_hidden(key: str, before: str, after: str) -> None:
+    """Wherever it begins in what is coded, in both alphabets, with padding and without."""
+    data = f"{before}{key}{after}".encode()
+    for coded in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
+        for spelling in (coded, coded.rstrip("=")):
+            assert hide(f"Basic {spelling} said", [key]) == "Basic [hidden] said"
+            assert hide_in({"a": [spelling]}, [key]) == {"a": ["[hidden]"]}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "how", [quote, quote_plus, lambda text: quote(text, safe="")], ids=range(3)
+)
+def test_a_key_in_a_url_is_hidden(key: str, how: Any) -> None:
+    """Coded once or twice."""
+    for spelling in (how(key), how(how(key))):
+        assert hide(f"https://h/?k={spelling}&x=1", [key]) == "https://h/?k=[hidden]&x=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_key"),
+    [
+        ("correct-horse-battery", True),
+        ("CorrectHorseBattery", True),
+        ("abcdefghijklmnopqrstuvw", True),
+        ("hunter", False),
+        ("misunderstood", False),
+        ("Misunderstanding", False),
+        ("internationalization", False),
+        ("0" * 30, False),
+    ],
+)
+def test_long_phrases_are_keys_and_words_are_not(text: str, *, is_key: bool) -> None:
+    """Without a digit too; what an answer may hold by chance stays."""
+    assert is_surely_key(text) is is_key
+
+
+@pytest.mark.parametrize("secret", ["abc", "hunter", "sk-0123456789abcdef"])
+@pytest.mark.parametrize("name", ["--token {}", "--api-key={}", "MY_TOKEN={}", "https://me:{}@h"])
+def test_no_result_holds_a_secret_of_a_command(
+    name: str, secret: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In files, tables, logs and the store; the program gets it."""
+    suite = {
+        "providers": [{"id": f"exec:sh -c true {name.format(secret)}"}],
+        "prompts": ["a"],
+        "tests": [{"vars": {"x": "1"}}],
+    }
+    (tmp_path / "s.json").write_text(json.dumps(suite))
+    names = [tmp_path / f"o.{suffix}" for suffix in ("json", "csv", "html", "md", "junit.xml")]
+    outputs = [part for name in names for part in ("-o", str(name))]
+    db = tmp_path / "runs.db"
+    trace = ["--trace", str(tmp_path / "t.jsonl")]
+    run_command_line([str(tmp_path / "s.json"), "--db", str(db), *outputs, *trace])
+    told = capsys.readouterr()
+    written = [
+        path.read_bytes().decode("utf-8", "replace") for path in (*names, db, Path(trace[1]))
+    ]
+    spelt = name.format(secret)
+    assert all(spelt not in text for text in (told.out, told.err, *written))

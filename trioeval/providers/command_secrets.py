@@ -1,0 +1,128 @@
+"""Secrets in command lines: found by the names in front of them, and blanked where they stand.
+
+A name says that a value is secret: of an option (`--token X`, `--api-key=X`), of a variable (`TOKEN=X cmd`),
+of a header (`-H 'Authorization: X'`), of a parameter of a URL. So do the places of passwords: in URLs, and
+behind curl's `-u`. Values that are a template or a variable of the shell are no secrets.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import BLANK, secret_parts
+
+_VALUE = r"""(?P<value>"(?:\\.|[^"\\])*"|'[^']*'|[^\s"';|&]+)"""
+_OPTION = re.compile(rf"""(?<![\w-])--?(?P<name>[A-Za-z][\w-]*)(?:=|\s+(?!-)){_VALUE}""")
+_VARIABLE = re.compile(rf"""(?<![\w$?&-])(?P<name>[A-Za-z_]\w*)={_VALUE}""")
+_HEADER = re.compile(
+    r"""(?<![\w-])(?:-H|--header)(?:=|\s*)(?:"\s*(?P<n1>[\w-]+)\s*:\s*(?P<v1>[^"]*)"|'\s*(?P<n2>[\w-]+)\s*:"""
+    r"""\s*(?P<v2>[^']*)'|(?P<n3>[\w-]+):(?P<v3>\S+))"""
+)
+_IN_URL = re.compile(r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#@'\"]+)@")
+_ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")
+_PARAMETER = re.compile(r"[?&](?P<name>[\w.-]+)=(?P<value>[^\s&#'\"]+)")
+_CURL_USER = re.compile(r"(?<![\w-])(?:-u|--user)(?:=|\s*)['\"]?[^\s:'\"]+:(?P<value>[^\s'\"]+)")
+_MAY_HOLD = re.compile(r"[=@:]|--?[A-Za-z]")
+_OPEN = ("$", "{{", "%")
+_WORD = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)")
+
+
+def secrets_of_command(command: str | Sequence[str]) -> tuple[str, ...]:
+    """The secret texts in a command line, and what they are made of.
+
+    Example:
+        >>> secrets_of_command(
+        ...     "MY_TOKEN=hunter ask --api-key='s3 e' -H 'Authorization: Bearer abcd'"
+        ... )
+        ('hunter', 's3 e', 'e', 'Bearer abcd', 'abcd')
+        >>> secrets_of_command(["ask", "--password", "abc", "--max-tokens", "5"])
+        ('abc',)
+    """
+    if isinstance(command, str):
+        found = [command[begin:end] for begin, end in _spans(command)]
+    else:
+        found = [word[begin:end] for word, spans in _words(command) for begin, end in spans]
+    return tuple(
+        dict.fromkeys(part for text in found for part in (text, *sorted(secret_parts(text))))
+    )
+
+
+def hide_in_command(command: Any, shown: Callable[[str], str] = lambda _: BLANK) -> Any:
+    """A command line, or its words, with something else where a secret stands, however short it is.
+
+    Args:
+        command: A text or a list; anything else comes back as it is.
+        shown: What is shown for a secret.
+
+    Example:
+        >>> hide_in_command("curl -u me:abc https://u:p@host/x?key=1 --password abc")
+        'curl -u me:[hidden] https://u:[hidden]@host/x?key=[hidden] --password [hidden]'
+        >>> hide_in_command(["ask", "--password", "abc", "--token=x", "abc"])
+        ['ask', '--password', '[hidden]', '--token=[hidden]', 'abc']
+    """
+    match command:
+        case str():
+            return _without(command, _spans(command), shown)
+        case [*words] if all(isinstance(word, str) for word in words):
+            return [_without(word, spans, shown) for word, spans in _words(words)]
+        case _:
+            return command
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]], shown: Callable[[str], str]) -> str:
+    for begin, end in reversed(spans):
+        text = text[:begin] + shown(text[begin:end]) + text[end:]
+    return text
+
+
+def _words(words: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    before = ""
+    for word in words:
+        named = _WORD.fullmatch(before)
+        if named is not None and is_secret_name(named["name"]) and not word.startswith("-"):
+            yield word, [] if not word or word.startswith(_OPEN) else [(0, len(word))]
+        elif before in {"-H", "--header"}:
+            name, _, value = word.partition(":")
+            size = len(value.strip())
+            is_secret = (
+                size and is_secret_name(name.strip()) and not value.strip().startswith(_OPEN)
+            )
+            yield word, [(len(word) - len(value.lstrip()), len(word.rstrip()))] if is_secret else []
+        else:
+            yield word, _spans(word)
+        before = word
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Where secrets stand, in order, none within another."""
+    if _MAY_HOLD.search(text) is None:
+        return []
+    found = []
+    for pattern in (_OPTION, _VARIABLE, _PARAMETER):
+        found += [
+            one.span("value") for one in pattern.finditer(text) if is_secret_name(one["name"])
+        ]
+    for one in _HEADER.finditer(text):
+        place = next(number for number in "123" if one[f"n{number}"] is not None)
+        if is_secret_name(one[f"n{place}"]):
+            found.append(one.span(f"v{place}"))
+    patterns = [_IN_URL, _ALONE_IN_URL]
+    if "curl" in text:
+        patterns.append(_CURL_USER)
+    for pattern in patterns:
+        found += [one.span("value") for one in pattern.finditer(text)]
+    kept: list[tuple[int, int]] = []
+    for begin, end in sorted(
+        (_bare(text, *span) for span in found), key=lambda one: (one[0], -one[1])
+    ):
+        is_within = kept and begin < kept[-1][1]
+        if begin < end and not is_within and not text.startswith(_OPEN, begin):
+            kept.append((begin, end))
+    return kept
+
+
+def _bare(text: str, begin: int, end: int) -> tuple[int, int]:
+    """A value without the quotes around it."""
+    is_quoted = end - begin > 1 and text[begin] in "'\"" and text[end - 1] == text[begin]
+    return (begin + 1, end - 1) if is_quoted else (begin, end)
