@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.providers.bounds import MOST_BYTES
 from trioeval.providers.config import read_config, show, to_snake
 from trioeval.providers.endpoint import ATTEMPT_LIMIT, read_limit
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
@@ -60,6 +61,8 @@ class Entry:
     """The transform, where it is a function in a Python file."""
     timeout: float = ATTEMPT_LIMIT
     """Seconds, > 0."""
+    max_reply_bytes: int = MOST_BYTES
+    """Bytes that a reply may have."""
     tls: TlsSettings | None = None
     price: Price | None = None
     """None where no price is known."""
@@ -118,6 +121,7 @@ class _Reader:
             transform=None if isinstance(transform, WorkerSpec) else transform,
             function=transform if isinstance(transform, WorkerSpec) else None,
             timeout=limit,
+            max_reply_bytes=values.get("max_response_bytes", MOST_BYTES),
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
             lane_key=lane_key(request),

@@ -62,4 +62,4 @@ class GoogleClient:
                 model=found["model"], contents=REPLACED, config=config
             )
 
-        return await exchange_through("google", call, heard=heard)
+        return await exchange_through("google", call, request, heard=heard)

@@ -32,6 +32,8 @@ _NOT_FOR_SDKS = frozenset({"set-cookie", "content-encoding", "transfer-encoding"
 class _Call:
     """What one call of an SDK has sent, and what came of it."""
 
+    request: HttpRequest
+    """What it was made for."""
     heard: Callable[[bytes], object] | None
     is_sent: bool = False
     reply: HttpReply | None = None
@@ -44,6 +46,7 @@ _call: ContextVar[_Call] = ContextVar("the call of an SDK that this Trio task ma
 async def exchange_through(
     sdk: str,
     call: Callable[[], Awaitable[object]],
+    request: HttpRequest,
     *,
     heard: Callable[[bytes], object] | None = None,
 ) -> HttpReply:
@@ -52,12 +55,13 @@ async def exchange_through(
     Args:
         sdk: How messages call the SDK.
         call: One call of an SDK whose client is from `open_client`. Its result is not looked at.
+        request: What was built; its bound on the reply holds for what the SDK sends.
         heard: Told of each part of the body when it arrives.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `bad_request`, if the SDK sent nothing.
     """
-    made = _Call(heard)
+    made = _Call(request, heard)
     before = _call.set(made)
     try:
         await call()
@@ -100,7 +104,7 @@ class PostingClient:
                 options={"headers": other_headers(self._endpoint, request)},
             )
 
-        return await exchange_through(self._name, call, heard=heard)
+        return await exchange_through(self._name, call, request, heard=heard)
 
 
 @attrs.frozen
@@ -115,7 +119,10 @@ class _Transport(httpx2.AsyncBaseTransport):
             raise ProviderError("unexpected", "a second request within one call is not sent")
         call.is_sent = True
         try:
-            reply = call.reply = await self._client.send(await _ready(request), heard=call.heard)
+            ready = attrs.evolve(
+                await _ready(request), max_reply_bytes=call.request.max_reply_bytes
+            )
+            reply = call.reply = await self._client.send(ready, heard=call.heard)
         except ProviderError as error:
             call.failure = error
             raise

@@ -1,0 +1,88 @@
+"""How large a reply may be: bytes, and marks of JSON, which are counted before anything is parsed.
+
+Parsing one large document holds up everything else in the process, however many threads there are, and a
+document of small values takes a hundred times its size in memory. Both grow with its marks: its texts,
+opening brackets and commas. To count these takes a fraction of the time, and no memory.
+"""
+
+import re
+
+from trioeval.errors import ProviderError
+from trioeval.providers.config import Key, is_integer
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Bytes that a reply may have where the config says nothing."""
+
+MAX_RESPONSE = Key(
+    "maxResponseBytes",
+    "a whole number of at least 1",
+    lambda value: is_integer(value) and value >= 1,
+)
+"""The key of a provider that says how many bytes a reply of it may have."""
+
+SLOW = 64 * 1024
+"""Bytes of a reply from which on it is read in a thread."""
+
+_BYTES_OF_A_MARK = 16
+_ALWAYS = 20_000
+"""Marks that any document may have."""
+
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{\[,]', re.DOTALL)
+_BLANK_LINE = re.compile(rb"\r?\n\r?\n|\r\r")
+
+
+def most_marks(most_bytes: int) -> int:
+    """Marks of JSON that a document may have which may have so many bytes.
+
+    Example:
+        >>> most_marks(1), most_marks(MOST_BYTES)
+        (20000, 524288)
+    """
+    return max(_ALWAYS, most_bytes // _BYTES_OF_A_MARK)
+
+
+def has_more_marks(document: bytes, most: int) -> bool:
+    r"""Whether a document has more marks of JSON than allowed. Takes time that grows with its length alone.
+
+    Example:
+        >>> has_more_marks(b'["a, b", {}]', 4), has_more_marks(b'["a, b", {}]', 3)
+        (False, True)
+    """
+    if len(document) <= most or sum(map(document.count, (b'"', b"{", b"[", b","))) <= most:
+        return False
+    return any(number == most for number, _ in enumerate(_MARK.finditer(document)))
+
+
+def check_marks(body: bytes, most_bytes: int, *, source: str) -> None:
+    """Refuse a reply that would take long to parse.
+
+    Args:
+        body: A document of JSON, a stream of events that are such, or anything else.
+        most_bytes: Bytes that it may have.
+        source: What replied, for the message.
+
+    Raises:
+        ProviderError: `malformed_reply`.
+    """
+    most = most_marks(most_bytes)
+    if len(body) <= most:
+        return
+    is_json = body[:64].lstrip()[:1] in (b"{", b"[")
+    for document in (body,) if is_json else _BLANK_LINE.split(body):
+        if has_more_marks(document, most):
+            raise ProviderError(
+                "malformed_reply",
+                f"the reply of {source} has more than {most:,} texts, brackets and commas, which is what "
+                f"maxResponseBytes allows: one for each {_BYTES_OF_A_MARK} bytes of {most_bytes:,}",
+            )
+
+
+def too_large(source: str, most_bytes: int) -> str:
+    """What is said of a reply that has too many bytes.
+
+    Example:
+        >>> too_large("host:80", 2 * 1024 * 1024)
+        'the reply of host:80 is larger than 2 MiB (maxResponseBytes: 2097152)'
+    """
+    size = f"{most_bytes / 1024 / 1024:g} MiB"
+    return f"the reply of {source} is larger than {size} (maxResponseBytes: {most_bytes})"
