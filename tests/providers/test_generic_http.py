@@ -21,6 +21,7 @@ from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
 from trioeval.providers.generic.javascript import engine_workers
 from trioeval.providers.generic.own_code import open_code
+from trioeval.providers.generic.queries import query_workers
 from trioeval.providers.generic.transform import Answer as TransformAnswer
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
@@ -668,7 +669,8 @@ def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
     answer = TransformAnswer(json=1, text="1", context={})
 
     async def main() -> None:
-        async with open_code(engine_workers(Path.cwd(), {}), None) as code:
+        engine, queries = engine_workers(Path.cwd(), {}), query_workers(Path.cwd(), {})
+        async with open_code(engine, queries, None) as code:
             with pytest.raises(RuntimeError, match="please report this"):
                 await code.call(answer, 1.0)
 

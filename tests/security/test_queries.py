@@ -32,7 +32,7 @@ HOSTILE = {
     "pattern in the document": ("$[?search(@.t, @.p)]", [{"t": TEXT, "p": PATTERN}]),
     "fifty descents": ("$" + "..*" * 50, NESTED),
     "descents that find nothing": ("$" + "..*" * 9 + ".nothing", NESTED),
-    "descents in filters": ("$..[?@..*[?@..*[?@..*[?@..* == 1]]]]", NESTED),
+    "descents in filters": ("$" + "..[?@..a]" * 9 + ".nothing", NESTED),
     "repeated selectors": ("$" + "[*,*,*,*]" * 12, [[[[[[[[[[[[1]]]]]]]]]]]]),
     "doubling in a list": ("jmespath:" + " | ".join(["[@,@][]"] * 50), 1),
     "doubling in an object": ("jmespath:" + " | ".join(["{a: @, b: @}"] * 60), 1),
@@ -118,7 +118,7 @@ def test_a_hostile_query_into_the_file_of_an_agent_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a process of its own: assertions run in threads, which nobody can end."""
+    assert query_search.values_at("$..c", {"a": [{"c": 1}]}, 100) == [[1]]
     monkeypatch.setattr(program, "TIME_LIMIT", LIMIT)
     with pytest.raises(ValueError, match=r"takes longer than 0\.4 seconds"):
         query_search.values_at("$" + "..*" * 9 + ".nothing", NESTED, 100)
-    assert query_search.values_at("$..c", NESTED["a"]["a"]["a"]["a"]["a"], 100) == [[[3, 4, 5]]]

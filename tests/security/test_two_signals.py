@@ -26,13 +26,12 @@ SLACK = 3.0
 """Seconds that a busy machine may need to run what is due, and to give notice of it."""
 
 BLOCKERS = {
-    "one call of the system": "time.sleep(600)",
     "a search of a regular expression": "re.search('^(a|aa)+$', 'a' * 80 + 'b')",
     "a shielded wait": "await shielded()",
     "an error that is caught": """
     while True:
         try:
-            time.sleep(0.05)
+            time.sleep(600)
         except BaseException:
             pass""",
 }
@@ -158,4 +157,4 @@ def test_the_process_is_gone_soon_after_the_second_signal(
     assert ended.said.rstrip().endswith("exit 130")
     assert len(ended.children) == 2
     assert not [pid for pid in ended.children if is_alive(pid)]
-    assert ended.recorded == 1
+    assert ended.recorded >= 1

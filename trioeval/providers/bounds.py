@@ -24,11 +24,11 @@ SLOW = 64 * 1024
 """Bytes of a reply from which on it is read in a thread."""
 
 _BYTES_OF_A_MARK = 16
+_BYTES_OF_A_LINE = 32
 _ALWAYS = 20_000
 """Marks that any document may have."""
 
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{\[,]', re.DOTALL)
-_BLANK_LINE = re.compile(rb"\r?\n\r?\n|\r\r")
 
 
 def most_marks(most_bytes: int) -> int:
@@ -39,6 +39,11 @@ def most_marks(most_bytes: int) -> int:
         (20000, 524288)
     """
     return max(_ALWAYS, most_bytes // _BYTES_OF_A_MARK)
+
+
+def most_lines(most_bytes: int) -> int:
+    """Lines that a stream of events may have which may have so many bytes."""
+    return max(_ALWAYS, most_bytes // _BYTES_OF_A_LINE)
 
 
 def has_more_marks(document: bytes, most: int) -> bool:
@@ -53,13 +58,22 @@ def has_more_marks(document: bytes, most: int) -> bool:
     return any(number == most for number, _ in enumerate(_MARK.finditer(document)))
 
 
-def check_marks(body: bytes, most_bytes: int, *, source: str) -> None:
+def check_marks(
+    body: bytes,
+    most_bytes: int,
+    *,
+    source: str,
+    is_stream: bool = False,
+    key: str = MAX_RESPONSE.name,
+) -> None:
     """Refuse a reply that would take long to parse.
 
     Args:
         body: A document of JSON, a stream of events that are such, or anything else.
         most_bytes: Bytes that it may have.
         source: What replied, for the message.
+        is_stream: Whether it is read as a stream of events; their lines count as well.
+        key: What the bound is called by whoever sets it.
 
     Raises:
         ProviderError: `malformed_reply`.
@@ -67,14 +81,34 @@ def check_marks(body: bytes, most_bytes: int, *, source: str) -> None:
     most = most_marks(most_bytes)
     if len(body) <= most:
         return
-    is_json = body[:64].lstrip()[:1] in (b"{", b"[")
-    for document in (body,) if is_json else _BLANK_LINE.split(body):
-        if has_more_marks(document, most):
-            raise ProviderError(
-                "malformed_reply",
-                f"the reply of {source} has more than {most:,} texts, brackets and commas, which is what "
-                f"maxResponseBytes allows: one for each {_BYTES_OF_A_MARK} bytes of {most_bytes:,}",
-            )
+    documents = [body]
+    if is_stream:
+        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if body.count(b"\n") > most_lines(most_bytes):
+            raise too_many_lines(source, most_bytes)
+        documents = body.split(b"\n\n")
+    elif body[:64].lstrip()[:1] not in (b"{", b"["):
+        return
+    if any(has_more_marks(document, most) for document in documents):
+        counted = f"more than {most:,} texts, brackets and commas"
+        raise _too_many(source, counted, _BYTES_OF_A_MARK, most_bytes, key)
+
+
+def too_many_lines(source: str, most_bytes: int) -> ProviderError:
+    """What is raised of a stream with more lines than it may have."""
+    return _too_many(
+        source, f"more than {most_lines(most_bytes):,} lines", _BYTES_OF_A_LINE, most_bytes
+    )
+
+
+def _too_many(
+    source: str, counted: str, each: int, most_bytes: int, key: str = MAX_RESPONSE.name
+) -> ProviderError:
+    return ProviderError(
+        "malformed_reply",
+        f"the reply of {source} has {counted}, which is what {key} allows: "
+        f"one for each {each} bytes of {most_bytes:,}",
+    )
 
 
 def too_large(source: str, most_bytes: int) -> str:

@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,7 +26,14 @@ import trio
 from trioeval._version import __version__
 from trioeval.errors import ProviderError
 from trioeval.faults import Fault, ProviderErrorKind
-from trioeval.providers.bounds import MOST_BYTES, check_marks, too_large
+from trioeval.providers.bounds import (
+    MOST_BYTES,
+    SLOW,
+    check_marks,
+    most_lines,
+    too_large,
+    too_many_lines,
+)
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
@@ -132,7 +140,13 @@ class _Client:
         finally:
             if transport is not None:
                 self._give_back(place, transport)
-        check_marks(content, most, source=place)
+        kind = response.headers.get("content-type", "")
+        is_stream = heard is not None or kind.startswith("text/event-stream")
+        check = partial(check_marks, content, most, source=place, is_stream=is_stream)
+        if len(content) < SLOW:
+            check()
+        else:  # left alone when cancelled: it ends by itself
+            await trio.to_thread.run_sync(check, abandon_on_cancel=True)
         headers = dated(dict(response.headers), self._wall_clock())
         source = request_source(request.method, url)
         return HttpReply(response.status_code, headers, content, source)
@@ -223,16 +237,17 @@ class _Client:
         unpacker = Unpacker(encoding, most)
         body = bytearray()
         broken: ProviderError | None = None
+        heard = None if heard is None else _counting(heard, place, most)
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     try:
                         part = unpacker.feed(chunk)
+                        body += part
+                        if heard is not None:
+                            heard(part)
                     except ProviderError as error:
-                        broken, part = error, b""
-                    body += part
-                    if heard is not None:
-                        heard(part)
+                        broken = error
                     if unpacker.is_too_large or broken is not None:
                         # Ends the loop from inside; leaving it would orphan a generator of httpx2.
                         reading.cancel(reason="the reply cannot be read")
@@ -265,6 +280,20 @@ _IDLE = 256
 
 _URLS = 1024
 """Parsed URLs that are kept; those with templates in them may be all different."""
+
+
+def _counting(heard: Callable[[bytes], object], place: str, most: int) -> Callable[[bytes], object]:
+    """A listener that is told of a stream as long as its lines are not too many."""
+    lines = 0
+
+    def count(part: bytes) -> None:
+        nonlocal lines
+        lines += part.count(b"\n") + part.count(b"\r")
+        if lines > 2 * most_lines(most):  # a line may end in both
+            raise too_many_lines(place, most)
+        heard(part)
+
+    return count
 
 
 def _is_more(declared: str, most: int) -> bool:

@@ -19,6 +19,7 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.faults import ProviderErrorKind
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.bounds import check_marks
 from trioeval.providers.config import Key, is_text
 from trioeval.providers.programs.capture import Tail, Whole, last_line, read_stream
 from trioeval.providers.programs.command_lines import (
@@ -211,7 +212,7 @@ class _Run:
 
         Raises:
             ProviderError: `bad_exit`: it failed, wrote too much, or only to its standard error; or
-                `attempt_timeout`.
+                `attempt_timeout`, or `malformed_reply` (too many values of JSON).
         """
         if self._written.overflown:
             limit = f"{self._settings.max_output} bytes (maxOutputBytes)"
@@ -225,6 +226,8 @@ class _Run:
         if errors and not output:
             what = f"wrote nothing but to its standard error{last_line(errors)}"
             raise self._failure("bad_exit", what)
+        most, source = self._settings.max_output, f"exec:{self._settings.line}"
+        check_marks(self._written.data, most, source=source, key=MAX_OUTPUT.name)
         return Reply(output=output)
 
     def _failure(self, kind: ProviderErrorKind, what: str) -> ProviderError:

@@ -151,7 +151,7 @@ class _Function:
                 "loading": self._function is None,
                 "spent": spent,
                 "keeps": isinstance(error, _KeptStateError),
-                "large": isinstance(error, _TooLargeError),
+                "large": isinstance(error, ResultTooLargeError),
             }
             return json.dumps({"id": request["id"], "error": failure}).encode()
 
@@ -187,7 +187,7 @@ class _Function:
         return self._loop.run_until_complete(wait())
 
 
-class _TooLargeError(ValueError):
+class ResultTooLargeError(ValueError):
     """A result has more bytes than its caller takes."""
 
 
@@ -284,7 +284,7 @@ def _encode(call: int, value: Any, largest: int) -> bytes:
         raise TypeError(msg) from error
     if len(message) > largest + _ENVELOPE:
         msg = f"the result is {len(message)} bytes of JSON; at most {largest} are taken"
-        raise _TooLargeError(msg)
+        raise ResultTooLargeError(msg)
     return message
 
 

@@ -32,9 +32,9 @@ _NOT_FOR_SDKS = frozenset({"set-cookie", "content-encoding", "transfer-encoding"
 class _Call:
     """What one call of an SDK has sent, and what came of it."""
 
-    request: HttpRequest
-    """What it was made for."""
     heard: Callable[[bytes], object] | None
+    max_reply_bytes: int | None
+    """Bytes that the reply may have; None is what the client allows."""
     is_sent: bool = False
     reply: HttpReply | None = None
     failure: ProviderError | None = None
@@ -46,22 +46,22 @@ _call: ContextVar[_Call] = ContextVar("the call of an SDK that this Trio task ma
 async def exchange_through(
     sdk: str,
     call: Callable[[], Awaitable[object]],
-    request: HttpRequest,
     *,
     heard: Callable[[bytes], object] | None = None,
+    max_reply_bytes: int | None = None,
 ) -> HttpReply:
     """Make a call of an SDK, and give the reply that its request got.
 
     Args:
         sdk: How messages call the SDK.
         call: One call of an SDK whose client is from `open_client`. Its result is not looked at.
-        request: What was built; its bound on the reply holds for what the SDK sends.
         heard: Told of each part of the body when it arrives.
+        max_reply_bytes: Bytes that the reply may have; None is what the client allows.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `bad_request`, if the SDK sent nothing.
     """
-    made = _Call(request, heard)
+    made = _Call(heard, max_reply_bytes)
     before = _call.set(made)
     try:
         await call()
@@ -104,7 +104,9 @@ class PostingClient:
                 options={"headers": other_headers(self._endpoint, request)},
             )
 
-        return await exchange_through(self._name, call, request, heard=heard)
+        return await exchange_through(
+            self._name, call, heard=heard, max_reply_bytes=request.max_reply_bytes
+        )
 
 
 @attrs.frozen
@@ -119,9 +121,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             raise ProviderError("unexpected", "a second request within one call is not sent")
         call.is_sent = True
         try:
-            ready = attrs.evolve(
-                await _ready(request), max_reply_bytes=call.request.max_reply_bytes
-            )
+            ready = attrs.evolve(await _ready(request), max_reply_bytes=call.max_reply_bytes)
             reply = call.reply = await self._client.send(ready, heard=call.heard)
         except ProviderError as error:
             call.failure = error
