@@ -740,7 +740,10 @@ def test_a_large_reply_does_not_hold_up_others(transform: str | None, status: in
 
     async def body(server: Server) -> None:
         spec = generic(
-            f"{server.url}/x", headers={"x-api-key": "{{key}}"}, transformResponse=transform
+            f"{server.url}/x",
+            headers={"x-api-key": "{{key}}"},
+            transformResponse=transform,
+            maxResponseBytes=16 * 1024 * 1024,
         )
         async with opened(spec) as provider:
 
