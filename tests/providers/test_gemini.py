@@ -985,7 +985,8 @@ def test_a_lane_is_one_account_and_model_and_holds_no_key() -> None:
             Problem(
                 ".config.temperature",
                 '"temperature" is not a key',
-                "known are apiBaseUrl, apiHost, apiKey, apiKeyEnvar, apiVersion, headers, organization, "
+                "known are apiBaseUrl, apiHost, apiKey, apiKeyEnvar, apiVersion, headers, "
+                "maxResponseBytes, organization, "
                 "outputDimensionality, passthrough, price, project, taskType, timeoutMs, title",
             ),
         ),

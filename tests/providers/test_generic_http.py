@@ -21,6 +21,7 @@ from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
 from trioeval.providers.generic.javascript import engine_workers
 from trioeval.providers.generic.own_code import open_code
+from trioeval.providers.generic.queries import query_workers
 from trioeval.providers.generic.transform import Answer as TransformAnswer
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
@@ -669,7 +670,8 @@ def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
     answer = TransformAnswer(json=1, text="1", context={})
 
     async def main() -> None:
-        async with open_code(engine_workers(Path.cwd(), {}), None) as code:
+        engine, queries = engine_workers(Path.cwd(), {}), query_workers(Path.cwd(), {})
+        async with open_code(engine, queries, None) as code:
             with pytest.raises(RuntimeError, match="please report this"):
                 await code.call(answer, 1.0)
 
@@ -740,7 +742,10 @@ def test_a_large_reply_does_not_hold_up_others(transform: str | None, status: in
 
     async def body(server: Server) -> None:
         spec = generic(
-            f"{server.url}/x", headers={"x-api-key": "{{key}}"}, transformResponse=transform
+            f"{server.url}/x",
+            headers={"x-api-key": "{{key}}"},
+            transformResponse=transform,
+            maxResponseBytes=16 * 1024 * 1024,
         )
         async with opened(spec) as provider:
 

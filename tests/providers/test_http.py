@@ -159,12 +159,14 @@ def test_garbage_is_a_malformed_reply(kind: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_reply_of_ten_megabytes_arrives() -> None:
-    """Large replies are not cut."""
+def test_a_reply_of_ten_megabytes_arrives_where_that_is_allowed() -> None:
+    """Large replies are not cut: they are read whole, or refused."""
 
     async def body(run: FakeRun) -> None:
-        reply = await run.provider()(Request(prompt="a"))
+        reply = await run.provider(maxResponseBytes=11_000_000)(Request(prompt="a"))
         assert len(reply.output) == 10_000_000
+        error = await failure(lambda: run.provider()(Request(prompt="a")))
+        assert str(error).endswith("is larger than 8 MiB (maxResponseBytes: 8388608)")
 
     with_fake(FakeSettings(replies=FillerReplies(10_000_000)), body)
 
@@ -184,7 +186,8 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
         place = f"127.0.0.1:{address.port}"
-        assert str(error) == f"malformed_reply: the reply of {place} is larger than 0.000976562 MiB"
+        said = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
+        assert str(error) == f"malformed_reply: {said}"
 
     with_raw_server(sent, body)
 
@@ -572,7 +575,7 @@ def test_a_reply_that_comes_compressed_is_unpacked(
     [
         (
             packed(gzip.compress(b"x" * 50_000_000, mtime=0), "gzip"),
-            "malformed_reply: the reply of {} is larger than 0.000976562 MiB",
+            "malformed_reply: the reply of {} is larger than 0.000976562 MiB (maxResponseBytes: 1024)",
         ),
         (
             packed(b"not packed", "gzip"),

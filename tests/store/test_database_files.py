@@ -59,8 +59,10 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
         path = tmp_path / "notes.db"
         path.write_bytes(content)
         assert refusals(path) == {
-            f"{path}: this is no SQLite database, and is left as it is; if it was one, restore it from a "
-            f"copy, or {HINT}"
+            (
+                f"{path}: this is no SQLite database, and is left as it is; if it was one, restore it from a "
+                f"copy, or {HINT}"
+            )
         }
         assert path.read_bytes() == content
     assert [one.name for one in tmp_path.iterdir()] == ["notes.db"]

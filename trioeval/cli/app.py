@@ -40,14 +40,7 @@ from trioeval.cli.flags import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress_streams import guarded, is_github
-from trioeval.cli.terminal import (
-    draw,
-    open_console,
-    printing,
-    say,
-    show,
-    take_all_characters,
-)
+from trioeval.cli.terminal import draw, open_console, printing, say, show, take_all_characters
 from trioeval.errors import (
     BusError,
     CursorExpiredError,

@@ -4,9 +4,10 @@ They are ours all the time, because a default in any gap would lose a run or pri
 
 * while a suite is loaded, the first one ends it by `KeyboardInterrupt`;
 * while something listens, it is told of each, inside of Trio's loop;
-* otherwise, while files are written, they are only noted.
+* otherwise, while files are written, they are only noted;
+* after the second one the process ends within five seconds, whatever it does: `trioeval.cli.last_resort`.
 
-Handlers do nothing but note and wake, so it does not matter where they break in.
+Handlers do nothing but note, wake and set an alarm, so it does not matter where they break in.
 """
 
 import signal
@@ -17,8 +18,12 @@ from types import FrameType
 import attrs
 
 from trioeval.cli.exits import Exit
+from trioeval.cli.last_resort import end_soon
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_CANCELS = 2
+"""The number of the signal that cancels; it has to end the process."""
 
 
 @attrs.define(eq=False)
@@ -86,6 +91,8 @@ class Interrupts:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
+        if len(self.received) == _CANCELS:
+            end_soon(lambda: self.code)
         if self._wake is not None:
             self._wake()
         elif not self._begun and len(self.received) == 1:

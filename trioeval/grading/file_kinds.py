@@ -6,7 +6,6 @@ make an assertion that cannot be evaluated.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError
 from trioeval.grading.model import Assertion
 from trioeval.grading.pattern_search import found_in_time
+from trioeval.grading.query_search import values_at
 from trioeval.grading.regex import compile_javascript
 from trioeval.grading.schemas import rules_of, schema_faults, schema_of
 from trioeval.grading.subject import Subject
@@ -29,9 +29,6 @@ _CONTAINS = "{file, text}, {file, texts} or {file, pattern}"
 _JSON = (
     "the path of a file in the workspace, or {file} with path, equals and schema as far as wanted"
 )
-
-_MOST_VALUES = 100_000
-"""What a JSONPath may find."""
 
 
 def workspace_of(subject: Subject) -> Path:
@@ -112,14 +109,15 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
     asked = {"file": value} if isinstance(value, str) else value
     named = asked["file"]
     try:
-        found = parse_json(read_file(workspace, named).decode("utf-8-sig"))
+        text = read_file(workspace, named).decode("utf-8-sig")
+        found = parse_json(text)
     except UnicodeDecodeError:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: it is not UTF-8")
     except ValueError as error:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: {error}")
     what = quote(named)
     if "path" in asked:
-        values = _query(asked["path"])(found)
+        values = _values_at(asked["path"], found, len(text))
         if not values:
             return Finding(holds=False, reason=f"{asked['path']} finds nothing in {what}")
         found, what = values[0], f"{asked['path']} in {what}"
@@ -141,35 +139,27 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
     return Finding(holds=True, reason=f"{what} {follows or 'is JSON'}")
 
 
-def _query(path: str) -> Callable[[Any], list[Any]]:
-    """What finds the values of a JSONPath: one, of a path that may find several the list of all.
+def _values_at(path: str, document: Any, size: int) -> list[Any]:
+    """See `values_at`; a path that fails does so on what an agent wrote, which may be nested deeply."""
+    _check_path(path)
+    try:
+        return values_at(path, document, size)
+    except ValueError as error:
+        raise NoFileError(str(error)) from None
 
-    It raises `NoFileError` where that fails on what an agent wrote, which may be nested deeply.
+
+def _check_path(path: str) -> None:
+    """See that a text is a JSONPath.
 
     Raises:
         GradingError: It is none.
     """
     try:
-        query = _json_paths().compile(path)
+        _json_paths().compile(path)
     except Exception as error:  # noqa: BLE001 - the library's own types, imported late
         reason = str(error).partition("\n")[0]
         msg = f"{quote(path)} is not a JSONPath: {reason}"
         raise GradingError(msg) from None
-
-    def find(document: Any) -> list[Any]:
-        try:
-            found = itertools.islice(query.finditer(document), _MOST_VALUES + 1)
-            values = [match.value for match in found]
-        except Exception as error:  # noqa: BLE001 - likewise
-            reason = str(error).partition("\n")[0]
-            msg = f"{quote(path)} fails: {reason}"
-            raise NoFileError(msg) from None
-        if len(values) > _MOST_VALUES:
-            msg = f"{quote(path)} finds more than {_MOST_VALUES:,} values"
-            raise NoFileError(msg)
-        return values if query.singular_query() or not values else [values]
-
-    return find
 
 
 @functools.cache
@@ -251,7 +241,7 @@ def _check_json(assertion: Assertion) -> Iterator[Problem]:
     path = value.get("path", "$")
     if not is_template(path):
         try:
-            _query(path)
+            _check_path(path)
         except GradingError as error:
             yield Problem(".value.path", str(error), 'write one such as "$.scores[0]"')
     if "schema" in value and not is_template(value["schema"]):

@@ -14,6 +14,7 @@ import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.bounds import SLOW
 from trioeval.providers.cacheable import Question
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.server_events import EventReader, ServerEvent
@@ -121,7 +122,9 @@ class HttpProvider:
         ready = adapter.build(request)
         if adapter.streams:
             return await self._stream(adapter, ready)
-        return adapter.parse(await exchange(self._client, ready, adapter.endpoint.timeout))
+        endpoint = adapter.endpoint
+        ready = attrs.evolve(ready, max_reply_bytes=endpoint.max_reply_bytes)
+        return await read_reply(adapter, await exchange(self._client, ready, endpoint.timeout))
 
     def cache_question(self, request: Request, /) -> Question:
         """See `Cacheable`: what the adapter sends decides, over whatever client."""
@@ -137,8 +140,10 @@ class HttpProvider:
             if first_at is None and any(map(adapter.speaks, events.feed(part))):
                 first_at = trio.current_time()
 
-        answer = await exchange(self._client, ready, adapter.endpoint.timeout, heard=listen)
-        reply = adapter.parse(answer)
+        endpoint = adapter.endpoint
+        ready = attrs.evolve(ready, max_reply_bytes=endpoint.max_reply_bytes)
+        answer = await exchange(self._client, ready, endpoint.timeout, heard=listen)
+        reply = await read_reply(adapter, answer)
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
         return attrs.evolve(reply, first_token=first_at - started_at)
@@ -161,6 +166,18 @@ def ask_for(adapter: Adapter, request: Request) -> Question:
         account=endpoint.credential,
         reading={"showThinking": adapter.show_thinking},
     )
+
+
+async def read_reply(adapter: Adapter, reply: HttpReply) -> Reply:
+    """What was answered. A checkpoint only if the reply is large: others need not wait for its reading.
+
+    Raises:
+        ProviderError: See `Adapter.parse`.
+    """
+    if len(reply.body) < SLOW:
+        return adapter.parse(reply)
+    # Left alone when cancelled: it ends by itself.
+    return await trio.to_thread.run_sync(adapter.parse, reply, abandon_on_cancel=True)
 
 
 async def exchange(

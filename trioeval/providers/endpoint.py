@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES
 from trioeval.providers.config import (
     Key,
     config_path,
@@ -53,6 +54,7 @@ ENDPOINT_KEYS = (
     Key("project", "printable ASCII text", is_visible_text),
     Key("apiVersion", "printable ASCII text", is_visible_text),
     Key("timeoutMs", "a number of milliseconds above 0", is_positive),
+    MAX_RESPONSE,
     Key("price", "an object with input and output, in US dollars per million tokens", is_price),
 )
 """Keys that every service over HTTP takes."""
@@ -123,6 +125,8 @@ class Endpoint:
     project: str = attrs.field(default="", repr=False)
     timeout: float = ATTEMPT_LIMIT
     """Seconds that one exchange may take, > 0."""
+    max_reply_bytes: int = MOST_BYTES
+    """Bytes that a reply may have."""
     price: Price | None = None
     """None where no price is known."""
     url_variable: str = attrs.field(default="", eq=False)
@@ -211,6 +215,7 @@ def read_endpoint(
         organization=account.get("organization", ""),
         project=account.get("project", ""),
         timeout=limit,
+        max_reply_bytes=given.get("max_response_bytes", MOST_BYTES),
         price=list_prices().find(service.family, model) if price is None else read_price(price),
         url_variable=url_variable,
         sent_variables=tuple(filter(None, (key_variable, account_variable))),

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,6 +26,14 @@ from trioeval._version import __version__
 from trioeval.errors import ProviderError
 from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.open_files import TOO_MANY, has_room, lowest_free, too_many_open_files
+from trioeval.providers.bounds import (
+    MOST_BYTES,
+    SLOW,
+    check_marks,
+    most_lines,
+    too_large,
+    too_many_lines,
+)
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
@@ -43,15 +52,12 @@ CONNECT_LIMIT = 10.0
 CLOSE_GRACE = 2.0
 """Seconds that closing all connections may take."""
 
-MAX_REPLY_BYTES = 32 * 1024 * 1024
-"""Largest reply body that is accepted."""
-
 
 @asynccontextmanager
 async def open_http(
     tls: TlsSettings | None = None,
     *,
-    max_reply_bytes: int = MAX_REPLY_BYTES,
+    max_reply_bytes: int = MOST_BYTES,
     hosts: frozenset[str] | None = None,
     wall_clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[HttpClient]:
@@ -61,7 +67,7 @@ async def open_http(
 
     Args:
         tls: How servers are trusted; None is the usual way.
-        max_reply_bytes: Largest reply body that is accepted, in bytes.
+        max_reply_bytes: Largest reply body that is accepted where a request does not say it, in bytes.
         hosts: The only hosts that are asked; None is all.
         wall_clock: Seconds since 1970, for replies that do not tell their date.
 
@@ -113,12 +119,13 @@ class _Client:
         url = request.url
         place = _place(url)
         transport: httpx2.AsyncHTTPTransport | None = None
+        most = request.max_reply_bytes or self._max_reply_bytes
         try:
             ready = self._request(request)
             transport = self._take(place) or await self._make(url)
             response = await transport.handle_async_request(ready)
             try:
-                content = await self._read(response, place, heard)
+                content = await self._read(response, place, heard, most)
                 await response.aclose()
             finally:
                 if not response.is_closed:
@@ -138,6 +145,13 @@ class _Client:
         finally:
             if transport is not None:
                 self._give_back(place, transport)
+        kind = response.headers.get("content-type", "")
+        is_stream = heard is not None or kind.startswith("text/event-stream")
+        check = partial(check_marks, content, most, source=place, is_stream=is_stream)
+        if len(content) < SLOW:
+            check()
+        else:  # left alone when cancelled: it ends by itself
+            await trio.to_thread.run_sync(check, abandon_on_cancel=True)
         headers = dated(dict(response.headers), self._wall_clock())
         source = request_source(request.method, url)
         return HttpReply(response.status_code, headers, content, source)
@@ -221,27 +235,40 @@ class _Client:
         )
 
     async def _read(
-        self, response: httpx2.Response, place: str, heard: Callable[[bytes], object] | None
+        self,
+        response: httpx2.Response,
+        place: str,
+        heard: Callable[[bytes], object] | None,
+        most: int,
     ) -> bytes:
         headers, stream = response.headers, response.stream
         declared, encoding = headers.get("content-length", ""), headers.get("content-encoding", "")
-        fits = declared.isdecimal() and int(declared) <= self._max_reply_bytes
-        if heard is None and fits and not encoding and isinstance(stream, httpx2.AsyncByteStream):
+        is_declared = declared.isdecimal()
+        if is_declared and _is_more(declared, most):
+            status = response.status_code
+            raise ProviderError("malformed_reply", too_large(place, most), status=status)
+        if (
+            heard is None
+            and is_declared
+            and not encoding
+            and isinstance(stream, httpx2.AsyncByteStream)
+        ):
             # Not more than declared can come, so nothing has to be counted.
             return b"".join([chunk async for chunk in stream])
-        unpacker = Unpacker(encoding, self._max_reply_bytes)
+        unpacker = Unpacker(encoding, most)
         body = bytearray()
         broken: ProviderError | None = None
+        heard = None if heard is None else _counting(heard, place, most)
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     try:
                         part = unpacker.feed(chunk)
+                        body += part
+                        if heard is not None:
+                            heard(part)
                     except ProviderError as error:
-                        broken, part = error, b""
-                    body += part
-                    if heard is not None:
-                        heard(part)
+                        broken = error
                     if unpacker.is_too_large or broken is not None:
                         # Ends the loop from inside; leaving it would orphan a generator of httpx2.
                         reading.cancel(reason="the reply cannot be read")
@@ -251,10 +278,9 @@ class _Client:
             msg = f"the packed reply of {place} is cut off"
             raise ProviderError("malformed_reply", msg, status=response.status_code)
         if unpacker.is_too_large:
-            limit = f"{self._max_reply_bytes / 1024 / 1024:g} MiB"
             raise ProviderError(
                 "malformed_reply",
-                f"the reply of {place} is larger than {limit}",
+                too_large(place, most),
                 status=response.status_code,
                 body_excerpt=excerpt(bytes(body)),
             )
@@ -267,11 +293,33 @@ _HEADERS = {
     "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
 }
 
+_DIGITS = 18
+"""Of a length, from which on it is more than anybody allows."""
+
 _IDLE = 256
 """Connections that are kept for later."""
 
 _URLS = 1024
 """Parsed URLs that are kept; those with templates in them may be all different."""
+
+
+def _counting(heard: Callable[[bytes], object], place: str, most: int) -> Callable[[bytes], object]:
+    """A listener that is told of a stream as long as its lines are not too many."""
+    lines = 0
+
+    def count(part: bytes) -> None:
+        nonlocal lines
+        lines += part.count(b"\n") + part.count(b"\r")
+        if lines > 2 * most_lines(most):  # a line may end in both
+            raise too_many_lines(place, most)
+        heard(part)
+
+    return count
+
+
+def _is_more(declared: str, most: int) -> bool:
+    """Whether a declared length is more than allowed."""
+    return len(declared) > _DIGITS or int(declared) > most
 
 
 def _tls_context(tls: TlsSettings) -> ssl.SSLContext:

@@ -25,6 +25,8 @@ class HttpRequest:
         repr=lambda body: "no body" if body is None else f"<{len(body)} bytes>"
     )
     method: str = "POST"
+    max_reply_bytes: int | None = None
+    """Bytes that the body of its reply may have; None is what the client allows."""
 
 
 def request_source(method: str, url: str) -> str:
@@ -101,6 +103,6 @@ class HttpClient(Protocol):
 
         Raises:
             ProviderError: There was no whole reply: `connection`, `tls`, `bad_request` (it could
-                not be sent) or `malformed_reply` (too large).
+                not be sent) or `malformed_reply` (too large, or too many values of JSON).
         """
         ...

@@ -17,6 +17,8 @@ import attrs
 from trioeval.errors import ProviderError, ScriptError
 from trioeval.providers.config import show
 from trioeval.providers.generic.javascript import engine_workers
+from trioeval.providers.generic.queries import apply_query, query_workers
+from trioeval.providers.generic.transform import Answer, Query
 from trioeval.providers.programs import worker
 from trioeval.providers.programs.capture import last_line, to_text
 from trioeval.providers.programs.workers import (
@@ -85,6 +87,7 @@ class Scripts:
     """Whether the environment says how many processes each function has."""
     _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict, repr=False)
     _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
+    _queries: Workers | None = attrs.field(init=False, default=None, repr=False)
     _modules: dict[tuple[Path, str | None], Script] = attrs.field(
         init=False, factory=dict, repr=False
     )
@@ -184,6 +187,24 @@ class Scripts:
         """
         name = "Ruby" if file is None else f"{file.name}:{function}"
         return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
+
+    async def query(self, query: Query, answer: Answer, size: int) -> Any:
+        """What a query into an output finds. A checkpoint unless it is quick.
+
+        Args:
+            query: What is looked for.
+            answer: Where.
+            size: Characters of the output, as JSON.
+
+        Raises:
+            TransformError: It finds nothing, fails, or takes more than it may.
+        """
+        if query.is_quick(size):
+            return query.apply(answer)
+        if self._queries is None:
+            spec = query_workers(self._around.directory, self._around.environ)
+            self._queries = await self._stack.enter_async_context(open_workers(spec))
+        return await apply_query(query, answer, size, self._queries)
 
     async def javascript(
         self,

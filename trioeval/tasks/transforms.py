@@ -8,8 +8,8 @@ The form tells the language:
 * `file://` names a function in a Python or JavaScript file;
 * anything else is JavaScript, as promptfoo reads it.
 
-Code runs in other processes. Paths, and the members of an output (`output.answer.text`), which are JavaScript
-as well, are followed at once.
+Code runs in other processes, and so do queries that are not cheap. Other queries, and the members of an
+output (`output.answer.text`), which are JavaScript as well, are followed at once.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
-import trio
 
 from trioeval.errors import ScriptError
 from trioeval.grading import output_text, quote
@@ -31,6 +30,7 @@ from trioeval.providers.generic.transform import (
     plain,
     read_transform,
 )
+from trioeval.providers.generic.transform import Query as PathQuery
 from trioeval.scripting.javascript import Script, transform_script
 from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError
@@ -54,14 +54,14 @@ NAMES = ("output", "context")
 class Query:
     """A query into the output, or into the JSON that it is the text of."""
 
-    find: Transform
+    find: PathQuery
 
 
 @attrs.frozen
 class Members:
     """A path of members of the output."""
 
-    find: Transform
+    find: MemberPath
 
 
 @attrs.frozen
@@ -96,7 +96,7 @@ def read_output_transform(text: str, around: Around) -> OutputTransform:
     if not code:
         raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
     if is_query(code):
-        return Query(_path(code))
+        return Query(_query(code))
     if names_members(code):
         return Members(_members(code))
     around.check_code(quote(code))
@@ -132,9 +132,10 @@ async def apply_transform(
     try:
         match transform:
             case Query(find):
-                return await _find(find, _parsed(output), output)
+                answer = _answer(_parsed(output), output)
+                return await scripts.query(find, answer, len(answer.text))
             case Members(find):
-                return await _find(find, NOTHING if isinstance(output, str) else output, output)
+                return find.apply(_answer(NOTHING if isinstance(output, str) else output, output))
             case PythonCode(code):
                 seen = {"output": output, "context": plain(context)}
                 value, shown = await scripts.python(code, seen, limit), code
@@ -154,19 +155,29 @@ async def apply_transform(
     return value
 
 
-def _members(code: str) -> Transform:
-    path = _path(f"json{code.removeprefix('output')}")
-    return attrs.evolve(path, written=code) if isinstance(path, MemberPath) else path
+def _members(code: str) -> MemberPath:
+    path = _read(f"json{code.removeprefix('output')}", code)
+    if not isinstance(path, MemberPath):
+        raise _misread(code)
+    return attrs.evolve(path, written=code)
 
 
-def _path(code: str) -> Transform:
-    found = read_transform(code)
+def _query(code: str) -> PathQuery:
+    query = _read(code, code)
+    if not isinstance(query, PathQuery):
+        raise _misread(code)
+    return query
+
+
+def _read(path: str, code: str) -> Transform | Script:
+    found = read_transform(path)
     if isinstance(found, str):
         raise MistakenError(Mistake(f"{_one_line(code)} {found}"))
-    if isinstance(found, Script):
-        msg = f"{code} is no path; please report this"
-        raise RuntimeError(msg)  # noqa: TRY004 - not the fault of a type
     return found
+
+
+def _misread(code: str) -> Exception:
+    return RuntimeError(f"{code} is no path; please report this")
 
 
 def _parsed(output: Any) -> Any:
@@ -178,13 +189,8 @@ def _parsed(output: Any) -> Any:
         return NOTHING
 
 
-async def _find(find: Transform, data: Any, output: Any) -> Any:
-    text = output_text(output)
-    answer = Answer(json=data, text=text, context={})
-    if len(text) < find.large:
-        return find.apply(answer)
-    # Left alone when cancelled: it ends by itself, and others need not wait for it.
-    return await trio.to_thread.run_sync(find.apply, answer, abandon_on_cancel=True)
+def _answer(data: Any, output: Any) -> Answer:
+    return Answer(json=data, text=output_text(output), context={})
 
 
 def _one_line(code: str) -> str:

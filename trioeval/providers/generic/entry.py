@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.providers.bounds import MOST_BYTES
 from trioeval.providers.config import read_config, show, to_snake
 from trioeval.providers.endpoint import ATTEMPT_LIMIT, read_limit
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
@@ -62,6 +63,8 @@ class Entry:
     """Seconds, > 0."""
     follows_anywhere: bool = False
     """Whether redirects to other origins are followed."""
+    max_reply_bytes: int = MOST_BYTES
+    """Bytes that a reply may have."""
     tls: TlsSettings | None = None
     price: Price | None = None
     """None where no price is known."""
@@ -130,6 +133,7 @@ class _Reader:
             function=transform if isinstance(transform, WorkerSpec) else None,
             timeout=limit,
             follows_anywhere=values.get("follow_redirects") == "any",
+            max_reply_bytes=values.get("max_response_bytes", MOST_BYTES),
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
             lane_key=lane_key(request),

@@ -27,6 +27,7 @@ from trioeval.providers.generic.keys import PER_CALL
 from trioeval.providers.generic.oauth import Token, TokenSource
 from trioeval.providers.generic.own_code import Code, open_code
 from trioeval.providers.generic.parts import load_files
+from trioeval.providers.generic.queries import query_workers
 from trioeval.providers.generic.question import fill, find_question
 from trioeval.providers.generic.redirects import Guard, send_following
 from trioeval.providers.generic.transform import TransformError, plain
@@ -87,7 +88,8 @@ class GenericSettings:
         """The provider, with the workers of its transform if that is a function of Python."""
         client = await shared.http(self.entry.tls)
         engine = engine_workers(self._around.directory.resolve(), self._around.environ)
-        async with open_code(engine, self.entry.function) as code:
+        queries = query_workers(self._around.directory.resolve(), self._around.environ)
+        async with open_code(engine, queries, self.entry.function) as code:
             yield GenericProvider(self, shared.templates, client, code, runs_code=shared.runs_code)
 
     @property
@@ -183,6 +185,7 @@ class GenericProvider:
         filling = await self._fill(entry, request)
         files = await load_files(entry.request.files, filling, self.settings.around)
         ready = entry.request.render(filling, files)
+        ready = attrs.evolve(ready, max_reply_bytes=entry.max_reply_bytes)
         token = None if self._tokens is None else await self._tokens.token()
         if token is not None:
             headers = {**ready.headers, "authorization": f"Bearer {token.value}"}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trioeval.providers.bounds import MAX_RESPONSE
 from trioeval.providers.config import (
     Key,
     is_flag,
@@ -94,6 +95,7 @@ KEYS = (
     Key("validateStatus", RIGHT, lambda value: read_statuses(value) is not None),
     Key("timeoutMs", "a number of milliseconds above 0", lambda it: is_number(it) and it > 0),
     Key("followRedirects", '"same-origin" or "any"', lambda it: it in ("same-origin", "any")),
+    MAX_RESPONSE,
     Key("price", "an object with input and output, in US dollars per million tokens", is_price),
     Key("auth", "an object with a type", is_json_object, secret=True),
     Key("tls", f"an object of files: {', '.join(TLS_FILES)}", _is_tls),

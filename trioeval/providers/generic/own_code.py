@@ -1,7 +1,7 @@
 """The suite's own code around a call, and whatever else takes long: never in the way of other calls.
 
-What is quick runs at once: small replies, and paths. Large replies are read in a thread. JavaScript and
-functions of Python run in worker processes, as those of `python:` providers do.
+What is quick runs at once: small replies, and paths. Large replies are read in a thread. JavaScript,
+functions of Python and queries that are not cheap run in worker processes, as `python:` providers do.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -13,7 +13,15 @@ import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.config import show
-from trioeval.providers.generic.transform import Answer, Transform, TransformError, script_output
+from trioeval.providers.generic.queries import apply_query
+from trioeval.providers.generic.transform import (
+    Answer,
+    MemberPath,
+    Query,
+    Transform,
+    TransformError,
+    script_output,
+)
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.scripting.javascript import Script
 
@@ -27,19 +35,22 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def open_code(engine: WorkerSpec, function: WorkerSpec | None) -> AsyncGenerator["Code"]:
+async def open_code(
+    engine: WorkerSpec, queries: WorkerSpec, function: WorkerSpec | None
+) -> AsyncGenerator["Code"]:
     """What runs the code of one provider.
 
     Args:
         engine: What runs scripts.
+        queries: What evaluates queries.
         function: Its transform, where that is in a Python file.
     """
-    async with open_workers(engine) as scripts:
+    async with open_workers(engine) as scripts, open_workers(queries) as finders:
         if function is None:
-            yield Code(scripts, None)
+            yield Code(scripts, finders, None)
             return
         async with open_workers(function) as workers:
-            yield Code(scripts, workers)
+            yield Code(scripts, finders, workers)
 
 
 @attrs.frozen
@@ -47,18 +58,18 @@ class Code:
     """Runs transforms and scripts."""
 
     _scripts: Workers
+    _queries: Workers
     _function: Workers | None
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
 
-    async def run(self, work: Callable[[], T], size: int, *, large: float = LARGE) -> T:
+    async def run(self, work: Callable[[], T], size: int) -> T:
         """What some work on a reply gives. A checkpoint only if the reply is large.
 
         Args:
             work: Changes nothing.
             size: Bytes of the reply.
-            large: Bytes from which on the work would hold up others.
         """
-        if size < large:
+        if size < LARGE:
             return work()
         # Left alone when cancelled: it ends by itself, and others need not wait for it.
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
@@ -78,9 +89,10 @@ class Code:
             TransformError: It gives nothing.
             ProviderError: The engine of a script could not be asked.
         """
-        if not isinstance(transform, Script):
-            work = lambda: transform.apply(answer)  # noqa: E731
-            return await self.run(work, size, large=transform.large)
+        if isinstance(transform, MemberPath):
+            return transform.apply(answer)
+        if isinstance(transform, Query):
+            return await apply_query(transform, answer, size, self._queries)
         return script_output(transform, await self._ask(transform, answer.arguments(), limit))
 
     async def call(self, answer: Answer, limit: float) -> Any:

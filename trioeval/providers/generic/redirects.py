@@ -123,7 +123,8 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRe
             raise _failure(reply, f"{what}; if it may go there, name that URL in the suite")
         headers = guard.without_secrets(headers)
     if is_get:
-        return HttpRequest(url, _without(headers, {"content-type"}), None, "GET")
+        headers = _without(headers, {"content-type"})
+        return attrs.evolve(request, url=url, headers=headers, body=None, method="GET")
     return attrs.evolve(request, url=url, headers=headers)
 
 

@@ -6,26 +6,24 @@ The form tells the language, and no form has two meanings:
 * JSONPath, which begins with `$`; a path that can find one value gives that, any other the list of all;
 * JMESPath, which begins with `jmespath:`;
 * anything else is JavaScript, an expression or a function of `(json, text, context)`, and runs elsewhere.
+
+Queries that are not cheap run elsewhere as well: see `trioeval.scripting.queries.program`.
 """
 
-import functools
 import json
-import math
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import attrs
 
 from trioeval.errors import TrioevalError
 from trioeval.providers.config import show
 from trioeval.scripting.javascript import Script
+from trioeval.scripting.queries import program
 
 NOTHING = object()
 """Stands for a value that there is not."""
-
-_QUERY = 8 * 1024
-"""Bytes that a query may take some milliseconds for: it may look at everything, more than once."""
 
 _MEMBER = r"""\??\.([A-Za-z_$][\w$]*)|(?:\?\.)?\[(?:(\d+)|'([^'\\]*)'|"([^"\\]*)")\]"""
 _STEP = re.compile(_MEMBER)
@@ -59,42 +57,6 @@ def plain(data: Any) -> Any:
     return json.loads(json.dumps(data, default=str))
 
 
-class Transform(Protocol):
-    """Finds the output in a reply."""
-
-    @property
-    def large(self) -> float:
-        """Bytes of a reply from which on it may take long, and must not run where others wait for it."""
-        ...
-
-    def apply(self, answer: Answer, /) -> Any:
-        """The output, or an object with it and more.
-
-        Raises:
-            TransformError: There is none.
-        """
-        ...
-
-
-def read_transform(text: str) -> Transform | Script | str:
-    """The transform that a text is, or what is wrong with it, for the sentence "it …"."""
-    code = text.strip()
-    if found := _PATH.fullmatch(code):
-        steps = tuple(
-            int(index) if index else name or single or double
-            for name, index, single, double in _STEP.findall(found[2])
-        )
-        return MemberPath(code, found[1], steps)
-    if code.startswith("$"):
-        return _read_json_path(code)
-    if code.startswith(_JMESPATH):
-        return _read_jmes_path(code.removeprefix(_JMESPATH).strip())
-    if code.startswith(_FILE):
-        return "names a file that is no Python file; write file://<file.py>, or the code itself"
-    script = Script(code, ("json", "text", "context"))
-    return script.fault() or script
-
-
 @attrs.frozen
 class MemberPath:
     """Members of members, as JavaScript and Python write them."""
@@ -102,7 +64,6 @@ class MemberPath:
     written: str
     root: str
     steps: tuple[str | int, ...] = ()
-    large: float = math.inf
 
     def apply(self, answer: Answer, /) -> Any:
         """The value at the end of the path.
@@ -117,49 +78,79 @@ class MemberPath:
 
 
 @attrs.frozen
-class JsonPath:
-    """A query of RFC 9535."""
+class Query:
+    """A query of RFC 9535, or in the language of jmespath.org."""
 
     written: str
-    _query: Any = attrs.field(repr=False, eq=False)
-    large: float = _QUERY
+    language: program.Language
 
-    def apply(self, answer: Answer, /) -> Any:
-        """The value that the query finds; a list of all where it may find several.
+    def is_quick(self, size: int) -> bool:
+        """Whether it finds what it finds in so little time that others can wait for it.
+
+        Args:
+            size: Bytes or characters of the document, as JSON.
+        """
+        return size <= program.CHEAP and program.is_cheap(self.language, self.written)
+
+    def arguments(self, answer: Answer) -> list[Any]:
+        """What `program.run` is called with.
 
         Raises:
-            TransformError: It finds none.
+            TransformError: There is no JSON to look into.
         """
         _found(answer.json, answer, self.written, needs_json=True)
-        try:
-            values = [match.value for match in self._query.finditer(answer.json)]
-        except Exception as error:  # the library's own types, imported late
-            raise TransformError(f"{self.written} fails: {_first_line(error)}") from error
-        if self._query.singular_query():
-            return _found(values[0] if values else NOTHING, answer, self.written)
-        return _found(values or NOTHING, answer, self.written)
+        return [self.language, self.written, answer.json]
 
+    def output(self, told: Mapping[str, Any]) -> Any:
+        """The value that the query found; of a JSONPath that may find several, the list of all.
 
-@attrs.frozen
-class JmesPath:
-    """A query in the language of jmespath.org."""
-
-    written: str
-    _query: Any = attrs.field(repr=False, eq=False)
-    large: float = _QUERY
-
-    def apply(self, answer: Answer, /) -> Any:
-        """What the query finds.
+        Args:
+            told: What `program.run` gave.
 
         Raises:
-            TransformError: It finds nothing, or a function in it fails.
+            TransformError: It found none, or failed.
         """
-        _found(answer.json, answer, self.written, needs_json=True)
-        try:
-            value = self._query.search(answer.json)
-        except Exception as error:  # the library's own types, imported late
-            raise TransformError(f"{self.written} fails: {_first_line(error)}") from error
-        return _found(value, answer, self.written)
+        if "error" in told:
+            raise self.failure(told["error"])
+        values = told["values"]
+        if not values or (told["singular"] and values[0] is None):
+            raise TransformError(f"{self.written} finds nothing in the reply")
+        return values[0] if told["singular"] else values
+
+    def failure(self, why: str) -> TransformError:
+        """What is raised where it fails."""
+        return TransformError(f"{self.written} fails: {why}")
+
+    def apply(self, answer: Answer, /) -> Any:
+        """The output, found in this process: for queries that are quick.
+
+        Raises:
+            TransformError: There is none.
+        """
+        return self.output(program.run(*self.arguments(answer)))
+
+
+Transform: TypeAlias = MemberPath | Query
+"""Finds the output in a reply."""
+
+
+def read_transform(text: str) -> Transform | Script | str:
+    """The transform that a text is, or what is wrong with it, for the sentence "it …"."""
+    code = text.strip()
+    if found := _PATH.fullmatch(code):
+        steps = tuple(
+            int(index) if index else name or single or double
+            for name, index, single, double in _STEP.findall(found[2])
+        )
+        return MemberPath(code, found[1], steps)
+    if code.startswith("$"):
+        return _read_query("jsonpath", code, "JSONPath")
+    if code.startswith(_JMESPATH):
+        return _read_query("jmespath", code.removeprefix(_JMESPATH).strip(), "JMESPath")
+    if code.startswith(_FILE):
+        return "names a file that is no Python file; write file://<file.py>, or the code itself"
+    script = Script(code, ("json", "text", "context"))
+    return script.fault() or script
 
 
 def script_output(script: Script, told: Mapping[str, Any]) -> Any:
@@ -196,28 +187,6 @@ def _member(value: Any, step: str | int) -> Any:
             return NOTHING
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _read_json_path(code: str) -> Transform | str:
-    try:
-        return JsonPath(code, _json_path_environment().compile(code))
-    except Exception as error:  # noqa: BLE001 - the library's own types, imported late
-        return f"is not a JSONPath: {_first_line(error)}"
-
-
-def _read_jmes_path(code: str) -> Transform | str:
-    import jmespath  # noqa: PLC0415 - few suites need it
-
-    try:
-        return JmesPath(code, jmespath.compile(code))
-    except (jmespath.exceptions.JMESPathError, RecursionError) as error:
-        return f"is not a JMESPath: {_first_line(error)}"
-
-
-@functools.cache
-def _json_path_environment() -> Any:
-    import jsonpath  # noqa: PLC0415 - few suites need it
-
-    return jsonpath.JSONPathEnvironment(strict=True)
+def _read_query(language: program.Language, query: str, name: str) -> Query | str:
+    fault = program.fault(language, query)
+    return Query(query, language) if fault is None else f"is not a {name}: {fault}"

@@ -47,9 +47,14 @@ class Whole:
         return len(self._data) > self.limit
 
     @property
-    def text(self) -> str:
+    def data(self) -> bytes:
         """What was written."""
-        return to_text(bytes(self._data))
+        return bytes(self._data)
+
+    @property
+    def text(self) -> str:
+        """What was written, as text."""
+        return to_text(self.data)
 
     def feed(self, part: bytes) -> bool:
         """Keep what was written now; whether more of it is wanted."""

@@ -20,6 +20,7 @@ from trioeval.errors import Problem, ProviderError
 from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.open_files import TOO_MANY, too_many_open_files
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.bounds import check_marks
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.config import Key, is_text
 from trioeval.providers.endpoint import digest
@@ -221,7 +222,7 @@ class _Run:
 
         Raises:
             ProviderError: `bad_exit`: it failed, wrote too much, or only to its standard error; or
-                `attempt_timeout`.
+                `attempt_timeout`, or `malformed_reply` (too many values of JSON).
         """
         if self._written.overflown:
             limit = f"{self._settings.max_output} bytes (maxOutputBytes)"
@@ -235,6 +236,8 @@ class _Run:
         if errors and not output:
             what = f"wrote nothing but to its standard error{last_line(errors)}"
             raise self._failure("bad_exit", what)
+        most, source = self._settings.max_output, f"exec:{self._settings.line}"
+        check_marks(self._written.data, most, source=source, key=MAX_OUTPUT.name)
         return Reply(output=output)
 
     def _failure(self, kind: ProviderErrorKind, what: str) -> ProviderError:

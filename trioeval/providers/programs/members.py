@@ -149,6 +149,23 @@ def find_survivors(
     return found
 
 
+def find_started(pid: int, table: Path = PROCESS_TABLE) -> set[Member]:
+    """The live processes that a process has started, what these have started, and their sessions.
+
+    Args:
+        pid: Of the process, which does not belong.
+        table: Where the system shows its processes; nothing is found on a system that does not.
+    """
+    if not table.is_dir():
+        return set()
+    listed = (_read(str(table), number) for number in _numbers(table))
+    candidates = {member for member in listed if member is not None and not member.is_over}
+    found = set(_walk([pid], _by_parent(candidates)))
+    own = {member.session for member in candidates if member.pid == pid}
+    sessions = {member.session for member in found} - own
+    return found | {member for member in candidates if member.session in sessions}
+
+
 def _look_for_survivors(
     roots: Collection[Root], known: Collection[Member], table: Path
 ) -> set[Member]:
@@ -210,10 +227,14 @@ def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member
 
 
 def _descendants(found: Collection[Member], candidates: Collection[Member]) -> set[Member]:
+    return set(_walk([member.pid for member in found], _by_parent(candidates)))
+
+
+def _by_parent(candidates: Collection[Member]) -> dict[int, list[Member]]:
     children: dict[int, list[Member]] = {}
     for member in candidates:
         children.setdefault(member.parent, []).append(member)
-    return set(_walk([member.pid for member in found], children))
+    return children
 
 
 def _walk(todo: list[int], children: dict[int, list[Member]]) -> Iterator[Member]:

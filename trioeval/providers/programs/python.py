@@ -27,6 +27,7 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.fence import Refused
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES
 from trioeval.providers.config import Key, is_integer, is_text, show, to_snake
 from trioeval.providers.programs.entries import (
     DEFAULT_TIMEOUT,
@@ -63,6 +64,7 @@ def _is_number_of_workers(value: Any) -> bool:
 
 KEYS = (
     TIMEOUT,
+    MAX_RESPONSE,
     Key("mode", " or ".join(f'"{mode}"' for mode in MODES), lambda value: value in MODES),
     Key("workers", _A_NUMBER_OF_WORKERS, _is_number_of_workers),
     Key("pythonExecutable", "text", is_text),
@@ -166,6 +168,8 @@ def read(
             cwd=absolute(around.directory, ""),
             environ=around.environ,
             workers=workers,
+            largest=values.get("max_response_bytes", MOST_BYTES),
+            size_key=MAX_RESPONSE.name,
         ),
         function=loaded,
         mode=mode,

@@ -4,10 +4,10 @@ Run by path, with any Python from 3.9 on, and so made of the standard library al
 descriptors of a socket and of a pipe, the file, the name of the function, the most bytes that a message may
 have, and the most mebibytes of memory, or 0. On the socket messages go to and fro, JSON behind four bytes of
 length: `{"id", "arguments"}` is answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace",
-"loading", "spent", "keeps"}}`. A worker that is spent is not to be asked again. A request with `"continues":
-true` goes on behind calls of the same execution: the first one of a process is refused if the function keeps
-state in its modules, which is in another process then, or lost. What the user's code prints goes
-elsewhere, and what it forks ends when it comes back from that code, so that only one of them answers.
+"loading", "spent", "keeps", "large"}}`. A worker that is spent is not to be asked again. A request with
+`"continues": true` goes on behind calls of the same execution: the first one of a process is refused if the
+function keeps state in its modules, which is in another process then, or lost. What the user's code prints
+goes elsewhere, and what it forks ends when it comes back from that code, so that only one of them answers.
 
 When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and if it does
 not do so soon, its process group is killed. Nobody writes into the pipe: that nobody holds its other end
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 GRACE = 1.5
 """Seconds that a worker has to end by itself."""
+
+_ENVELOPE = 64
+"""Bytes of an answer around its result."""
 
 LENGTH = struct.Struct("!I")
 """What stands in front of each message."""
@@ -148,6 +151,7 @@ class _Function:
                 "loading": self._function is None,
                 "spent": spent,
                 "keeps": isinstance(error, _KeptStateError),
+                "large": isinstance(error, ResultTooLargeError),
             }
             return json.dumps({"id": request["id"], "error": failure}).encode()
 
@@ -181,6 +185,10 @@ class _Function:
             return await value
 
         return self._loop.run_until_complete(wait())
+
+
+class ResultTooLargeError(ValueError):
+    """A result has more bytes than its caller takes."""
 
 
 class _KeptStateError(Exception):
@@ -274,9 +282,9 @@ def _encode(call: int, value: Any, largest: int) -> bytes:
         got = f"{type(value).__name__}: {value!r}"
         msg = f"the result must be JSON, got {got[:_SHOWN]}"
         raise TypeError(msg) from error
-    if len(message) > largest:
+    if len(message) > largest + _ENVELOPE:
         msg = f"the result is {len(message)} bytes of JSON; at most {largest} are taken"
-        raise ValueError(msg)
+        raise ResultTooLargeError(msg)
     return message
 
 

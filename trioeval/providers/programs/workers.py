@@ -22,6 +22,7 @@ import trio
 from trioeval.errors import ProviderError
 from trioeval.faults import Fault
 from trioeval.providers.answers import read_json
+from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.providers.programs import worker as program
 from trioeval.providers.programs.capture import Tail, last_line, read_stream
 from trioeval.providers.programs.trees import GRACE, KILLED_WITHIN, Tree, describe_end, start_tree
@@ -92,6 +93,10 @@ class WorkerSpec:
     """Seconds between the request to terminate and the kill, ≥ 0."""
     limit_key: str | None = "timeoutMs"
     """What the limit of a call is called by whoever sets it, for messages."""
+    largest: int = LARGEST
+    """Bytes that a result may have as JSON."""
+    size_key: str | None = None
+    """What that bound is called by whoever sets it, for messages."""
 
 
 @asynccontextmanager
@@ -215,9 +220,10 @@ class Workers:
                 "unexpected", f"{self._spec.name} keeps state from call to call: {kept}"
             )
         failure = OutOfMemoryError if _is_spent(answer) else ProviderError
+        key = f" ({self._spec.size_key})" if error.get("large") and self._spec.size_key else ""
         raise failure(
             "unexpected",
-            f"{self._spec.name}: {error['what']}",
+            f"{self._spec.name}: {error['what']}{key}",
             body_excerpt=error["trace"] or None,
             fault=Fault.FATAL if error["loading"] else None,
         )
@@ -240,7 +246,7 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
         unbuffered = ["-u"] if spec.program.suffix == ".py" else []
         command = [spec.executable, *unbuffered, str(spec.program)]
         descriptors = [str(channel.fileno()), str(watched)]
-        limits = [str(LARGEST), str(spec.memory_mb)]
+        limits = [str(spec.largest), str(spec.memory_mb)]
         tree = await start_tree(
             [*command, *descriptors, str(spec.file), spec.function, *limits],
             cwd=spec.cwd,
@@ -251,7 +257,8 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
             grace=spec.grace,
         )
         unless_started.pop_all()
-    return _Worker(tree, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), held)
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+    return _Worker(tree, stream, held, spec.largest)
 
 
 @attrs.define(eq=False)
@@ -262,6 +269,8 @@ class _Worker(trio.abc.AsyncResource):
     _channel: trio.SocketStream
     _lifeline: int
     """A descriptor; when the last copy of it is closed, the system kills the worker."""
+    _largest: int
+    """Bytes of a result."""
     fate: str = attrs.field(init=False, default="is well")
     """Why there was no answer."""
     _printed: Tail = attrs.field(init=False, factory=Tail)
@@ -319,11 +328,19 @@ class _Worker(trio.abc.AsyncResource):
         try:
             await self._channel.send_all(program.LENGTH.pack(len(request)) + request)
             (size,) = program.LENGTH.unpack(await self._receive(program.LENGTH.size))
-            answer = read_json(await self._receive(size)) if size <= LARGEST else None
+            answer = self._parsed(await self._receive(size)) if size <= LARGEST else None
         except trio.BrokenResourceError:
             return None
         known = isinstance(answer, Mapping) and answer.get("id") == self._asked
         return answer if known else None
+
+    def _parsed(self, written: bytes) -> Any:
+        most = most_marks(self._largest)
+        if not has_more_marks(written, most):
+            return read_json(written)
+        what = f"the result has more than {most:,} texts, brackets and commas as JSON"
+        error = {"what": what, "trace": "", "loading": False, "large": True}
+        return {"id": self._asked, "error": error}
 
     async def _receive(self, size: int) -> bytes:
         data = bytearray()

@@ -40,7 +40,7 @@ KEYS = (
     *INFERENCE,
     *ARGUMENTS,
     *ACCESS,
-    *(key for key in ENDPOINT_KEYS if key.name in ("timeoutMs", "price")),
+    *(key for key in ENDPOINT_KEYS if key.name in ("timeoutMs", "maxResponseBytes", "price")),
     Key("showThinking", "true or false", is_flag),
 )
 
@@ -171,7 +171,8 @@ def _endpoint(
         url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
         needs_key=False,
     )
-    shared = {name: given[name] for name in ("timeout_ms", "price") if name in given}
+    names = ("timeout_ms", "max_response_bytes", "price")
+    shared = {name: given[name] for name in names if name in given}
     url = given.get("endpoint_url")
     endpoint, problems = read_endpoint(service, model, {**shared, "api_base_url": url}, environ)
     path = ".config.endpointUrl"

@@ -20,6 +20,7 @@ from botocore import exceptions  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
 from trioeval.errors import ProviderError
+from trioeval.providers.bounds import MOST_BYTES, check_marks, too_large
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.sdk.bedrock import Access
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, dated
@@ -121,6 +122,11 @@ class BotoClient:
             if self._received.reply is None:
                 raise _explain(error) from error
         reply: HttpReply = self._received.reply
+        most = MOST_BYTES if request.max_reply_bytes is None else request.max_reply_bytes
+        if len(reply.body) > most:
+            message = too_large("bedrock-runtime", most)
+            raise ProviderError("malformed_reply", message, status=reply.status)
+        check_marks(reply.body, most, source="bedrock-runtime")
         return reply
 
     def _receive(self, response_dict: dict[str, Any], **_: object) -> None:

@@ -62,4 +62,6 @@ class GoogleClient:
                 model=found["model"], contents=REPLACED, config=config
             )
 
-        return await exchange_through("google", call, heard=heard)
+        return await exchange_through(
+            "google", call, heard=heard, max_reply_bytes=request.max_reply_bytes
+        )

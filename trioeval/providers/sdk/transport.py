@@ -33,6 +33,8 @@ class _Call:
     """What one call of an SDK has sent, and what came of it."""
 
     heard: Callable[[bytes], object] | None
+    max_reply_bytes: int | None
+    """Bytes that the reply may have; None is what the client allows."""
     is_sent: bool = False
     reply: HttpReply | None = None
     failure: ProviderError | None = None
@@ -46,6 +48,7 @@ async def exchange_through(
     call: Callable[[], Awaitable[object]],
     *,
     heard: Callable[[bytes], object] | None = None,
+    max_reply_bytes: int | None = None,
 ) -> HttpReply:
     """Make a call of an SDK, and give the reply that its request got.
 
@@ -53,11 +56,12 @@ async def exchange_through(
         sdk: How messages call the SDK.
         call: One call of an SDK whose client is from `open_client`. Its result is not looked at.
         heard: Told of each part of the body when it arrives.
+        max_reply_bytes: Bytes that the reply may have; None is what the client allows.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `bad_request`, if the SDK sent nothing.
     """
-    made = _Call(heard)
+    made = _Call(heard, max_reply_bytes)
     before = _call.set(made)
     try:
         await call()
@@ -100,7 +104,9 @@ class PostingClient:
                 options={"headers": other_headers(self._endpoint, request)},
             )
 
-        return await exchange_through(self._name, call, heard=heard)
+        return await exchange_through(
+            self._name, call, heard=heard, max_reply_bytes=request.max_reply_bytes
+        )
 
 
 @attrs.frozen
@@ -115,7 +121,8 @@ class _Transport(httpx2.AsyncBaseTransport):
             raise ProviderError("unexpected", "a second request within one call is not sent")
         call.is_sent = True
         try:
-            reply = call.reply = await self._client.send(await _ready(request), heard=call.heard)
+            ready = attrs.evolve(await _ready(request), max_reply_bytes=call.max_reply_bytes)
+            reply = call.reply = await self._client.send(ready, heard=call.heard)
         except ProviderError as error:
             call.failure = error
             raise

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.errors import ProviderError
-from trioeval.providers.adapter import Adapter, ask_for
+from trioeval.providers.adapter import Adapter, ask_for, read_reply
 from trioeval.providers.answers import is_success, read_json, text
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.cacheable import Question
@@ -68,14 +68,16 @@ class BackgroundProvider:
             ProviderError: See `Adapter.build`, `Adapter.parse` and `HttpClient.send`; or
                 `attempt_timeout`.
         """
-        ready = self.adapter.build(request)
-        timeout = self.adapter.endpoint.timeout
+        endpoint = self.adapter.endpoint
+        most = endpoint.max_reply_bytes
+        ready = attrs.evolve(self.adapter.build(request), max_reply_bytes=most)
+        timeout = endpoint.timeout
         with trio.move_on_after(timeout):
             reply = await self._client.send(ready)
             response_id = read_unfinished(reply)
             if response_id:
                 reply = await self._wait_finished(f"responses/{quote(response_id, safe='')}")
-            return self.adapter.parse(reply)
+            return await read_reply(self.adapter, reply)
         msg = f"no finished response within {timeout:g} seconds (timeoutMs)"
         raise ProviderError("attempt_timeout", msg)
 
@@ -86,7 +88,13 @@ class BackgroundProvider:
     async def _wait_finished(self, path: str) -> HttpReply:
         """The reply that tells of the finished response, or of a failure."""
         endpoint = self.adapter.endpoint
-        look = HttpRequest(endpoint.url(path), endpoint.headers, None, "GET")
+        look = HttpRequest(
+            endpoint.url(path),
+            endpoint.headers,
+            None,
+            "GET",
+            max_reply_bytes=endpoint.max_reply_bytes,
+        )
         stop = HttpRequest(endpoint.url(f"{path}/cancel"), endpoint.headers, b"{}")
         is_finished = False
         try:
