@@ -31,7 +31,7 @@ from test_serialize import (
 from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
 from trioeval.datasets.result import DatasetResult
 from trioeval.report import row_json
-from trioeval.tasks import PreparedSuite
+from trioeval.tasks import PreparedSuite, RowsNotRun
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
 from trioeval.tasks.prepare import prepare
 from trioeval.testing import run_virtual
@@ -85,6 +85,13 @@ class Notes:
 
     def row(self, row: Row) -> None:
         pass
+
+    def first_alone(self, _task: str | None, rows: range) -> int:
+        """Every row is given alone."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        raise AssertionError(rows)
 
     def standing(self, row: Row) -> None:
         pass

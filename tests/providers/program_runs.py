@@ -22,6 +22,7 @@ class NothingShared:
     """Programs share nothing."""
 
     templates = Templates()
+    runs_code = True
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:
         """Not used."""

@@ -269,6 +269,7 @@ class RunShared:
 
     client: HttpClient
     templates: Templates = attrs.field(factory=Templates)
+    runs_code: bool = True
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:
         assert tls is None

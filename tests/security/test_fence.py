@@ -509,7 +509,7 @@ def test_results_are_not_written_over_what_the_suite_is_made_of(
     tmp_path: Path, source: str
 ) -> None:
     """Neither by their name nor through a link: a suite cannot destroy itself or its inputs."""
-    inputs = {
+    inputs: dict[str, tuple[str, str, dict[str, Any]]] = {
         "tests": ("t.json", '[{"vars": {"q": "a"}}]', {"tests": "t.json"}),
         "recordings": ("r.jsonl", RECORDED, {"providers": ["replay:r.jsonl"]}),
         "variables": ("v.json", '"a"', {"tests": [{"vars": {"q": "file://v.json"}}]}),

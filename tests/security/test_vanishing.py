@@ -29,7 +29,7 @@ def sheet(folder: Path, change: Callable[[str], str], rows: list[list[Any]] = RO
     file = folder / "t.xlsx"
     book = openpyxl.Workbook()
     for row in rows:
-        book.active.append(row)
+        book.worksheets[0].append(row)
     book.save(file)
     with zipfile.ZipFile(file) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
@@ -113,10 +113,11 @@ def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
 def test_a_first_sheet_that_is_hidden_is_told_of(tmp_path: Path) -> None:
     """Whoever looks at the file sees other rows than those that are run."""
     book = openpyxl.Workbook()
-    book.active.append(["q"])
-    book.active.append(["hidden"])
+    hidden = book.worksheets[0]
+    hidden.append(["q"])
+    hidden.append(["hidden"])
+    hidden.sheet_state = "hidden"
     book.create_sheet("seen").append(["q"])
-    book.active.sheet_state = "hidden"
     book.active = 1
     book.save(tmp_path / "t.xlsx")
     [warning] = loaded(tmp_path / "t.xlsx").warnings

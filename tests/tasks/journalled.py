@@ -13,6 +13,7 @@ from trioeval.providers import Usage
 from trioeval.providers.cacheable import Question
 from trioeval.providers.wire import HttpRequest
 from trioeval.report import row_json
+from trioeval.tasks import RowsNotRun
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
 from trioeval.tasks.prepare import PreparedSuite
 from trioeval.testing import run_virtual
@@ -79,6 +80,13 @@ class Notes:
     def row(self, row: Row) -> None:
         self.writes.append(row)
         self.rows_at[row.index] = trio.current_time()
+
+    def first_alone(self, _task: str | None, rows: range) -> int:
+        """Every row is given alone."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        raise AssertionError(rows)
 
     def standing(self, _row: Row) -> None:
         """Rows are written down as they come."""

@@ -32,6 +32,7 @@ from trioeval.kernel import (
 )
 from trioeval.report import row_json
 from trioeval.suite import Expansion, Step, expand
+from trioeval.tasks import RowsNotRun
 from trioeval.tasks.groups import ByGroups, Layout
 from trioeval.tasks.order import Access, ByCells, OneByOne
 from trioeval.tasks.resumed import Resumed
@@ -98,6 +99,9 @@ class Toy:
     def rows(self, outcome: Outcome[int], waits: Mapping[str, float] | None = None) -> list[Row]:  # noqa: ARG002
         self.outcomes.append(outcome)
         return []
+
+    def unstarted(self, _jobs: range) -> None:
+        """Every job that never began is told of alone."""
 
     def emitted(self, row: Row) -> None:
         raise AssertionError(row)
@@ -373,6 +377,13 @@ class Notes:
 
     def row(self, row: Row) -> None:
         pass
+
+    def first_alone(self, _task: str | None, rows: range) -> int:
+        """Every row is given alone."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        raise AssertionError(rows)
 
     def standing(self, row: Row) -> None:
         pass

@@ -12,6 +12,7 @@ from journalled import Notes
 
 from trioeval import Row
 from trioeval.kernel import Event
+from trioeval.tasks import RowsNotRun
 from trioeval.tasks.telling import Telling
 from trioeval.testing import run_virtual
 
@@ -28,6 +29,8 @@ class Heard:
 
     def ended(self, row: Row, _at: float) -> Row:
         return row
+
+    def never_began(self, rows: RowsNotRun) -> None: ...
 
     def written(self, row: Row) -> None:
         self.rows.append(row.index)

@@ -46,7 +46,8 @@ def env_files_hook(around: Around) -> Hook:
             raise MistakenError(
                 Mistake("an untrusted suite reads no environment", "name the file with --env-file")
             )
-        return read(value, wanted)
+        texts: tuple[str, ...] = read(value, wanted)
+        return texts
 
     return hook
 

@@ -453,6 +453,20 @@ def _confined(
     return frozenset(host for host in asked if host is not None), refused
 
 
+def _extended(
+    loaded: Suite, around: Around
+) -> tuple[Suite, tuple[Extension, ...], Sequence[Problem]]:
+    """A suite as its extensions want it, those, and what is wrong with them."""
+    is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
+    # They hear of a task once, when its tests are known.
+    if not loaded.extensions or is_early:
+        return loaded, (), ()
+    try:
+        return *begun(loaded, around), ()
+    except SuiteError as error:
+        return loaded, (), error.problems
+
+
 def _prepare(
     loaded: Suite,
     *,
@@ -467,15 +481,7 @@ def _prepare(
 ) -> PreparedSuite:
     unknown = [*loaded.unknown]
     around = around_of(loaded, own, unknown.append)
-    extensions: tuple[Extension, ...] = ()
-    early: Sequence[Problem] = ()
-    is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
-    # They hear of a task once, when its tests are known.
-    if loaded.extensions and not is_early:
-        try:
-            loaded, extensions = begun(loaded, around)
-        except SuiteError as error:
-            early = error.problems
+    loaded, extensions, early = _extended(loaded, around)
     check_rows(count_columns(loaded), max_rows)
     selected = with_dependencies(loaded, None if select is None else select(loaded))
     # What a case depends on is run with it, however many that are.
