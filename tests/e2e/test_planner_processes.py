@@ -53,6 +53,14 @@ def go(child: "subprocess.Popen[str]") -> None:
     child.stdin.flush()
 
 
+def submitted(folder: Path) -> set[str]:
+    """The tasks that stand in the line, and those that have ended."""
+    with contextlib.closing(sqlite3.connect(folder / "results.db")) as connection:
+        found = {str(name) for (name,) in connection.execute("SELECT id FROM entry")}
+    lines = (folder / "log").read_text().splitlines()
+    return found | {line.removeprefix("end ") for line in lines if line.startswith("end ")}
+
+
 def locks(folder: Path) -> int:
     return len(list(folder.glob("*.lock")))
 
@@ -113,7 +121,8 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
         started = {read(victim) for _ in range(5)}
         while "c-4" not in started:
             started.add(read(victim))
-        time.sleep(0.05)
+        while not {f"c-{number}" for number in range(10)} <= submitted(tmp_path):
+            time.sleep(0.01)  # between two looks
         with (tmp_path / "log").open("a") as file:
             file.write("kill c\n")
         victim.kill()

@@ -62,7 +62,7 @@ def serving(*flags: str, **more: str) -> Iterator[tuple[str, subprocess.Popen[st
 def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
     """Exit code, and what it said."""
     process.send_signal(number)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     return process.returncode, said
 
 
@@ -341,7 +341,7 @@ def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
         with suppress(OSError):  # how a terminal says that nobody writes any more
             while part := os.read(ours, 65536):
                 seen += part
-        assert watcher.wait(timeout=20) == 0
+        assert watcher.wait(timeout=60) == 0
     os.close(ours)
     assert b"Traceback" not in seen
 
@@ -356,7 +356,7 @@ def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
         assert "slots: 0 of 8 in use (concurrency, 30 s), active" in watcher.stdout.readline()
         watcher.stdout.close()
         run("set", "slots", "--capacity", "9", "--url", url)
-        assert watcher.wait(timeout=20) == 0
+        assert watcher.wait(timeout=60) == 0
 
 
 def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:

@@ -58,7 +58,7 @@ def serving(path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
-            assert url, process.communicate(timeout=20)[1]
+            assert url, process.communicate(timeout=60)[1]
             yield url, process
         finally:
             process.kill()

@@ -222,7 +222,7 @@ def test_what_cannot_be_told_is_said_once_and_costs_no_run(tmp_path: Path) -> No
         assert done.stderr.count(told) == 1
     assert done.stderr.count("\n") <= 9
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - began_at < 20
+    assert time.monotonic() - began_at < 60
 
 
 RUN_WITH = """

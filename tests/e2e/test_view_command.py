@@ -108,7 +108,7 @@ def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
             with socket.create_connection(("127.0.0.1", port)) as half:
                 half.sendall(b"GET / HTTP/1.1\r\n")
                 process.send_signal(number)
-                _, said = process.communicate(timeout=5)
+                _, said = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (process.returncode, said) == (0, "serving; interrupt to stop\n")

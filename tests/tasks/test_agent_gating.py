@@ -516,6 +516,13 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
         Case(name="c", takes=2.0),
     )
 )
+@example(  # given up and cancelled at one instant
+    plan=(
+        Case(name="a", done=False),
+        Case(name="b", takes=1.0, done=False),
+        Case(name="c", needs="ab", policy="block", cancelled_at=1.0),
+    )
+)
 @example(  # stuck, but cut off before
     plan=(
         Case(name="a", takes=1.0, done=False),
@@ -530,7 +537,11 @@ def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> No
     assert found.ended.keys() == {case.name for case in plan}
     for case in plan:
         check_case(case, found)
-    assert len(found.warned) == sum("for good" in ending for ending in found.ended.values())
+    told = [warning.split()[1] for warning in found.warned]
+    assert len(told) == len(set(told))
+    given_up = {name for name, ending in found.ended.items() if "for good" in ending}
+    # One that is cancelled at the instant at which it was given up ends as cancelled.
+    assert given_up <= set(told) <= given_up | {one.name for one in plan if one.cancelled_at}
     for name, at in found.began.items():  # nothing is given up while anything goes on
         assert not any(at < given_up_at < found.over[name] for given_up_at in found.gave_up_at)
 
