@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.attack("results that nobody gets")
+pytestmark = pytest.mark.attack("unwritable output")
 
 TESTS = '[{"assert": [{"type": "equals", "value": "%s"}]}]'
 SUITE = f'{{"providers": ["echo"], "prompts": ["a"], "tests": {TESTS}}}'
