@@ -361,7 +361,7 @@ def texts_of(node: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
             yield from texts_of(part, definitions)
 
 
-@pytest.mark.attack("a key that nobody thought of")
+@pytest.mark.attack("paths out of the suite's folder")
 def test_every_key_of_the_schema_is_in_the_table_or_names_no_path() -> None:
     """A new key with texts fails here until somebody has said what they name."""
     schema = suite_schema()
