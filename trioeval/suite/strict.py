@@ -1,13 +1,12 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
 import difflib
-import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import attrs
 import cattrs
-from cattrs.gen import make_dict_structure_fn, override
 
 from trioeval.suite.bounds import AtLeast
 from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
@@ -35,9 +34,9 @@ def object_hook(
     converter: cattrs.Converter,
     model: type,
     *,
-    renamed: Mapping[str, str | None] | None = None,
+    renamed: Mapping[str, str | None] = MappingProxyType({}),
     not_yet: Collection[str] = (),
-    hooks: Mapping[str, Hook] | None = None,
+    hooks: Mapping[str, Hook] = MappingProxyType({}),
     rest: str | None = None,
     beside: Collection[str] = (),
 ) -> Hook:
@@ -55,25 +54,9 @@ def object_hook(
         rest: A field that takes all keys that are not known, unless one looks like a known one.
         beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
     """
-    renamed = {} if renamed is None else renamed
-    hooks = {} if hooks is None else hooks
-    keys = {field.name: renamed.get(field.name, camel(field.name)) for field in attrs.fields(model)}
-    overrides: dict[str, Any] = {
-        name: override(omit=key is None, rename=key, struct_hook=hooks.get(name))
-        for name, key in keys.items()
-    }
-    # Made when it is first needed: that takes a while, and most files use few of the models.
-    structure = functools.cache(
-        functools.partial(
-            make_dict_structure_fn,
-            model,
-            converter,
-            _cattrs_forbid_extra_keys=False,  # found below, with what was probably meant
-            **overrides,
-        )
-    )
-    known = {key for key in keys.values() if key is not None} - {rest}
-    needed = {keys[field.name] for field in attrs.fields(model) if field.default is attrs.NOTHING}
+    fields = _fields_by_key(model, renamed)
+    known = fields.keys() - {rest}
+    needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
     camel_by_snake = {snake(key): key for key in (*known, *not_yet)}
 
     def hook(value: Any, _wanted: Any) -> Any:
@@ -83,8 +66,7 @@ def object_hook(
         for key, part in _object(value).items():
             name = camel_by_snake.get(key, key)
             if name in spelled:
-                message = f"{spelled[name]} and {key} are the same key: write one of them"
-                mistakes.append(Mistake(message, at=(key,), key=True))
+                mistakes.append(_said_twice(spelled[name], key))
             elif name in known:
                 spelled[name] = key
             elif name in not_yet:
@@ -97,18 +79,42 @@ def object_hook(
         given = {name: part for name, part in said.items() if part is not None or name in needed}
         if rest is not None and others:
             given[rest] = others
-        try:
-            found = structure()(given, model)
-        except cattrs.ClassValidationError as error:
-            spelled_by_field = {
-                field: spelled.get(key, key) for field, key in keys.items() if key is not None
-            }
-            mistakes += find_mistakes(error, spelled_by_field)
+        mistakes += _missing(needed, given)
+        found: dict[str, Any] = {}
+        for key in filter(given.__contains__, fields):
+            field = fields[key]
+            try:
+                # Code that cattrs writes for a model costs more than one file ever gains by it.
+                structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
+                found[field.alias or field.name] = structure(given[key], field.type)
+            except (MistakenError, cattrs.BaseValidationError) as error:
+                mistakes += _below(spelled.get(key, key), error)
         if mistakes:
             raise MistakenError(*mistakes)
-        return found
+        return model(**found)
 
     return hook
+
+
+def _fields_by_key(
+    model: type, renamed: Mapping[str, str | None]
+) -> Mapping[str, "attrs.Attribute[Any]"]:
+    """The fields of a model that are in files, by their keys."""
+    keyed = ((renamed.get(field.name, camel(field.name)), field) for field in attrs.fields(model))
+    return {key: field for key, field in keyed if key is not None}
+
+
+def _missing(needed: Iterable[str], given: Container[str]) -> Iterator[Mistake]:
+    return (Mistake(f'"{key}" is missing') for key in needed if key not in given)
+
+
+def _said_twice(first: str, key: str) -> Mistake:
+    message = f"{first} and {key} are the same key: write one of them"
+    return Mistake(message, at=(key,), key=True)
+
+
+def _below(key: str, error: Exception) -> Iterator[Mistake]:
+    return (mistake.below(key) for mistake in find_mistakes(error))
 
 
 def _refused(key: str, part: Any) -> Iterator[Mistake]:
@@ -129,16 +135,10 @@ def _resembles(key: str, known: Collection[str]) -> bool:
     return bool(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT))
 
 
-def find_mistakes(
-    error: Exception, key_by_field: Mapping[str, str] | None = None
-) -> Iterator[Mistake]:
+def find_mistakes(error: Exception) -> Iterator[Mistake]:
     """Every mistake in what a converter raised, placed relative to the value that was structured.
 
     Anything else than a mistake is a fault of ours and is raised again.
-
-    Args:
-        error: What was raised.
-        key_by_field: For the errors of an object, its fields as the file spells them.
     """
     match error:
         case MistakenError():
@@ -147,14 +147,6 @@ def find_mistakes(
             noted, _ = error.group_exceptions()
             for part, note in noted:
                 yield from (mistake.below(note.index) for mistake in find_mistakes(part))
-        case cattrs.ClassValidationError() if key_by_field is not None:
-            noted_fields, _ = error.group_exceptions()
-            for part, field in noted_fields:
-                key = key_by_field[field.name]
-                if isinstance(part, KeyError):
-                    yield Mistake(f'"{key}" is missing')
-                else:
-                    yield from (mistake.below(key) for mistake in find_mistakes(part))
         case _:
             raise error
 

@@ -54,7 +54,6 @@ class Templates:
     """Whether a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """Whether variables may be templates themselves; if not, they are data as they stand."""
-    _sandbox: Sandbox = attrs.field(init=False, repr=False)
     _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
     _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
     _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
@@ -62,11 +61,15 @@ class Templates:
     _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        self._sandbox = Sandbox(self.env, self.filters, strict=self.strict)
         self._compile = functools.lru_cache(_KEPT)(self._compiled)
         self._names = functools.lru_cache(_KEPT)(self._found_names)
         self._json = functools.lru_cache(_KEPT)(_parsed)
         self._is_template = functools.lru_cache(_KEPT)(is_template)
+
+    @functools.cached_property
+    def _sandbox(self) -> Sandbox:
+        """Made when the first text with a mark comes; most loads of a suite see none."""
+        return Sandbox(self.env, self.filters, strict=self.strict)
 
     def for_data(self) -> "Templates":
         """The same for variables that are data: texts in them are never templates. Always the same object.
