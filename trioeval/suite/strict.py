@@ -1,7 +1,7 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
 import difflib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -55,31 +55,16 @@ def object_hook(
         beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
     """
     fields = _fields_by_key(model, renamed)
-    known = fields.keys() - {rest}
+    keys = _Keys(known=fields.keys() - {rest}, not_yet=not_yet, beside=beside, has_rest=bool(rest))
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
-    camel_by_snake = {snake(key): key for key in (*known, *not_yet)}
 
     def hook(value: Any, _wanted: Any) -> Any:
-        mistakes: list[Mistake] = []
-        others: dict[str, Any] = {}
-        spelled: dict[str, str] = {}
-        for key, part in _object(value).items():
-            name = camel_by_snake.get(key, key)
-            if name in spelled:
-                mistakes.append(_said_twice(spelled[name], key))
-            elif name in known:
-                spelled[name] = key
-            elif name in not_yet:
-                mistakes += _refused(key, part)
-            elif rest is not None and not _resembles(key, known):
-                others[key] = part
-            else:
-                mistakes.append(_unknown(key, {*known, *beside}, mistakes))
+        spelled, others, mistakes = keys.sort(_object(value))
         said = {name: value[key] for name, key in spelled.items()}
         given = {name: part for name, part in said.items() if part is not None or name in needed}
         if rest is not None and others:
             given[rest] = others
-        mistakes += _missing(needed, given)
+        mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in given)
         found: dict[str, Any] = {}
         for key in filter(given.__contains__, fields):
             field = fields[key]
@@ -96,21 +81,50 @@ def object_hook(
     return hook
 
 
+@attrs.frozen(kw_only=True)
+class _Keys:
+    """The keys that an object may have."""
+
+    known: Collection[str]
+    not_yet: Collection[str]
+    beside: Collection[str]
+    has_rest: bool
+    """Whether keys that are not known are taken, unless one looks like a known one."""
+    _camel_by_snake: Mapping[str, str] = attrs.field(init=False)
+
+    @_camel_by_snake.default
+    def _spellings(self) -> Mapping[str, str]:
+        return {snake(key): key for key in (*self.known, *self.not_yet)}
+
+    def sort(
+        self, value: Mapping[str, Any]
+    ) -> tuple[dict[str, str], dict[str, Any], list[Mistake]]:
+        """How each known key is spelled, the keys that are not known, and what is wrong with others."""
+        mistakes: list[Mistake] = []
+        others: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
+        for key, part in value.items():
+            name = self._camel_by_snake.get(key, key)
+            if name in spelled:
+                message = f"{spelled[name]} and {key} are the same key: write one of them"
+                mistakes.append(Mistake(message, at=(key,), key=True))
+            elif name in self.known:
+                spelled[name] = key
+            elif name in self.not_yet:
+                mistakes += _refused(key, part)
+            elif self.has_rest and not _resembles(key, self.known):
+                others[key] = part
+            else:
+                mistakes.append(_unknown(key, {*self.known, *self.beside}, mistakes))
+        return spelled, others, mistakes
+
+
 def _fields_by_key(
     model: type, renamed: Mapping[str, str | None]
 ) -> Mapping[str, "attrs.Attribute[Any]"]:
     """The fields of a model that are in files, by their keys."""
     keyed = ((renamed.get(field.name, camel(field.name)), field) for field in attrs.fields(model))
     return {key: field for key, field in keyed if key is not None}
-
-
-def _missing(needed: Iterable[str], given: Container[str]) -> Iterator[Mistake]:
-    return (Mistake(f'"{key}" is missing') for key in needed if key not in given)
-
-
-def _said_twice(first: str, key: str) -> Mistake:
-    message = f"{first} and {key} are the same key: write one of them"
-    return Mistake(message, at=(key,), key=True)
 
 
 def _below(key: str, error: Exception) -> Iterator[Mistake]:
