@@ -173,7 +173,7 @@ def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
 def test_a_crowd_shuts_nobody_out_where_few_files_may_be_open() -> None:
     """There the process is full long before as many are inside as may be."""
-    import resource  # noqa: PLC0415 - not on Windows
+    import resource
 
     async def main() -> None:
         async with limits_server(token=None) as server:

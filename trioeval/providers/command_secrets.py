@@ -21,9 +21,7 @@ _HEADER = re.compile(
 )
 # To the last "@" in front of the path; or, where there is none, to the next: passwords with "/" that nobody
 # escaped. A number there is a port.
-_IN_URL = re.compile(
-    r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#'\"]+(?=@)|(?!\d+[/?#])[^\s@'\"]+)@"
-)
+_IN_URL = re.compile(r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#'\"]+(?=@)|(?!\d+[/?#])[^\s@'\"]+)@")
 _ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")
 _PARAMETER = re.compile(r"[?&](?P<name>[\w.-]+)=(?P<value>[^\s&#'\"]+)")
 _CURL_USER = re.compile(r"(?<![\w-])(?:-u|--user)(?:=|\s*)['\"]?[^\s:'\"]+:(?P<value>[^\s'\"]+)")
