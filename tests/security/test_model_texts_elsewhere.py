@@ -190,4 +190,5 @@ def _agents_results() -> list[Any]:
         script = Script([*steps, chat("done", summary="{{ env.WORD }}")])
         assert bench.end(script, prompt="Write {{ env.WORD }}.").failure is None
     assert "Write {{ env.WORD }}." in texts(script.requests[-1].prompt)
-    return script.results
+    results: list[Any] = script.results
+    return results
