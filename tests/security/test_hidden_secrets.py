@@ -12,7 +12,7 @@ import pytest
 from trioeval.cli.app import run_command_line
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.secrets import hide, hide_in, is_surely_key
-from trioeval.report.redact import redacted
+from trioeval.report.redact import redacted, redacted_judges
 
 pytestmark = pytest.mark.attack("secrets")
 
@@ -37,6 +37,7 @@ COMMANDS = [
     "docker run -e HF_TOKEN={} image",
 ]
 SECRETS = ["abc", "hunter", "hunter2", "sk-0123456789abcdef", "p%ss-w0rd+="]
+IN_URLS = ["p/ss", "p@ss", "p?s#s", "1p/2", "a/b/c"]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -50,9 +51,20 @@ def test_a_command_line_is_shown_without_its_secrets(command: str, secret: str) 
     assert secret in "\n".join(secrets_of_command(line))
 
 
+@pytest.mark.parametrize("secret", IN_URLS)
+def test_a_password_that_nobody_escaped_is_hidden_in_urls(secret: str) -> None:
+    """With the signs at which a URL would end."""
+    assert hide_in_command(f"ask http://me:{secret}@host/x?a=b c") == (
+        "ask http://me:[hidden]@host/x?a=b c"
+    )
+    assert redacted_judges(f"http://me:{secret}@host/x") == "http://host/x"
+
+
 @pytest.mark.parametrize(
     "command",
     [
+        "ask https://host:8080/a@b",
+        "ask https://host/a:b@c",
         "python ask.py --max-tokens 5 --model gpt --verbose",
         "ask --token $TOKEN --key ${KEY} --api-key={{env.KEY}}",
         "ask --no-auth --style dry",
@@ -119,6 +131,12 @@ def test_a_key_in_a_url_is_hidden(key: str, how: Any) -> None:
         ("Misunderstanding", False),
         ("internationalization", False),
         ("0" * 30, False),
+        ("/home/me/.config/credentials.json", False),
+        ("~/.config/credentials.json", False),
+        ("https://auth.example.com/realms/main", False),
+        ("https://me:hunter@auth.example.com/", True),
+        ("https://auth.example.com/?code=abcdef", True),
+        ("/abcdefghijklmnopqrstuvwxyz+0=", True),
     ],
 )
 def test_long_phrases_are_keys_and_words_are_not(text: str, *, is_key: bool) -> None:

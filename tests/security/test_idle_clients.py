@@ -1,13 +1,16 @@
 """Clients that come in hundreds and ask nothing, or never end: a real one gets in all the same."""
 
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 from local_servers import TOKEN, Local, in_trio, limits_server, metrics_server
 
+from trioeval.open_files import lowest_free
 from trioeval.quota import Ask, Granted, Requirement
 from trioeval.quota.http import open_http_limits
 from trioeval.serving.conversation import Bounds, Receive, Scope, Send
@@ -163,5 +166,31 @@ def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
             for stream in first:
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
                 await stream.aclose()
+
+    in_trio(main)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+def test_a_crowd_shuts_nobody_out_where_few_files_may_be_open() -> None:
+    """There the process is full long before as many are inside as may be."""
+    import resource
+
+    async def main() -> None:
+        async with limits_server(token=None) as server:
+            clients = [socket.socket() for _ in range(120)]
+            free, usual = lowest_free(), resource.getrlimit(resource.RLIMIT_NOFILE)
+            assert free is not None
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free + 80, usual[1]))
+            try:
+                for client in clients:
+                    client.connect(("127.0.0.1", server.port))
+                    await trio.testing.wait_all_tasks_blocked(0.001)
+                with trio.fail_after(5):
+                    for _ in range(5):
+                        assert (await server.ask("GET", "/healthz")).status == 200
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+            for client in clients:
+                client.close()
 
     in_trio(main)

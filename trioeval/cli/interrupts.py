@@ -5,7 +5,8 @@ They are ours all the time, because a default in any gap would lose a run or pri
 * while a suite is loaded, the first one ends it by `KeyboardInterrupt`;
 * while something listens, it is told of each, inside of Trio's loop;
 * otherwise, while files are written, they are only noted;
-* after the second one the process ends within five seconds, whatever it does: `trioeval.cli.last_resort`.
+* after the second one the process ends within five seconds: `trioeval.cli.last_resort`, which tells of the
+  one exception.
 
 Handlers do nothing but note, wake and set an alarm, so it does not matter where they break in.
 """

@@ -5,6 +5,9 @@ would keep it from that for ever, so the second signal also sets an alarm. Its h
 everything that it has started. It runs between two steps of Python, and within searches of regular
 expressions; if the interpreter is stuck in code that allows neither, a watchdog that needs no interpreter
 ends the process a moment later, and prints where it was stuck.
+
+Both are set by Python, so they need the second signal to be heard. A call of C code that was under way when
+it came, keeps the interpreter and never looks for signals is ended by SIGQUIT or SIGKILL only.
 """
 
 import contextlib

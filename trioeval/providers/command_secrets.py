@@ -19,7 +19,9 @@ _HEADER = re.compile(
     r"""(?<![\w-])(?:-H|--header)(?:=|\s*)(?:"\s*(?P<n1>[\w-]+)\s*:\s*(?P<v1>[^"]*)"|'\s*(?P<n2>[\w-]+)\s*:"""
     r"""\s*(?P<v2>[^']*)'|(?P<n3>[\w-]+):(?P<v3>\S+))"""
 )
-_IN_URL = re.compile(r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#@'\"]+)@")
+# To the last "@" in front of the path; or, where there is none, to the next: passwords with "/" that nobody
+# escaped. A number there is a port.
+_IN_URL = re.compile(r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#'\"]+(?=@)|(?!\d+[/?#])[^\s@'\"]+)@")
 _ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")
 _PARAMETER = re.compile(r"[?&](?P<name>[\w.-]+)=(?P<value>[^\s&#'\"]+)")
 _CURL_USER = re.compile(r"(?<![\w-])(?:-u|--user)(?:=|\s*)['\"]?[^\s:'\"]+:(?P<value>[^\s'\"]+)")

@@ -24,6 +24,7 @@ _SHORTEST_KEY = 12
 _SHORTEST_PHRASE = 16
 _LONGEST_WORD = 20
 _CASES = re.compile(r"[a-z][A-Z]")
+_PLACE = re.compile(r"(?:[A-Za-z][\w+.-]*://[^@?]*|(?:~|\.{1,2})?/.*)")
 _SCHEME = re.compile(r"\s*[A-Za-z][\w-]*\s+(?=\S)")
 
 
@@ -31,7 +32,8 @@ def is_surely_key(secret: str) -> bool:
     """Whether a secret is no word or number that an answer may hold by chance.
 
     At least 12 characters, a letter and a digit among them, without a word in front such as "Bearer"; or 16
-    with letters that are more than one word: with a sign or a capital inside; or more than 20.
+    with letters that are more than one word: with a sign or a capital inside; or more than 20. A path, or a
+    URL without a user or parameters, is none unless it has a digit: agents talk about files and addresses.
 
     Example:
         >>> [is_surely_key(text) for text in ("sk-0123456789", "Bearer sk-0123456789")]
@@ -42,7 +44,11 @@ def is_surely_key(secret: str) -> bool:
     bare = without_scheme(secret)
     if len(bare) < _SHORTEST_KEY or not any(map(str.isalpha, bare)):
         return False
-    if any(map(str.isdigit, bare)) or len(bare) > _LONGEST_WORD:
+    if any(map(str.isdigit, bare)):
+        return True
+    if _PLACE.fullmatch(bare):
+        return False
+    if len(bare) > _LONGEST_WORD:
         return True
     is_several = not bare.isalpha() or _CASES.search(bare) is not None
     return len(bare) >= _SHORTEST_PHRASE and is_several

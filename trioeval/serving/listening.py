@@ -6,6 +6,7 @@ from functools import partial
 import attrs
 import trio
 
+from trioeval.open_files import is_out_of_files
 from trioeval.serving.conversation import App, Bounds, Conversation
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared
@@ -77,8 +78,13 @@ class Crowd:
     _inside: list[Conversation] = attrs.field(init=False, factory=list)
 
     async def serve(self, talk: Conversation) -> None:
-        """Let a connection in, if there is room or can be made, and serve it to its end."""
-        if len(self._inside) >= self._most and not self._make_room():
+        """Let a connection in, if there is room or can be made, and serve it to its end.
+
+        Where the process may open less than that, it is full before: whoever waits in front of a door that
+        cannot be opened would do so for as long as those inside please.
+        """
+        is_full = len(self._inside) >= self._most
+        if (is_full or is_out_of_files()) and not self._make_room() and is_full:
             talk.scope.cancel("everybody inside is being served")
         self._inside.append(talk)
         try:
