@@ -15,7 +15,7 @@ from trioeval.serving.listening import open_listeners, serve_app
 
 pytestmark = [pytest.mark.attack("slow and idle clients"), pytest.mark.network]
 
-CROWD = 64
+CROWD = 256
 HELD = {
     "nothing": b"",
     "half a head": b"GET / HTTP/1.1\r\nho",

@@ -110,7 +110,7 @@ def test_another_port_of_this_machine_gets_no_prompt(status: int) -> None:
         return caught.value
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with serve(lambda _seen: as_json("there")) as there:
                 answer = redirect(status, f"{there.url}/b")
                 async with serve(lambda _seen: answer) as here:
