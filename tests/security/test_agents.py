@@ -76,7 +76,7 @@ def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
     began_at = time.monotonic()
     end = in_rig(settings(line, mark=mark), tmp_path, work_once, max_processes=40)
     assert carriers(mark) == []
-    assert time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at < 30  # as a bomb that nobody ends takes
     assert end.failure is not None
     assert end.failure.kind == "killed"
     assert end.failure.message == (

@@ -39,7 +39,7 @@ class Wall:
 
 def in_time(main: Callable[[], object]) -> None:
     async def bounded() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await main()  # type: ignore[misc]
 
     trio.run(bounded)

@@ -382,11 +382,11 @@ def _secret(folder: Path, key: Key, name: str = "x") -> Path:
 
 FORMS = {
     "up": "../{name}",
-    "absolute": "{folder}/{name}",
     "a link": "link{suffix}",
-    "a folder that is a link": "linked/{name}",
 }
 MORE_FORMS = {
+    "absolute": "{folder}/{name}",
+    "a folder that is a link": "linked/{name}",
     "down and up": "inner/../../{name}",
     "file:// and up": "file://../{name}",
     "file:// and absolute": "file://{folder}/{name}",

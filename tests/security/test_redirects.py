@@ -29,16 +29,21 @@ PRIVATE = (
     "http://100.64.0.1/",
     "http://127.0.0.1:8770/limits",
     "http://127.1/",
+    "http://127\u30020\u30020\u30021/",
+    "http://\uff11\uff12\uff17\uff0e\uff10.0.1/",
     "http://2130706433/",
     "http://0x7f000001/",
     "http://0/",
     "http://[::1]/",
     "http://[::]/",
     "http://[fd00::1]/",
+    "http://[fec0::1]/",
     "http://[64:ff9b::a00:1]/",
     "http://localhost:11434/api",
     "http://LOCALHOST./",
     "http://a.localhost/",
+    "http://localhost\uff61/",
+    "http://localhost.localdomain/",
     "http://metadata.google.internal/",
     "http://printer.local/",
 )
@@ -105,7 +110,7 @@ def test_another_port_of_this_machine_gets_no_prompt(status: int) -> None:
         return caught.value
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with serve(lambda _seen: as_json("there")) as there:
                 answer = redirect(status, f"{there.url}/b")
                 async with serve(lambda _seen: answer) as here:

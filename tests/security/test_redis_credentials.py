@@ -35,7 +35,7 @@ USERS = {
 
 def admin(server: RedisServer, command: str) -> bytes:
     """What the server answers to one who may do everything."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as ask:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as ask:
         ask.sendall(f"AUTH {RIGHT}\r\n".encode())
         assert ask.recv(64) == b"+OK\r\n"
         ask.sendall(f"{command}\r\n".encode())

@@ -2,6 +2,7 @@
 
 import re
 import socket
+import unicodedata
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -13,7 +14,7 @@ _SECRET_NAME = re.compile(
     r"|(?i:api_?-?key)$"
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
-_OWN_NAMES = frozenset({"localhost", "local", "internal", "lan", "home"})
+_OWN_NAMES = frozenset({"localhost", "localdomain", "local", "internal", "lan", "home"})
 """Last parts of names that no public server has."""
 _SHORTEST = 8
 """A shorter value is hardly a secret, and blanking it would blank ordinary words."""
@@ -97,7 +98,9 @@ def is_private(url: str) -> bool:
         >>> [is_private(f"http://{host}/x") for host in hosts]
         [True, True, True, True, False, False]
     """
-    host = (urlsplit(url).hostname or "").rstrip(".").partition("%")[0]
+    # Full stops and digits of other scripts are read as those of ASCII.
+    name = unicodedata.normalize("NFKC", urlsplit(url).hostname or "").replace("\u3002", ".")
+    host = name.rstrip(".").partition("%")[0]
     address: IPv4Address | IPv6Address
     try:
         # As connections read it: also 127.1, 0x7f000001 and 2130706433.
@@ -105,6 +108,8 @@ def is_private(url: str) -> bool:
     except (OSError, ValueError):
         return host.rpartition(".")[2] in _OWN_NAMES
     if isinstance(address, IPv6Address):
+        if address.is_site_local:
+            return True
         inside = address.ipv4_mapped or address.sixtofour
         if address in _NAT64:
             inside = IPv4Address(int(address) & 0xFFFFFFFF)
