@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.network, pytest.mark.trio]
 
 
 async def rows_from(
-    nursery: trio.Nursery, replies: Replies, *, disconnect_rate: float = 0.0
+    nursery: trio.Nursery, replies: Replies, *, disconnect_rate: float = 0.0, **config: object
 ) -> Sequence[Row]:
     """Two rows of a suite that asks a fake provider over loopback."""
     settings = FakeSettings(replies=replies, disconnect_rate=disconnect_rate)
@@ -28,7 +28,7 @@ async def rows_from(
             "providers": [
                 {
                     "id": "openai:chat:fake",
-                    "config": {"apiBaseUrl": address.base_url},
+                    "config": {"apiBaseUrl": address.base_url, **config},
                     "lane": {"retryDelay": 0.05},
                 },
             ],
@@ -41,11 +41,15 @@ async def rows_from(
 
 @pytest.mark.slow
 async def test_a_reply_of_ten_megabytes_is_a_reply(nursery: trio.Nursery) -> None:
-    """It was paid for: it is kept whole, and can be written down."""
-    for row in await rows_from(nursery, FillerReplies(10_000_000)):
+    """It was paid for: it is kept whole, and can be written down, if the suite says that so much may come."""
+    for row in await rows_from(nursery, FillerReplies(10_000_000), maxResponseBytes=20_000_000):
         assert row.status is Status.PASS
         assert len(row.output) == 10_000_000
         assert len(json.dumps(row_json(row, "e"))) > 10_000_000
+    for row in await rows_from(nursery, FillerReplies(10_000_000)):
+        assert row.status is Status.ERROR
+        assert row.error is not None
+        assert "larger than 8 MiB (maxResponseBytes: 8388608)" in row.error
 
 
 @pytest.mark.parametrize("kind", ["invalid_utf8", "not_json"])
@@ -111,7 +115,8 @@ HTML = b"<html><body>Welcome to the captive portal</body></html>"
         (http(NOTHING), "empty_reply", "null"),
         (http(b'{"choices": [{}]}'), "malformed_reply", '{"choices": [{}]}'),
         (http(b'{"choices": [{"message": 7}]}'), "malformed_reply", "7"),
-        (http(b"x" * 50_000_000), "malformed_reply", "xxx"),
+        (http(b"x" * 8_000_000), "malformed_reply", "xxx"),
+        (http(b"x" * 50_000_000), "malformed_reply", None),
         (http(b'{"error": {"message": "no", "code": 503}}'), "server", "503"),
         (http(b"", "204 No Content"), "malformed_reply", None),
         (http(b"", "302 Found", "text/plain", "location: /v1"), "bad_request", None),

@@ -234,11 +234,19 @@ HERE = HttpRequest(
 def test_a_redirect_makes_the_next_request(
     status: int, location: str, url: str, names: set[str], method: str
 ) -> None:
-    """An origin is scheme, host and port."""
+    """An origin is scheme, host and port; to another one only where `followRedirects: any` is said."""
     answer = HttpReply(status, {"location": location}, b"")
-    request = next_request(HERE, answer, Guard(frozenset({"x-own"})))
+    within, anywhere = (Guard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True))
+    request = next_request(HERE, answer, anywhere)
     assert (request.url, set(request.headers), request.method) == (url, names, method)
     assert (request.body is None) == (method == "GET")
+    if "x-own" in {name.lower() for name in names}:  # the same origin
+        assert next_request(HERE, answer, within) == request
+        return
+    with pytest.raises(ProviderError) as caught:
+        next_request(HERE, answer, within)
+    assert str(caught.value).startswith("bad_request: https://a.example:443 redirects to https://")
+    assert str(caught.value).endswith("or allow it with followRedirects: any")
 
 
 @pytest.mark.parametrize(
@@ -266,10 +274,11 @@ WITH_KEY = json.dumps({"account": KEY}).encode()
 
 
 def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
-    """Also where it is a part of the value."""
+    """Also where it is a part of the value, and `followRedirects: any` is said."""
     here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
     answer = HttpReply(302, {"location": ELSEWHERE}, b"")
-    assert next_request(here, answer, Guard(secrets=frozenset({KEY}))).headers == {"X-Team": "blue"}
+    guard = Guard(secrets=frozenset({KEY}), elsewhere=True)
+    assert next_request(here, answer, guard).headers == {"X-Team": "blue"}
 
 
 @pytest.mark.parametrize(
@@ -299,10 +308,10 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
 def test_a_secret_in_a_body_or_a_url_goes_nowhere_else(
     body: bytes, status: int, location: str, message: str | None
 ) -> None:
-    """It cannot be left out, so the call fails."""
+    """It cannot be left out, so the call fails, also where `followRedirects: any` is said."""
     here = HttpRequest(HERE.url, {}, body, "POST")
     answer = HttpReply(status, {"location": location}, b"")
-    guard = Guard(secrets=frozenset({KEY, "short"}))
+    guard = Guard(secrets=frozenset({KEY, "short"}), elsewhere=True)
     if message is None:
         assert next_request(here, answer, guard).method == ("GET" if status == 303 else "POST")
         return

@@ -20,6 +20,8 @@ from trioeval.store import open_store, read_store
 from trioeval.store.database import open_database
 from trioeval.store.schema import RUNS
 
+pytestmark = pytest.mark.attack("damaged databases")
+
 LONG = os.urandom(3000).hex()
 
 
@@ -353,7 +355,6 @@ from pathlib import Path
 from stored_things import call_at, row_at, start_of
 from trioeval.store import open_store
 
-pytestmark = pytest.mark.attack("damaged databases")
 path, run_id = Path(sys.argv[1]), sys.argv[2]
 async def main():
     async with open_store(path) as store:
