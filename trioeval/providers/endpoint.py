@@ -387,6 +387,11 @@ def is_loopback(url: str) -> bool:
         host = urlsplit(url).hostname or ""
     except ValueError:
         return False
+    return is_own_machine(host)
+
+
+def is_own_machine(host: str) -> bool:
+    """Whether the host of a URL is this machine, by its loopback name or address."""
     if host == "localhost":
         return True
     try:

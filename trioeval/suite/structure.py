@@ -71,7 +71,12 @@ from trioeval.suite.tests_forms import (
     test_hook,
     tests_hook,
 )
-from trioeval.suite.trust_forms import code_texts, env_files_hook, filters_hook
+from trioeval.suite.trust_forms import (
+    code_texts,
+    env_files_hook,
+    filters_hook,
+    run_options_hook,
+)
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
@@ -202,7 +207,7 @@ def make_converter(
     register(QuotaSettings, quota_hook(converter, around))
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
-    register(EvaluateOptions, object_hook(converter, EvaluateOptions))
+    register(EvaluateOptions, run_options_hook(converter, around))
     register(CommandLineOptions, _flags_hook(converter, around))
     register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
     register(ProviderEntry, provider_hook(converter, around))

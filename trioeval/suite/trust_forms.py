@@ -1,17 +1,19 @@
-"""Keys of a suite of which an untrusted one has none: hooks, filters, files with variables."""
+"""Keys of a suite of which an untrusted one has none, or less: hooks, filters, files with variables, sizes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
 import cattrs
 
 from trioeval.grading import quote
 from trioeval.suite.forms import one_or_more
 from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.models import MOST_ROWS, EvaluateOptions
 from trioeval.suite.path_forms import places_hook
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.sources.around import Around
-from trioeval.suite.strict import Hook
+from trioeval.suite.strict import Hook, object_hook
 
 
 def code_texts(around: Around) -> Hook:
@@ -48,6 +50,22 @@ def env_files_hook(around: Around) -> Hook:
             )
         texts: tuple[str, ...] = read(value, wanted)
         return texts
+
+    return hook
+
+
+def run_options_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For how a suite is run; one that is not trusted may lower the bound of its rows, and not raise it."""
+    read = object_hook(converter, EvaluateOptions)
+
+    def hook(value: Any, wanted: Any) -> EvaluateOptions:
+        options: EvaluateOptions = read(value, wanted)
+        if around.trust.trusted or 0 < options.max_rows <= MOST_ROWS:
+            return options
+        message = f"is ignored: an untrusted suite may not have more than {MOST_ROWS:,} rows"
+        hint = "if you mean it, say it with --max-rows (max_rows= in Python)"
+        around.warn(Mistake(message, hint, at=("evaluateOptions", "maxRows"), key=True))
+        return attrs.evolve(options, max_rows=MOST_ROWS)
 
     return hook
 

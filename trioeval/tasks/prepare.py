@@ -382,7 +382,7 @@ def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
         paths = (*provider_paths(prepared.steps), *prepared.graders.paths)
         for spec, entry, path in zip(prepared.specs, entries, paths, strict=True):
             for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
-                if not sent.is_safe and sent not in seen:
+                if sent.is_strange and sent not in seen:
                     seen.add(sent)
                     told = [strange_key(sent, path)]
                     yield from (

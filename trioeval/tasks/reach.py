@@ -11,7 +11,7 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.providers import ProviderSpec
 from trioeval.providers.adapter import HasAdapter
-from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.endpoint import Endpoint, is_own_machine
 from trioeval.providers.generic.urls import fixed_host
 from trioeval.providers.settings import AsksUrls
 from trioeval.suite import Around
@@ -28,6 +28,11 @@ class SentKey:
     host: str
     is_safe: bool
     """Whether the host is its vendor's, or one that the environment itself names for it."""
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether the user of a trusted suite is told; a proxy on this machine is somebody they run themselves."""
+        return not (self.is_safe or is_own_machine(self.host))
 
 
 def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:

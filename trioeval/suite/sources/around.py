@@ -23,6 +23,9 @@ _MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _NAMES_OF_FILES = ("CA_CERT_PATH",)
 """Variables whose value a run opens; those that say where runs are kept count of the process alone."""
+_MOST_FILES = 1_000_000
+"""Files of one pattern: links that lead back to their own folder multiply without end."""
+
 _TRUE = frozenset({"1", "true", "yes"})
 
 
@@ -140,8 +143,7 @@ class Around:
         if not is_glob(named) or (self.directory / named).is_file():
             return (self._file(reference, "write a file, or a pattern like *.txt"),)
         pattern = str(self.directory / named)
-        found = sorted(Path(path) for path in glob.glob(pattern, recursive=True))  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
-        inside = tuple(self._inside(reference, path) for path in found if path.is_file())
+        inside = self._matching(reference, pattern)
         if not inside:
             self.note(Path(pattern).parent)
             message = f"no file matches {quote(named)} in {self.directory}"
@@ -188,6 +190,18 @@ class Around:
         if not path.is_file():
             raise MistakenError(self._missing(reference, path))
         return path
+
+    def _matching(self, reference: str, pattern: str) -> tuple[Path, ...]:
+        """The files that a pattern matches, sorted; the first one outside ends a walk through a whole disk."""
+        found: list[tuple[Path, Path]] = []
+        for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
+            if not (path := Path(match)).is_file():
+                continue
+            if len(found) == _MOST_FILES:
+                message = f"{quote(reference)} matches more than {_MOST_FILES:,} files"
+                raise MistakenError(Mistake(message, "write a narrower pattern"))
+            found.append((path, self._inside(reference, path)))
+        return tuple(inside for _, inside in sorted(found))
 
     def _inside(self, reference: str, path: Path) -> Path:
         real = self._admitted(reference, path)
