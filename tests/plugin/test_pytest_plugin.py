@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 import attrs
 import pytest
+from _pytest.pytester import SysModulesSnapshot
 from hostile import SHORT, assert_inert_log, assert_inert_terminal, assert_inert_xml, hostile_suite
 
 from trioeval.store import read_store
@@ -27,6 +28,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.network]
 pytest_plugins = ["pytester"]
 
 UNCACHED = ("-o", "trioeval_cache=off")
+
+
+@pytest.fixture(autouse=True)
+def libraries_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A library that a session here is the first to import is not forgotten with the session.
+
+    Imported again by later tests of this process, its exceptions would be other classes than those which
+    libraries that had been there before know.
+    """
+    own, restore = str(tmp_path_factory.getbasetemp()), SysModulesSnapshot.restore
+
+    def restore_all_but_libraries(self: SysModulesSnapshot) -> None:
+        libraries = {
+            name: module
+            for name, module in list(sys.modules.items())
+            if not str(getattr(module, "__dict__", {}).get("__file__")).startswith(own)
+        }
+        restore(self)
+        for name, module in libraries.items():
+            sys.modules.setdefault(name, module)
+
+    monkeypatch.setattr(SysModulesSnapshot, "restore", restore_all_but_libraries)
 
 
 @attrs.frozen
