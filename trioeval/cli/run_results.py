@@ -69,6 +69,8 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
     draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
         show(f"… and {hidden} more rows; -o FILE writes them all")
+    if left_out := sum(one["lastRow"] - one["firstRow"] + 1 for one in part.never_began):
+        show(f"… and {left_out} rows that never began, which are counted and not listed")
     if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
         draw(failures, sys.stdout)
 

@@ -110,6 +110,22 @@ VIEWS: Mapping[str, View] = {
         facets=("run", "task", "provider", "status", "error_kind"),
         units=_MILLISECONDS,
     ),
+    "rows_not_run": View(
+        title="Rows not run",
+        about=(
+            "A line for rows that follow each other and never began, when the last execution was "
+            "stopped; they have no line of their own among results."
+        ),
+        columns={
+            "run": _ROW["run"],
+            "task": _ROW["task"],
+            "first_row": "The number of the first of them",
+            "last_row": "The number of the last of them",
+            "rows": "How many they are",
+            "error": "Why they never began",
+        },
+        facets=("run", "task"),
+    ),
     "calls": View(
         title="Calls",
         about="A line an attempt to get a reply: of a tested provider, a judge, or an agent.",
@@ -219,6 +235,7 @@ HIDDEN = (
     "entry_needs",
     "event",
     "group_again",
+    "never_began",
     "owner",
     "part",
     "record",

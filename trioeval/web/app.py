@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
 from trioeval.store import Reader, RunFacts
+from trioeval.store.row_pages import RowQuery
 from trioeval.web.assets import Assets
 from trioeval.web.commands import read_command
 from trioeval.web.events import RunEvents
@@ -101,7 +102,7 @@ class View:
             facts = _run(reader, request)
             return {
                 "picture": self._picture(reader, facts),
-                "rows": rows_of(facts, reader.row_page(facts, wanted), wanted),
+                "rows": _rows(reader, facts, wanted),
                 "tasks": tasks_of(facts, reader.datasets(facts)),
                 "choices": _choices(reader, facts),
                 "going": facts.state == "running",
@@ -118,7 +119,7 @@ class View:
 
         def look(reader: Reader) -> RowsPicture:
             facts = _run(reader, request)
-            return rows_of(facts, reader.row_page(facts, wanted), wanted)
+            return _rows(reader, facts, wanted)
 
         rows = await self.store.read(look, takes_long=bool(wanted.text))
         answer = self._page(request, "_rows", rows=rows, **_named(request))
@@ -250,6 +251,18 @@ def _named(request: Request) -> dict[str, Any]:
     """The run of a request, as it stands in texts and in addresses."""
     run_id = request.path_params["run"]
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
+
+
+def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
+    """A page of rows, and how many were asked for that never began and have no records."""
+    unlisted = 0
+    if not wanted.text and wanted.status in {None, "not_run"}:
+        for position, task in enumerate(run.tasks):
+            if wanted.position in {None, position}:
+                for one in reader.never_began(run, task):
+                    of_column = one.columns.get(wanted.column or 0, 0)
+                    unlisted += len(one.rows) if wanted.column is None else of_column
+    return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
 
 
 def _choices(reader: Reader, facts: RunFacts) -> list[tuple[str, str]]:

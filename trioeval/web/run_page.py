@@ -233,10 +233,19 @@ class RowsPicture:
     later: str | None
     searched: str | None
     """How the search goes on that broke off."""
+    unlisted: int = 0
+    """Rows that never began, are meant, and have no line on any page."""
 
 
-def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery) -> RowsPicture:
-    """A page of rows as it is shown."""
+def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -> RowsPicture:
+    """A page of rows as it is shown.
+
+    Args:
+        run: Whose rows they are.
+        page: Those that have records.
+        wanted: Which were asked for.
+        unlisted: How many were asked for that have none.
+    """
     lines = []
     for row in page.rows:
         task = run.tasks[row.position]
@@ -262,4 +271,5 @@ def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery) -> RowsPicture:
         earlier=query_text(wanted, before=first) if page.earlier and first is not None else None,
         later=query_text(wanted, after=last) if page.later and last is not None else None,
         searched=searched,
+        unlisted=unlisted,
     )
