@@ -11,7 +11,7 @@ import pytest
 
 from trioeval.cli import run_command_line
 from trioeval.errors import SuiteError
-from trioeval.suite import load_suite
+from trioeval.suite import load_suite, parse_suite
 from trioeval.suite.json_schema import suite_schema
 from trioeval.tasks import prepare
 
@@ -575,3 +575,23 @@ def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> 
     with pytest.raises(UsageError, match=r"^outputPath: .*outside of the suite's folder"):
         place_of(suite, "link/o.json", "outputPath")
     assert os.path.realpath(found) == str(found)
+
+
+def test_a_pattern_outside_ends_at_its_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused by what it matches first: nobody waits for a walk through a whole disk."""
+    looked: list[Path] = []
+    is_file = Path.is_file
+
+    def seen(path: Path) -> bool:
+        looked.append(path)
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", seen)
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text(SECRET)
+    (folder := tmp_path / "suite").mkdir()
+    with pytest.raises(SuiteError, match="is outside of the suite's folder"):
+        parse_suite(top(prompts=["file://../*.txt"]), directory=folder)
+    assert len([path for path in looked if path.suffix == ".txt" and path.stem.isdigit()]) == 1

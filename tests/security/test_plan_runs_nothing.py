@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from trioeval.cli import run_command_line
 from trioeval.cli.plan import plan_lines
 from trioeval.pytest_support.loading import load_file, named_items
 from trioeval.suite import load_suite
@@ -171,6 +172,25 @@ def test_a_listing_of_tests_runs_no_code(form: str, suite: Path) -> None:
     loaded = load_file(suite, None, plans=True)
     assert len(list(named_items(loaded))) == 1
     assert not suite.with_name("ran").exists()
+
+
+@pytest.mark.parametrize("form", ["tests", "hook", "filter", "assertion", "program"])
+def test_what_is_shown_of_a_run_runs_no_code(
+    form: str, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is kept is read from its database, and the schema from nothing."""
+    monkeypatch.setenv("TRIOEVAL_CONFIG_DIR", str(suite.parent))
+    suite.write_text(json.dumps(FORMS[form][0]))
+    database = suite.with_name("runs.db")
+    run_command_line(
+        ["run", str(suite), "--db", str(database), "--no-progress", "--no-table", "--no-cache"]
+    )
+    mark = suite.with_name("ran")
+    assert mark.exists()
+    mark.unlink()
+    for words in (["show", "--db", str(database)], ["schema"]):
+        assert run_command_line(words) == 0
+    assert not mark.exists()
 
 
 @pytest.mark.slow

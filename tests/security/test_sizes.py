@@ -93,6 +93,32 @@ def prepared(document: Mapping[str, Any], **how: Any) -> PreparedSuite:
     return prepare(parse_suite(document), environ={}, **how)
 
 
+@pytest.mark.parametrize("raised", [0, 10**7])
+def test_an_untrusted_suite_only_lowers_its_bound(raised: int) -> None:
+    """What would raise it is ignored with a warning, and the user's own bound wins over all."""
+    said = {**BASE, "tests": [{"vars": {"a": DIGITS}, "options": {"repeat": 200_000}}]}
+    raising = parse_suite({**said, "evaluateOptions": {"maxRows": raised}}, trusted=False)
+    assert [one.path for one in raising.warnings] == ["$.evaluateOptions.maxRows"]
+    with pytest.raises(TooManyRowsError, match="a run may have 1,000,000"):
+        prepare(raising)
+    assert len(prepare(raising, max_rows=3 * 10**6).steps) == 2 * 10**6
+    assert not parse_suite({**said, "evaluateOptions": {"maxRows": raised}}).warnings
+    lowering = parse_suite({**said, "evaluateOptions": {"maxRows": 5}}, trusted=False)
+    assert not lowering.warnings
+    with pytest.raises(TooManyRowsError, match="a run may have 5;"):
+        prepare(lowering)
+
+
+def test_links_that_lead_back_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two links to their own folder make a tree of 2^40 paths: a pattern stops at its bound."""
+    monkeypatch.setattr("trioeval.suite.sources.around._MOST_FILES", 50)
+    (tmp_path / "a.txt").write_text("a")
+    for name in ("x", "y"):
+        (tmp_path / name).symlink_to(tmp_path)
+    with pytest.raises(SuiteError, match="matches more than 50 files"):
+        parse_suite({**BASE, "prompts": ["file://**/*.txt"]}, directory=tmp_path)
+
+
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suite_of_too_many_rows_is_refused_with_what_makes_them(name: str) -> None:
     """The count, the factors, and what to do; nothing is expanded for that."""

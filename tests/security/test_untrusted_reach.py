@@ -343,6 +343,21 @@ def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
     ]
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
+def test_a_proxy_on_this_machine_is_no_surprise(host: str) -> None:
+    """Whoever trusts a suite runs what answers there; one that is not trusted is refused all the same."""
+    said = openai(f"http://{host}:4000/v1")
+    assert not ready(said, trusted=True).warnings
+    assert any("may not send OPENAI_API_KEY" in message for _, message, _ in told(said))
+
+
+@pytest.mark.parametrize("host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"])
+def test_what_only_looks_like_this_machine_is_warned_of(host: str) -> None:
+    """A name that begins like this machine's is anybody's."""
+    [warning] = ready(openai(f"http://{host}:4000/v1"), trusted=True).warnings
+    assert f"OPENAI_API_KEY goes to {host}" in warning.message
+
+
 def test_trust_belongs_to_every_task() -> None:
     """A task is no suite of its own with rights of its own."""
     suite = parse_suite(

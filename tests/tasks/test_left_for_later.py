@@ -44,7 +44,11 @@ def test_an_answer_cannot_look_up_a_key(mode: str) -> None:
         ],
     }
     rows = rows_of(document, MY_API_KEY="s3cret")
-    assert [row.prompt for row in rows] == ["1", "2<{{ env.MY_API_KEY }}>", "<{{ env.MY_API_KEY }}><{{ env.MY_API_KEY }}>"]
+    assert [row.prompt for row in rows] == [
+        "1",
+        "2<{{ env.MY_API_KEY }}>",
+        "<{{ env.MY_API_KEY }}><{{ env.MY_API_KEY }}>",
+    ]
     spoken = {
         **document,
         "prompts": [HISTORY],

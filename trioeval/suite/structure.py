@@ -71,12 +71,7 @@ from trioeval.suite.tests_forms import (
     test_hook,
     tests_hook,
 )
-from trioeval.suite.trust_forms import (
-    code_texts,
-    env_files_hook,
-    filters_hook,
-    run_options_hook,
-)
+from trioeval.suite.trust_forms import code_texts, env_files_hook, filters_hook, run_options_hook
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""

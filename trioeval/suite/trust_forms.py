@@ -1,4 +1,4 @@
-"""Keys of a suite of which an untrusted one has none, or less: hooks, filters, files with variables, sizes."""
+"""Keys of a suite of which an untrusted one has none or less: hooks, filters, files with variables, sizes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -31,7 +31,7 @@ class SentKey:
 
     @property
     def is_strange(self) -> bool:
-        """Whether the user of a trusted suite is told; a proxy on this machine is somebody they run themselves."""
+        """Whether whoever trusts the suite is told; a proxy on this machine is their own."""
         return not (self.is_safe or is_own_machine(self.host))
 
 

@@ -192,7 +192,7 @@ class Around:
         return path
 
     def _matching(self, reference: str, pattern: str) -> tuple[Path, ...]:
-        """The files that a pattern matches, sorted; the first one outside ends a walk through a whole disk."""
+        """The files that a pattern matches, sorted; the first one outside ends a walk through the disk."""
         found: list[tuple[Path, Path]] = []
         for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
             if not (path := Path(match)).is_file():
