@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,6 +28,8 @@ class HeldServer:
     """How many requests wait for their answer."""
     _most: float = float("inf")
     """How many requests are answered before all others are held."""
+    _before: frozenset[str] = frozenset()
+    """Prompts that are answered before anything is held."""
     _victim: tuple[int, int, str] | None = None
     """A process, and at which request it is killed: its number among those that begin with a text."""
     _executions: int = 0
@@ -35,10 +37,11 @@ class HeldServer:
     _refused_models: set[str] = attrs.field(factory=set)
     _changed: threading.Condition = attrs.field(factory=threading.Condition)
 
-    def hold_after(self, more: int) -> None:
-        """Answer so many requests from now on, and hold all others."""
+    def hold_after(self, more: int, prompts: Iterable[str] = ()) -> None:
+        """Answer so many requests from now on, and more until these prompts are answered; hold all others."""
         with self._changed:
             self._most = len(self.answered) + more
+            self._before = frozenset(prompts)
 
     def release(self) -> None:
         """Answer everything from now on, also what is held."""
@@ -86,7 +89,7 @@ class HeldServer:
             if self._is_last(prompt):
                 raise ConnectionAbortedError
             execution = self._executions
-            if len(self.answered) >= self._most:
+            if len(self.answered) >= self._most and not self._before:
                 self.held += 1
                 self._changed.notify_all()
                 self._changed.wait_for(
@@ -96,6 +99,7 @@ class HeldServer:
                     raise ConnectionAbortedError
                 self.held -= 1
             self.answered.append(prompt)
+            self._before -= {prompt}
             return 401 if model in self._refused_models else 200
 
     def _is_last(self, prompt: str) -> bool:
