@@ -15,16 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tasks"))
 
-from agent_processes import (
-    Rig,
-    attempt,
-    carriers,
-    in_rig,
-    run,
-    scripted,
-    settings,
-    wait_gone,
-)
+from agent_processes import Rig, attempt, carriers, in_rig, run, scripted, settings, wait_gone
 
 from trioeval.agents.attempts import Attempt, AttemptEnd
 from trioeval.agents.loop import LoopEnd, run_until_done
@@ -113,6 +104,7 @@ def test_a_fork_bomb_that_the_agent_leaves_behind_ends_with_its_case(
     end = in_rig(settings(line, mark=mark), tmp_path, work, max_processes=40)
     assert carriers(mark) == []
     assert end.ending == "done"
+
 
 ESCAPE = """
 import os, signal, sys, time
@@ -297,6 +289,13 @@ LARGE = {**TRAPS, "10 GB without content": _sparse}
 REFUSED = (NoFileError, GradingError, ActionError)
 
 
+@pytest.fixture(params=LARGE)
+def trap(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a trap that may be large; sockets need a short path, so the folder is the working one."""
+    monkeypatch.chdir(tmp_path)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("trap", TRAPS)
 def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
     tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
@@ -318,12 +317,8 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
     assert "a file there says `done`" in end.message
 
 
-@pytest.mark.parametrize("trap", LARGE)
-def test_a_trap_in_the_place_of_a_file_is_not_read(
-    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:
     """Assertions, and tools of a model, say what is there instead; nothing waits."""
-    monkeypatch.chdir(tmp_path)
     LARGE[trap](tmp_path / "answer.txt")
     if trap == "too many links":  # which are counted by nobody who follows them one by one
         assert read_file(tmp_path, "answer.txt") == b""
@@ -341,24 +336,18 @@ def test_a_trap_in_the_place_of_a_file_is_not_read(
         find_file(tmp_path, "**/answer.*")
 
 
-@pytest.mark.parametrize("trap", LARGE)
-def test_a_trap_in_the_place_of_a_report_is_a_warning(
-    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trap_in_the_place_of_a_report_is_a_warning(tmp_path: Path, trap: str) -> None:
     """The attempt ends as its program did."""
-    monkeypatch.chdir(tmp_path)
     LARGE[trap](tmp_path / "report.json")
     report = read_report_file(tmp_path / "report.json")
     assert report.failure is None
     assert len(report.warnings) == 1
 
 
-@pytest.mark.parametrize("trap", LARGE)
 def test_a_trap_in_the_place_of_a_prompt_is_an_error_that_names_it(
-    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trap: str
 ) -> None:
     """A resumed run reads what agents could write."""
-    monkeypatch.chdir(tmp_path)
     LARGE[trap](tmp_path / "prompt.md")
     with pytest.raises(AgentError, match=r"prompt\.md"):
         ensure_prompt(tmp_path / "prompt.md", "Repair it.")

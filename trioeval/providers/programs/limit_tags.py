@@ -33,7 +33,9 @@ def has_tag(limits: bytes, tag: int) -> bool:
         tag: Not 0.
 
     Example:
-        >>> has_tag(b"Max file locks            17                   17                   locks", 17)
+        >>> has_tag(
+        ...     b"Max file locks            17                   17                   locks", 17
+        ... )
         True
     """
     lines = (line for line in limits.splitlines() if line.startswith(_LINE))

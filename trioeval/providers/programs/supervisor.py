@@ -184,7 +184,7 @@ def become_subreaper() -> bool:
 
 
 def start(words: list[bytes], environ: dict[bytes, bytes], tag: int) -> tuple[int, int | None]:
-    """Start the program in a session of its own, with a tag: its number, and the error number if it cannot begin."""
+    """Start the program in a session of its own: its number, and the error number if it cannot begin."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED}
     failed, fail = os.pipe()  # closed by the system when the program has begun
     program = os.fork()

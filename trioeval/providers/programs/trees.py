@@ -347,7 +347,7 @@ async def start_tree(
     if supervised and _can_supervise():
         tag = make_tag(mark)
         process, supervision = await _start_supervised(
-            open_process, command, environ, mark, max_processes, tag
+            open_process, command, environ, mark=mark, max_processes=max_processes, tag=tag
         )
         above = find_root(process.pid, mark.encode(), before)
         root = attrs.evolve(
@@ -371,6 +371,7 @@ async def _start_supervised(
     open_process: Callable[..., Awaitable[trio.Process]],
     command: Sequence[str | bytes],
     environ: Mapping[str, str],
+    *,
     mark: str,
     max_processes: int,
     tag: int,
