@@ -1,7 +1,6 @@
 """Runs of agents as a user meets them: killed, interrupted, resumed, and beside each other."""
 
 import os
-import re
 import sqlite3
 import sys
 import time
@@ -59,7 +58,6 @@ def test_ag_77_a_killed_run_goes_on_with_the_attempts_that_were_cut_off(tmp_path
         until(lambda: stored(bench, "result") == 1, bench)
         child = bench.pid("child")
         program.kill()
-    assert is_alive(child)
     assert stored(bench, "running_attempt") == 2
     with bench.program("resume", "-o", "rows.jsonl") as program:
         finish(program, 0)
@@ -224,22 +222,17 @@ def test_a_child_run_takes_a_slot_as_an_attempt_does(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_that_is_deleted_leaves_no_agent_behind(tmp_path: Path) -> None:
-    """What it had started is ended before its folder goes, and is counted."""
+    """What it had started is ended before its folder goes, by its supervisor or by the command."""
     bench = Bench(tmp_path)
     bench.write({"first": "leave child; tell held; hold"})
     with bench.run("s.json") as program:
         bench.wait_told("first 0 held")
         child = bench.pid("child")
         program.kill()
-    assert is_alive(child)
     with bench.program("runs", "delete", "latest") as program:
         said = finish(program, 0)
     assert not is_alive(child)
-    told = re.search("1 folder of a case; ([0-9]+) processes of its agents had to be ended", said)
-    assert told is not None, said
-    assert (
-        int(told[1]) >= 2
-    )  # the agent and its child; a shell may have begun something to wait for
+    assert "1 folder of a case" in said
     assert [*(tmp_path / ".trioeval" / "agents").iterdir()] == []
     assert stored(bench, "running_attempt") == 0
 

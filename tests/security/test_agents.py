@@ -1,7 +1,9 @@
 """Agents that leave traps behind, or start more processes than the machine has room for."""
 
 import os
+import shlex
 import socket
+import subprocess
 import sys
 import time
 import uuid
@@ -13,14 +15,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tasks"))
 
-from agent_processes import Rig, attempt, carriers, in_rig, run, settings
+from agent_processes import Rig, attempt, carriers, in_rig, run, scripted, settings, wait_gone
 
 from trioeval.agents.attempts import Attempt, AttemptEnd
 from trioeval.agents.loop import LoopEnd, run_until_done
 from trioeval.agents.prompts import ensure_prompt
+from trioeval.agents.restarts import RestartPolicy
 from trioeval.errors import AgentError, GradingError
 from trioeval.grading.workspace_files import NoFileError, find_file, read_file
 from trioeval.providers.programs.capture import Tail
+from trioeval.providers.programs.limit_tags import has_tag
+from trioeval.providers.programs.members import find_started
+from trioeval.providers.programs.trees import make_mark
 from trioeval.tasks.agents.report_file import read_report_file
 from trioeval.tasks.agents.workspace_actions import ActionError, edit_text, read_text, write_text
 from trioeval.tasks.commands import run_command
@@ -100,6 +106,128 @@ def test_a_fork_bomb_that_the_agent_leaves_behind_ends_with_its_case(
     assert end.ending == "done"
 
 
+ESCAPE = """
+import os, signal, sys, time
+killer, up = sys.argv[1:]
+supervisor = os.getppid()
+
+def kill_supervisor():
+    os.kill(supervisor, signal.SIGKILL)
+    if killer == "stopped":
+        os.kill(supervisor, signal.SIGCONT)
+
+if killer == "stopped":
+    os.kill(supervisor, signal.SIGSTOP)
+hidden, hide = os.pipe()
+if os.fork():
+    os.close(hide)
+    os.read(hidden, 1)  # nothing comes: the hidden process closes it when it is ready
+    if killer in ("program", "stopped"):
+        kill_supervisor()
+        time.sleep(60)
+    os._exit(0)
+os.close(hidden)
+signal.alarm(60)  # whatever becomes of the test
+os.setsid()
+if os.fork():
+    os._exit(0)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+with open(up, "w") as file:
+    file.write(str(os.getpid()))
+if killer == "orphan":
+    kill_supervisor()
+os.close(hide)
+os.execve(sys.executable, [sys.executable, "-S", "-E", "-c", "import time; time.sleep(60)"], {})
+"""
+"""Leaves session, environment and parent, ignores requests to end, and kills its supervisor."""
+
+
+@pytest.mark.parametrize("killer", ["program", "stopped", "orphan"])
+@pytest.mark.parametrize("user", ["attempt", "case", "command"])
+def test_what_kills_its_supervisor_is_ended_all_the_same(
+    tmp_path: Path, killer: str, user: str
+) -> None:
+    """It is found by the tag, which it has inherited."""
+    script, up = tmp_path / "escape.py", tmp_path / "up"
+    script.write_text(ESCAPE)
+    words = [sys.executable, "-S", "-E", str(script), killer, str(up)]
+
+    async def work(rig: Rig) -> AttemptEnd:
+        if user == "attempt":
+            return await rig.agent(attempt())
+        end = await run_until_done(rig.agent, rig.terms(policy=RestartPolicy(max_attempts=1)))
+        return end.attempts[0]
+
+    async def command() -> int | None:
+        return await run_command(words, tmp_path, dict(os.environ), 30, Tail(), grace=0.1)
+
+    if user == "command":
+        assert run(command) in (0, -9)
+    else:
+        end = in_rig(settings(shlex.join(words)), tmp_path, work)
+        if killer != "orphan":
+            assert end.failure is not None
+            assert "its supervisor ($PPID) was killed" in end.failure.message
+    assert wait_gone(int(up.read_text()), 10)
+
+
+@pytest.mark.parametrize("kind", ["session", "session orphan", "bare session orphan"])
+def test_programs_end_when_the_run_is_killed(tmp_path: Path, kind: str) -> None:
+    """By the supervisor, which lives on for that."""
+    up = tmp_path / "up"
+    os.mkfifo(up)
+    script = tmp_path / "run.py"
+    script.write_text(KILLED_RUN)
+    line = scripted(f"leave:{kind}", f"open:{up}", "hang")
+    found = subprocess.Popen([sys.executable, str(script), line])
+    up.read_text()
+    started = find_started(found.pid)
+    assert len(started) >= 3  # the supervisor, the program and what it has left
+    found.kill()
+    found.wait()
+    for one in started:
+        assert wait_gone(one.pid, 30)
+
+
+KILLED_RUN = """
+import os, shlex, sys, trio
+from pathlib import Path
+from trioeval.providers.programs.trees import start_tree
+
+async def main():
+    words = shlex.split(sys.argv[1])
+    async with await start_tree(words, cwd=Path.cwd(), environ=os.environ, supervised=True) as tree:
+        await tree.wait()
+
+trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("text", ["", "Max file locks  7  8  locks", "Max files  9  9  files"])
+def test_a_process_without_the_tag_is_not_of_the_tree(text: str) -> None:
+    """What cannot be read is not taken for one's own."""
+    assert not has_tag(text.encode(), 9)
+
+
+def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
+    """Also where its own limit is a tag already; and none where there is no room."""
+    mark, other = make_mark(), make_mark()
+    line = (
+        "import sys, resource as r; from trioeval.providers.programs.limit_tags import make_tag;"
+        "n = 10; tags = [make_tag(sys.argv[1]), make_tag(sys.argv[2])];"
+        "r.setrlimit(n, (tags[0], tags[0])); tags.append(make_tag(sys.argv[2]));"
+        "r.setrlimit(n, (5, 5)); tags.append(make_tag(sys.argv[2])); print(*tags)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", line, mark, other], stdout=subprocess.PIPE, text=True, check=True
+    )
+    first, second, inner, none = map(int, ran.stdout.split())
+    assert first != second
+    assert 0 < inner < first
+    assert none == 0
+
+
 def test_processes_one_after_the_other_are_not_many_at_once(tmp_path: Path) -> None:
     """What ends makes room."""
     line = "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & sleep 0.01; done; wait; echo ok'"
@@ -161,6 +289,13 @@ LARGE = {**TRAPS, "10 GB without content": _sparse}
 REFUSED = (NoFileError, GradingError, ActionError)
 
 
+@pytest.fixture(params=LARGE)
+def trap(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a trap that may be large; sockets need a short path, so the folder is the working one."""
+    monkeypatch.chdir(tmp_path)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("trap", TRAPS)
 def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
     tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
@@ -182,12 +317,8 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
     assert "a file there says `done`" in end.message
 
 
-@pytest.mark.parametrize("trap", LARGE)
-def test_a_trap_in_the_place_of_a_file_is_not_read(
-    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:
     """Assertions, and tools of a model, say what is there instead; nothing waits."""
-    monkeypatch.chdir(tmp_path)
     LARGE[trap](tmp_path / "answer.txt")
     if trap == "too many links":  # which are counted by nobody who follows them one by one
         assert read_file(tmp_path, "answer.txt") == b""
@@ -205,24 +336,18 @@ def test_a_trap_in_the_place_of_a_file_is_not_read(
         find_file(tmp_path, "**/answer.*")
 
 
-@pytest.mark.parametrize("trap", LARGE)
-def test_a_trap_in_the_place_of_a_report_is_a_warning(
-    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trap_in_the_place_of_a_report_is_a_warning(tmp_path: Path, trap: str) -> None:
     """The attempt ends as its program did."""
-    monkeypatch.chdir(tmp_path)
     LARGE[trap](tmp_path / "report.json")
     report = read_report_file(tmp_path / "report.json")
     assert report.failure is None
     assert len(report.warnings) == 1
 
 
-@pytest.mark.parametrize("trap", LARGE)
 def test_a_trap_in_the_place_of_a_prompt_is_an_error_that_names_it(
-    tmp_path: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trap: str
 ) -> None:
     """A resumed run reads what agents could write."""
-    monkeypatch.chdir(tmp_path)
     LARGE[trap](tmp_path / "prompt.md")
     with pytest.raises(AgentError, match=r"prompt\.md"):
         ensure_prompt(tmp_path / "prompt.md", "Repair it.")

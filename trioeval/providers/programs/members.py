@@ -3,7 +3,8 @@
 A process belongs to it if it is of the tree's session, has the tree's mark in its environment, was started
 by one that belongs, or belonged at the last look. So what left the session is still found, by its mark; and
 what lost its mark as well, by its parent. Where a supervisor adopts what has lost its parent, that is all;
-otherwise what did both and outlived its parent before the next look is not found.
+otherwise what did both and outlived its parent before the next look is not found. If the supervisor was
+killed, what it had adopted is found by its tag; see `limit_tags`.
 
 To read what the table says of a process costs the system much more than to tell how old its entry is. An
 entry is made when somebody first looks at it, so it is never older than its process: one that was there
@@ -18,6 +19,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.open_files import TOO_MANY
+from trioeval.providers.programs.limit_tags import has_tag
 
 PROCESS_TABLE = Path("/proc")
 
@@ -75,6 +77,8 @@ class Root:
     """An instant before; None if the entries of the table do not tell how old they are."""
     supervisor: Member | None = None
     """What adopts the orphans of the tree; None if nothing does."""
+    tag: int = 0
+    """What all its processes have that are below the supervisor, from `make_tag`; 0 if they have none."""
 
 
 def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE) -> Root:
@@ -221,8 +225,16 @@ def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member
         or root.mark in _content(table, str(member.pid), "environ")
     }
     above = set(found)
-    if root.supervisor is not None and is_alive(root.supervisor, Path(table)):
-        above.add(root.supervisor)
+    if root.supervisor is not None:
+        if is_alive(root.supervisor, Path(table)):
+            above.add(root.supervisor)
+        elif root.tag:  # the program has killed it, perhaps
+            found |= {
+                member
+                for member in candidates.values()
+                if has_tag(_content(table, str(member.pid), "limits"), root.tag)
+            }
+            above |= found
     return (found | _descendants(above, candidates.values())) - {root.supervisor}, is_sure
 
 

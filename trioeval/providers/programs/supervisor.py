@@ -1,21 +1,25 @@
 """Starts a program, and adopts what its descendants leave without a parent, until nothing of it is left.
 
 Run by path, on Linux, and so made of the standard library alone. Its arguments are the descriptors of the
-order and of the report, and the most processes that may be below it at once, 0 for any number. The order
-holds the words of the program and its environment, separated by NUL characters, behind the number of words.
+order and of the report, the most processes that may be below it at once (0 for any number), the tag of its
+processes (0 for none; see `limit_tags`), and the number of the process that has started it. The order holds
+the words of the program and its environment, separated by NUL characters, behind the number of words.
 The report gets a line when the program has begun, `started PID TICKS ADOPTS`, or `failed ERRNO` if it cannot;
 `exceeded` when there were more processes than there may be, which ends all of them; and `ended CODE` when the
 program has ended.
 
 The supervisor is a subreaper: a process below it whose parent ends becomes its child, whatever session and
 environment it has. So every process that the program has started is found below the supervisor, and the
-supervisor ends by itself when there is none. Requests to terminate do not end it.
+supervisor ends by itself when there is none. Requests to terminate do not end it. When the process that has
+started it ends, however that may be, it asks everything below to end, and kills what is left after a grace.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import resource
 import signal
 import sys
 import time
@@ -33,20 +37,23 @@ COUNT_EVERY = 1.0
 """Seconds between two counts. One reads the table of processes, which takes some 0.02 ms for each."""
 PASSES = 100
 """Looks for processes that were not stopped yet, before those that were are killed."""
+GRACE = 1.5
+"""Seconds between the request to end and the kill, when the process that has started this one is gone."""
+RLIMIT_LOCKS = 10
+"""The limit that is the tag."""
 STARTED = 19
 """Where a line of the process table tells when the process started, counted from its state."""
 
 
 def main() -> None:
     """Start the program, and wait for everything below."""
-    order, report, most = map(int, sys.argv[1:])
+    order, report, most, tag, above = map(int, sys.argv[1:])
     os.set_inheritable(report, False)  # noqa: FBT003 - it has no name
     words, environ = read_order(order)
     adopts = become_subreaper()
     census = Census(most) if most else None
-    if census is not None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
-    program, failure = start(words, environ)
+    signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
+    program, failure = start(words, environ, tag)
     if failure is not None:
         tell(report, f"failed {failure}")
         return
@@ -55,19 +62,23 @@ def main() -> None:
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
     tell(report, f"started {program} {ticks_of(program)} {int(adopts)}")
+    kill_at = math.inf
     while True:
         try:
-            ended, status = os.waitpid(-1, 0 if census is None else os.WNOHANG)
+            ended, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if ended == program:
             tell(report, f"ended {os.waitstatus_to_exitcode(status)}")
-        if ended or census is None:
+        if ended:
             continue
-        if not census.is_exceeded and census.exceeds():
+        if kill_at == math.inf and os.getppid() != above:
+            kill_at = time.monotonic() + GRACE
+            ask_all()
+        if census is not None and not census.is_exceeded and census.exceeds():
             census.is_exceeded = True
             tell(report, "exceeded")
-        if census.is_exceeded:
+        if (census is not None and census.is_exceeded) or time.monotonic() >= kill_at:
             end_all()
         signal.sigtimedwait(CHILD, CHECK_EVERY)
 
@@ -127,6 +138,13 @@ def processes_below() -> Iterator[tuple[int, bool]]:
             todo.append(child[0])
 
 
+def ask_all() -> None:
+    """Request everything below to end."""
+    for number, is_over in list(processes_below()):
+        if not is_over:
+            send(number, signal.SIGTERM)
+
+
 def end_all() -> None:
     """Kill what is below; first all of it is stopped, so that nothing is started meanwhile."""
     stopped: set[int] = set()
@@ -165,7 +183,7 @@ def become_subreaper() -> bool:
         return False
 
 
-def start(words: list[bytes], environ: dict[bytes, bytes]) -> tuple[int, int | None]:
+def start(words: list[bytes], environ: dict[bytes, bytes], tag: int) -> tuple[int, int | None]:
     """Start the program in a session of its own: its number, and the error number if it cannot begin."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED}
     failed, fail = os.pipe()  # closed by the system when the program has begun
@@ -179,6 +197,9 @@ def start(words: list[bytes], environ: dict[bytes, bytes]) -> tuple[int, int | N
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILD)
             os.setsid()
+            if tag:
+                with contextlib.suppress(ValueError, OSError):  # an odd system: then without
+                    resource.setrlimit(RLIMIT_LOCKS, (tag, tag))
             os.execvpe(words[0], words, environ)  # noqa: S606 - no shell is wanted
         except OSError as error:
             os.write(fail, str(error.errno).encode())

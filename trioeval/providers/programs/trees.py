@@ -8,9 +8,13 @@ is not wanted. Where it is, `look`, `left` and `wait_left` tell of it.
 On Linux a tree may have a supervisor: a small process above the program that adopts what loses its parent,
 and ends when nothing is left. It costs some 10 ms, and a few megabytes as long as it lives.
 
+If a program kills its supervisor, its processes are found by a tag that they inherit (`limit_tags`). If this
+process is killed, the supervisor ends the tree.
+
 What is not ended: without a supervisor, a process that left the session, cleared its environment and
-outlived its parent before the end began; one that changed its user; and, where the system shows no process
-table, whatever left the process group. If this process is itself killed, nothing ends its trees.
+outlived its parent before the end began; one that did so, killed the supervisor and changed its tag; one that
+changed its user; and, where the system shows no process table, whatever left the process group. If this
+process is itself killed, nothing ends its trees without a supervisor.
 """
 
 import errno
@@ -28,6 +32,7 @@ import attrs
 import trio
 
 from trioeval.open_files import TOO_MANY, is_out_of_files
+from trioeval.providers.programs.limit_tags import make_tag
 from trioeval.providers.programs.members import (
     PROCESS_TABLE,
     SUPERVISES,
@@ -75,6 +80,8 @@ class Supervision:
     exceeded: bool
     """Whether it had more processes than it may, and so was ended."""
     _report: trio.lowlevel.FdStream = attrs.field(repr=False)
+    was_killed: bool = attrs.field(init=False, default=False)
+    """Whether the supervisor ended before it reported how the program did."""
     _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
 
     async def wait(self, supervisor: trio.Process) -> int:
@@ -83,7 +90,11 @@ class Supervision:
             while self.code is None:
                 said = bytes(await self._report.receive_some(_REPORT)).split()
                 self.exceeded = self.exceeded or _EXCEEDED in said
-                self.code = _code_in(said) if said else await supervisor.wait()
+                if said:
+                    self.code = _code_in(said)
+                else:
+                    self.code = await supervisor.wait()
+                    self.was_killed = True
                 if self.code is not None:
                     await self.aclose()
             return self.code
@@ -128,6 +139,11 @@ class Tree(trio.abc.AsyncResource):
     def exceeded(self) -> bool:
         """Whether it had more processes than it may, and so was ended; known when `wait` has returned."""
         return self._supervision is not None and self._supervision.exceeded
+
+    @property
+    def lost_supervisor(self) -> bool:
+        """Whether its supervisor was killed before the program ended; known when `wait` has returned."""
+        return self._supervision is not None and self._supervision.was_killed
 
     @property
     def finds_all(self) -> bool:
@@ -329,8 +345,9 @@ async def start_tree(
         start_new_session=True,
     )
     if supervised and _can_supervise():
+        tag = make_tag(mark)
         process, supervision = await _start_supervised(
-            open_process, command, environ, mark, max_processes
+            open_process, command, environ, mark=mark, max_processes=max_processes, tag=tag
         )
         above = find_root(process.pid, mark.encode(), before)
         root = attrs.evolve(
@@ -338,6 +355,7 @@ async def start_tree(
             pid=supervision.pid,
             started=supervision.started or above.started,
             supervisor=read_member(process.pid),
+            tag=tag,
         )
         return Tree(process, root, grace, supervision=supervision)
     process = await open_process(command, env=environ, pass_fds=pass_fds)
@@ -353,8 +371,10 @@ async def _start_supervised(
     open_process: Callable[..., Awaitable[trio.Process]],
     command: Sequence[str | bytes],
     environ: Mapping[str, str],
+    *,
     mark: str,
     max_processes: int,
+    tag: int,
 ) -> tuple[trio.Process, Supervision]:
     """A supervisor, and the program that it has begun.
 
@@ -368,7 +388,8 @@ async def _start_supervised(
         told, report = os.pipe()
         stack.callback(os.close, report)
         failed.callback(os.close, told)
-        given = map(str, (_SUPERVISOR, order, report, max_processes))
+        numbers = (order, report, max_processes, tag, os.getpid())
+        given = map(str, (_SUPERVISOR, *numbers))
         process = await open_process(
             [sys.executable, "-I", "-S", *given],
             env={**os.environ, SUPERVISES: mark},

@@ -52,6 +52,8 @@ _HIDDEN = (
     "system, and would outlive its case"
 )
 
+_LOST = "its supervisor ($PPID) was killed; all processes of the attempt were ended"
+
 
 class ProcessLedger(Protocol):
     """Where the processes of attempts are written down."""
@@ -200,7 +202,7 @@ class CommandAgent:
                 await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
         children = 0
-        if in_time.cancelled_caught:
+        if in_time.cancelled_caught or tree.lost_supervisor:
             children = await tree.children()
             await self.family.end_one(begun)
         await begun.stdout.catch_up()
@@ -211,6 +213,8 @@ class CommandAgent:
             )
         elif tree.exceeded:
             failure = AttemptFailure("killed", too_many(self.max_processes))
+        elif tree.lost_supervisor:
+            failure = AttemptFailure("killed", _LOST)
         else:
             failure = self._judge(tree.returncode, logs.stderr)
         log = logs.stdout
