@@ -37,7 +37,10 @@ COMMANDS = [
     "docker run -e HF_TOKEN={} image",
 ]
 SECRETS = ["abc", "hunter", "hunter2", "sk-0123456789abcdef", "p%ss-w0rd+="]
-IN_URLS = ["p/ss", "p@ss", "p?s#s", "1p/2", "a/b/c"]
+IN_URLS = [
+    *("p/ss", "p@ss", "p?s#s", "1p/2", "a/b/c"),
+    *("p@ss/w", "p@s@s/w", "p/s@s", "a@b/c@d/e", "p@ss?w", "p@ss#w", "@/", "p@h:1/w", "1@2/3"),
+]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -58,12 +61,25 @@ def test_a_password_that_nobody_escaped_is_hidden_in_urls(secret: str) -> None:
         "ask http://me:[hidden]@host/x?a=b c"
     )
     assert redacted_judges(f"http://me:{secret}@host/x") == "http://host/x"
+    both = f"ask redis://me:{secret}@a.example,redis://:{secret}@b.example/0"
+    assert hide_in_command(both) == (
+        "ask redis://me:[hidden]@a.example,redis://:[hidden]@b.example/0"
+    )
+
+
+@pytest.mark.parametrize("secret", ["hunter", "p@ss", "p@ss/w", "a/b@c"])
+def test_a_password_is_known_also_where_an_at_sign_stands_in_the_path(secret: str) -> None:
+    """Nobody can tell where it ends: it is looked for to the first sign and to the last."""
+    known = secrets_of_command(f"ask http://me:{secret}@host/@scope/x")
+    assert secret.partition("@")[0] in known
+    assert any(secret in text for text in known)
 
 
 @pytest.mark.parametrize(
     "command",
     [
         "ask https://host:8080/a@b",
+        "ask https://[::1]:8080/a@b",
         "ask https://host/a:b@c",
         "python ask.py --max-tokens 5 --model gpt --verbose",
         "ask --token $TOKEN --key ${KEY} --api-key={{env.KEY}}",

@@ -219,6 +219,28 @@ def test_hosts_of_vendors_are_exact() -> None:
     assert "MISTRAL_API_KEY" in key_variables()
 
 
+PROFILE = {"providers": [{"id": "bedrock:m", "config": {"region": "us-east-1", "profile": "prod"}}]}
+
+
+def test_the_credentials_of_the_user_are_chosen_by_the_user() -> None:
+    """A profile of theirs may reach anything, and may name programs."""
+    message = "profile chooses among your credentials, which an untrusted suite may not do"
+    hint = "choose with AWS_PROFILE in your environment, or allow it with --allow-env AWS_PROFILE"
+    assert told(PROFILE) == [("$.providers[0].config.profile", message, hint)]
+
+
+def test_a_profile_of_a_judge_is_chosen_by_the_user_as_well() -> None:
+    """Whoever asks is looked at."""
+    judge = {"provider": PROFILE["providers"][0], "type": "llm-rubric", "value": "good"}
+    assert "chooses among your credentials" in told({"tests": [{"assert": [judge]}]})[0][1]
+
+
+@pytest.mark.parametrize("more", [{"trusted": True}, {"allow_env": ["AWS_PROFILE"]}], ids=str)
+def test_who_allows_a_profile_has_it(more: Mapping[str, Any]) -> None:
+    """A trusted suite may, and one that is allowed to."""
+    assert ready(PROFILE, **more).specs
+
+
 def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
     """A new service says where its keys may go, unless users run it themselves."""
     own = {"litellm", "llamacpp", "lmstudio", "localai", "ollama", "vllm", "openai-api"}

@@ -5,12 +5,10 @@ from typing import Any
 
 from trioeval.grading.html_tree import HtmlOutline
 from trioeval.grading.html_words import SPACES
-from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
+from trioeval.grading.kind import LONGEST_SEARCHED, SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 
-LONGEST = 10 * 1024 * 1024
-"""Characters of an output that is looked at."""
 ENOUGH = 2
 """Points from which on an output contains HTML."""
 
@@ -48,8 +46,6 @@ def html_fault(text: str) -> str | None:
     text = text.strip(SPACES)
     if not text:
         return "it is blank"
-    if len(text) > LONGEST:
-        return "it is too long"
     if text[:5].lower() == "<?xml":
         return "it declares that it is XML"
     outline = HtmlOutline(text)
@@ -59,7 +55,7 @@ def html_fault(text: str) -> str | None:
 
 
 def _contains_html(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
-    points = 0 if len(subject.text) > LONGEST else html_points(subject.text)
+    points = html_points(subject.text)
     reason = f"the output has {points} of {ENOUGH} signs of HTML that are needed"
     return Finding(holds=points >= ENOUGH, reason=reason)
 
@@ -100,6 +96,15 @@ def _anything(_value: Any) -> bool:
 
 
 KINDS: Kinds = {
-    "contains-html": Kind("left out", _anything, _contains_html, bare=True),
-    "is-html": Kind("left out", _anything, _is_html, bare=True, at_once=SLOW_AT_ONCE),
+    "contains-html": Kind(
+        "left out", _anything, _contains_html, bare=True, longest=LONGEST_SEARCHED
+    ),
+    "is-html": Kind(
+        "left out",
+        _anything,
+        _is_html,
+        bare=True,
+        at_once=SLOW_AT_ONCE,
+        longest=LONGEST_SEARCHED,
+    ),
 }

@@ -26,6 +26,10 @@ AT_ONCE = 65_536
 SLOW_AT_ONCE = 4096
 """The same of types that parse or compare what they read."""
 
+LONGEST_SEARCHED = 1_000_000
+"""Characters of the longest output of types that read it in single steps which nothing interrupts: a search,
+one tag. Each step takes time that grows with the length alone."""
+
 Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 """What a judge is needed for."""
 

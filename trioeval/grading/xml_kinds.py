@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.parsers import expat
 
-from trioeval.grading.kind import Finding, Kind, Kinds
+from trioeval.grading.kind import LONGEST_SEARCHED, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import output_text, quote
@@ -138,6 +138,6 @@ def _are_paths(paths: Sequence[Any]) -> bool:
 _RIGHT = f'element paths such as "a.b": text with commas, a list, or {{"{_ELEMENTS}": […]}}'
 
 KINDS: Kinds = {
-    "contains-xml": Kind(_RIGHT, _accepts, _contains_xml, bare=True),
-    "is-xml": Kind(_RIGHT, _accepts, _is_xml, bare=True),
+    "contains-xml": Kind(_RIGHT, _accepts, _contains_xml, bare=True, longest=LONGEST_SEARCHED),
+    "is-xml": Kind(_RIGHT, _accepts, _is_xml, bare=True, longest=LONGEST_SEARCHED),
 }

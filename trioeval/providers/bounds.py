@@ -6,9 +6,11 @@ opening brackets and commas. To count these takes a fraction of the time, and no
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from trioeval.errors import ProviderError
-from trioeval.providers.config import Key, is_integer
+from trioeval.providers.config import Key, is_integer, to_snake
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes that a reply may have where the config says nothing."""
@@ -23,6 +25,8 @@ MAX_RESPONSE = Key(
 SLOW = 64 * 1024
 """Bytes of a reply from which on it is read in a thread."""
 
+_BOUNDS = (to_snake(MAX_RESPONSE.name), "max_output_bytes")
+"""The keys of configs that bound what is answered, the latter of programs."""
 _BYTES_OF_A_MARK = 16
 _BYTES_OF_A_LINE = 32
 _ALWAYS = 20_000
@@ -92,6 +96,56 @@ def check_marks(
     if any(has_more_marks(document, most) for document in documents):
         counted = f"more than {most:,} texts, brackets and commas"
         raise _too_many(source, counted, _BYTES_OF_A_MARK, most_bytes, key)
+
+
+def reply_bound(config: Mapping[str, Any], default: int = MOST_BYTES) -> int:
+    """The bytes that a reply may have by the config of its provider, whatever kind of provider that is.
+
+    Args:
+        config: Of the provider.
+        default: What holds where the config says nothing.
+
+    Example:
+        >>> reply_bound({"maxResponseBytes": 100}), reply_bound({}) == MOST_BYTES
+        (100, True)
+    """
+    given = [value for key, value in config.items() if to_snake(str(key)) in _BOUNDS]
+    return max((value for value in given if MAX_RESPONSE.check(value)), default=default)
+
+
+def excess(value: Any, most_bytes: int) -> str | None:
+    """What a value has more of than JSON of a number of bytes may have; None if it has less.
+
+    Visits no more values than are allowed, so that one which holds itself is found as well.
+
+    Example:
+        >>> excess({"a": "b" * 100}, 100), excess({"a": "b" * 10}, 100)
+        ('more than 100 bytes of JSON', None)
+        >>> excess([[]] * 30_000, 100)
+        'more than 20,000 texts, brackets and commas'
+    """
+    size, marks, most = 0, 0, most_marks(most_bytes)
+    waiting: list[Any] = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            size += len(part) if part.isascii() else len(part.encode(errors="surrogatepass"))
+            marks += 1
+        elif isinstance(part, Mapping | list | tuple | set | frozenset):
+            marks += max(1, len(part))
+            if marks <= most:
+                waiting += part
+            if marks <= most and isinstance(part, Mapping):
+                waiting += part.values()
+        elif isinstance(part, bytes | bytearray):
+            size += len(part)
+        elif is_integer(part):
+            size += part.bit_length() // 3
+        if marks > most:
+            return f"more than {most:,} texts, brackets and commas"
+        if size > most_bytes:
+            return f"more than {most_bytes} bytes of JSON"
+    return None
 
 
 def too_many_lines(source: str, most_bytes: int) -> ProviderError:

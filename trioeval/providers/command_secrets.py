@@ -19,9 +19,9 @@ _HEADER = re.compile(
     r"""(?<![\w-])(?:-H|--header)(?:=|\s*)(?:"\s*(?P<n1>[\w-]+)\s*:\s*(?P<v1>[^"]*)"|'\s*(?P<n2>[\w-]+)\s*:"""
     r"""\s*(?P<v2>[^']*)'|(?P<n3>[\w-]+):(?P<v3>\S+))"""
 )
-# To the last "@" in front of the path; or, where there is none, to the next: passwords with "/" that nobody
-# escaped. A number there is a port.
-_IN_URL = re.compile(r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#'\"]+(?=@)|(?!\d+[/?#])[^\s@'\"]+)@")
+# Passwords with "/" and "@" that nobody escaped: up to the last "@", although it may stand in the path. A
+# number in front of a path is a port.
+_IN_URL = re.compile(r"://[^\s/?#@'\":\[]*:(?P<value>(?!\d+[/?#])(?:(?!://)[^\s'\"])+)@")
 _ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")
 _PARAMETER = re.compile(r"[?&](?P<name>[\w.-]+)=(?P<value>[^\s&#'\"]+)")
 _CURL_USER = re.compile(r"(?<![\w-])(?:-u|--user)(?:=|\s*)['\"]?[^\s:'\"]+:(?P<value>[^\s'\"]+)")
@@ -45,6 +45,10 @@ def secrets_of_command(command: str | Sequence[str]) -> tuple[str, ...]:
         found = [command[begin:end] for begin, end in _spans(command)]
     else:
         found = [word[begin:end] for word, spans in _words(command) for begin, end in spans]
+    for word in (
+        (command,) if isinstance(command, str) else command
+    ):  # up to the first "@" of several
+        found += [one["value"].partition("@")[0] for one in _IN_URL.finditer(word)]
     return tuple(
         dict.fromkeys(part for text in found for part in (text, *sorted(secret_parts(text))))
     )

@@ -115,6 +115,16 @@ class AsksUrls(Protocol):
         ...
 
 
+@runtime_checkable
+class ChoosesCredentials(Protocol):
+    """Settings of a provider whose config may choose among the credentials on the user's machine."""
+
+    @property
+    def credential_choices(self) -> Mapping[str, str]:
+        """Keys of its config that do, each with the variable by which the user makes the same choice."""
+        ...
+
+
 Reader: TypeAlias = Callable[[str, str, Mapping[str, Any], Surroundings], Settings | list[Problem]]
 """`read(prefix, rest, config, around)`: for the id `exec:date -u` the prefix is `exec`, the rest
 `date -u`. Returns everything that is wrong, with paths relative to the entry: `.id`, `.config.seed`."""

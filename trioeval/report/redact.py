@@ -8,7 +8,7 @@ from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import longest_first, surely_keys
 
-_USER = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#@:\s]*:(?!\d+[/?#])[^@\s]+@)")
+_USER = re.compile(r"(?<=://)(?:[^/?#@:\s\[]*:(?!\d+[/?#])(?:(?!://)\S)+@|[^/?#\s]*@)")
 _QUERY = re.compile(r"(://[^?\s]*)\?.*")
 
 _COMMANDS = {"args", "arguments", "argv", "cmd", "command", "commands"}

@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
+from trioeval.providers.bounds import MOST_BYTES
 from trioeval.store.cache_entry import to_entry
 from trioeval.store.cache_flights import Flights
 from trioeval.store.cache_owners import Owners
@@ -82,6 +83,7 @@ class Cache:
         waiting: Waiting,
         *,
         refresh: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> Paid:
         """See `ReplyCache`. A checkpoint, unless nothing is there and `fetch` is none.
 
@@ -91,12 +93,12 @@ class Cache:
         What was there goes also where the new reply is none to be kept; it stays where the call fails.
         """
         refresh = refresh and hash(key) not in self._renewed
-        if not refresh and (found := self._find(key)) is not None:
+        if not refresh and (found := self._find(key, most_bytes)) is not None:
             await trio.lowlevel.checkpoint()
             self._hits += 1
             return found
         landing = await self._flights.join(
-            key, partial(self._fetch, key, fetch, waiting, refresh=refresh), waiting
+            key, partial(self._fetch, key, fetch, waiting, most_bytes, refresh=refresh), waiting
         )
         if landing.is_own:
             return landing.value
@@ -111,23 +113,29 @@ class Cache:
         """A snapshot."""
         return CacheStatistics(hits=self._hits, shared=self._shared, calls=self._calls)
 
-    def _find(self, key: bytes) -> Paid | None:
+    def _find(self, key: bytes, most_bytes: int) -> Paid | None:
         entry = self._shelf.find(key)
         if entry is None:
             return None
         try:
-            return entry.paid()
+            return entry.paid(most_bytes)
         except (ValueError, RecursionError) as error:
             self._shelf.drop(key, ValueError(str(error)))
             return None
 
     async def _fetch(
-        self, key: bytes, fetch: Callable[[], Awaitable[Paid]], waiting: Waiting, *, refresh: bool
+        self,
+        key: bytes,
+        fetch: Callable[[], Awaitable[Paid]],
+        waiting: Waiting,
+        most_bytes: int,
+        *,
+        refresh: bool,
     ) -> Paid:
         if refresh:
             return await self._call(key, fetch, refresh=True)
         async with self._shelf.lead(key, waiting) as entry:
-            if entry is not None and (found := self._find(key)) is not None:
+            if entry is not None and (found := self._find(key, most_bytes)) is not None:
                 self._hits += 1
                 return found
             return await self._call(key, fetch)

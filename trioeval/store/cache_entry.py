@@ -4,9 +4,15 @@ import json
 
 import attrs
 
+from trioeval.errors import ProviderError
+from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.store.replies import read_reply, reply_json
 from trioeval.tasks.journal import Paid
 
+_COPIES = 3
+"""How often a value of a reply may be kept: as output, as it was received, and in what is known of it."""
+_TIMES = 8
+"""How many times its bytes a kept reply may have: twice, each byte in ASCII as up to three, and the rest."""
 _FIRST_ERROR = 400
 """HTTP statuses from here on are failures."""
 
@@ -22,12 +28,25 @@ class Entry:
     utc_created: float
     """When it was kept: seconds since 1970."""
 
-    def paid(self) -> Paid:
+    def paid(self, most_bytes: int) -> Paid:
         """The reply, each time one of its own.
 
+        Args:
+            most_bytes: That the reply may have had when it came. What is kept holds it twice, as output and
+                as it was received, and each time in ASCII; it may have many times as many bytes, and more
+                is no reply that was kept.
+
         Raises:
+            ProviderError: `malformed_reply`: it is larger than that; nothing of it was read.
             ValueError: The text is none of a reply.
         """
+        marks = _COPIES * most_marks(most_bytes)
+        if len(self.text) > _TIMES * most_bytes or has_more_marks(self.text.encode(), marks):
+            what = "the reply in the cache is larger than a reply may be"
+            hint = "ask again with --refresh, or give its provider a larger bound"
+            raise ProviderError(
+                "malformed_reply", f"{what} (maxResponseBytes: {most_bytes}); {hint}"
+            )
         return Paid(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
 
     def is_fresh(self, now: float, ttl: float) -> bool:

@@ -30,6 +30,7 @@ from trioeval.errors import ProviderError, QuotaError
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.providers.asked import Asked
+from trioeval.providers.bounds import reply_bound
 from trioeval.providers.cacheable import asked_again
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
@@ -243,7 +244,13 @@ class Asker:
             own = await self._call(inquiry, calls, listener)
             return own
 
-        found = await cache.reply(cache_key, fetch, calls.waiting, refresh=inquiry.refresh)
+        found = await cache.reply(
+            cache_key,
+            fetch,
+            calls.waiting,
+            refresh=inquiry.refresh,
+            most_bytes=reply_bound(self.entries[inquiry.place].config),
+        )
         if own is not None:
             return own
         paid = Paid(_from_cache(found.reply), found.latency_ms, cached=True)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from trioeval.providers.bounds import MOST_BYTES
 from trioeval.tasks.journal import Paid
 
 
@@ -28,6 +29,7 @@ class ReplyCache(Protocol):
         waiting: Callable[[], AbstractContextManager[object]],
         *,
         refresh: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> Paid:
         """The reply that is there, that of whoever asks the same just now, or else what `fetch` gets.
 
@@ -40,9 +42,10 @@ class ReplyCache(Protocol):
             waiting: What is entered while the call of another one is waited for: no slot is held then,
                 and the working time of a job does not run.
             refresh: Do not look for a reply that is there; keep the new one in its place.
+            most_bytes: That a reply of the provider may have; one that is there and larger is not read.
 
         Raises:
-            CallError: Whatever the call raised that was waited for.
+            CallError: Whatever the call raised that was waited for; or the reply that is there is too large.
             Exception: Whatever `fetch` raised.
         """
         ...

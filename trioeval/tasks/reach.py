@@ -13,7 +13,7 @@ from trioeval.providers import ProviderSpec
 from trioeval.providers.adapter import HasAdapter
 from trioeval.providers.endpoint import Endpoint, is_own_machine
 from trioeval.providers.generic.urls import fixed_host
-from trioeval.providers.settings import AsksUrls
+from trioeval.providers.settings import AsksUrls, ChoosesCredentials
 from trioeval.suite import Around
 from trioeval.suite.trust import LEAVE_OUT
 
@@ -105,6 +105,14 @@ def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterat
     if isinstance(settings, AsksUrls):
         for key in settings.code_keys:
             yield Problem(f".config.{key}", f"{key} {_CODE}", LEAVE_OUT)
+    if isinstance(settings, ChoosesCredentials):
+        for key, variable in settings.credential_choices.items():
+            if variable not in around.trust.allow_env:
+                message = (
+                    f"{key} chooses among your credentials, which an untrusted suite may not do"
+                )
+                hint = f"choose with {variable} in your environment, or allow it with --allow-env {variable}"
+                yield Problem(f".config.{key}", message, hint)
     if None in hosts_of(spec):
         message = "the host of a provider of an untrusted suite must not be a template"
         yield Problem(".id", message, "write the host as it is, for example https://api.example/")

@@ -9,11 +9,13 @@ import attrs
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
 from trioeval.providers import Provider, ProviderSpec, resolve
+from trioeval.providers.bounds import MOST_BYTES, reply_bound
 from trioeval.providers.config import is_integer, to_snake
 from trioeval.providers.families import CODE
 from trioeval.providers.local.replay import read_for_all
 from trioeval.providers.metering import read_metering
 from trioeval.providers.programs.agent_command import read_agent_command
+from trioeval.providers.programs.command_lines import DEFAULT_MAX_OUTPUT
 from trioeval.providers.secrets import hide_in
 from trioeval.providers.settings import Reader, Surroundings
 from trioeval.suite import Around, Expansion, ProviderEntry, Suite, Templates
@@ -137,7 +139,7 @@ def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list
         ProviderSpec(
             f"replay:{file}",
             name,
-            settings,
+            attrs.evolve(settings, most_bytes=_most_bytes(entry)),
             metering=read_metering(settings),
             overload_statuses=_overload_statuses(suite, entry),
             max_retries=_max_retries(entry),
@@ -175,6 +177,12 @@ def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
     """The statuses by which the lane of an entry knows that there are too many calls."""
     settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
     return frozenset() if settings is None else frozenset(settings.overload_statuses)
+
+
+def _most_bytes(entry: ProviderEntry) -> int:
+    """How large a recorded reply may be, as the recorded provider bounds it."""
+    is_program = entry.id.startswith("exec:")
+    return reply_bound(entry.config, DEFAULT_MAX_OUTPUT if is_program else MOST_BYTES)
 
 
 def _max_retries(entry: ProviderEntry) -> int | None:

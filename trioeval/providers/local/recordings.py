@@ -12,7 +12,7 @@ A last line that was cut off, because whoever wrote it was killed or the disk wa
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import attrs
@@ -90,6 +90,13 @@ class Recording:
     log_probs: tuple[float, ...] | None = None
     line: int | None = attrs.field(default=None, eq=False)
     """Where in its file it stands, from 1; None where it does not come from one."""
+
+    @property
+    def said(self) -> Sequence[Any]:
+        """All that the provider said of which nothing else bounds the size."""
+        if self.error is not None:
+            return (self.error.message,)
+        return self.output, self.model, self.finish_reason, self.log_probs
 
     def reply(self) -> Reply:
         """The reply, as it was."""

@@ -4,6 +4,7 @@ The file is described in `trioeval.providers.local.recordings`. Config keys:
 
 * `model`: use only recordings of this model (and those that name none).
 * `provider`: use only recordings of this entry of a suite (and those that name none).
+* `maxResponseBytes`: how large a recorded reply may be.
 * `latency`: `none` (default) answers at once, `real` after the recorded time, a number after that
   many times the recorded time.
 """
@@ -18,8 +19,10 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError, SuiteError
+from trioeval.faults import Fault
 from trioeval.fence import Refused
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
 from trioeval.providers.config import Key, is_number, is_text, read_config, show
 from trioeval.providers.local.recordings import Recording, RecordingFile, parse_file
 from trioeval.providers.local.tape import Tape, Wanted
@@ -34,6 +37,7 @@ def _is_latency(value: Any) -> bool:
 KEYS = (
     Key("model", "text", is_text),
     Key("provider", "text", is_text),
+    MAX_RESPONSE,
     Key("latency", '"real", "none" or a factor of at least 0', _is_latency),
 )
 
@@ -54,6 +58,8 @@ class ReplaySettings:
     """Which entry of the recorded suite it stands for, from 0; None if that is not known."""
     speed: float = 0.0
     """The recorded latency is multiplied by this, ≥ 0."""
+    most_bytes: int = MOST_BYTES
+    """Bytes of JSON that a recorded reply may have."""
     _hidden: tuple[str, ...] = attrs.field(init=False, repr=False)
 
     @_hidden.default
@@ -106,6 +112,7 @@ def read(
         model=values.get("model"),
         provider=values.get("provider"),
         speed=float(values["latency"]) if speed is None else speed,
+        most_bytes=values.get("max_response_bytes", MOST_BYTES),
     )
 
 
@@ -167,8 +174,8 @@ class ReplayProvider:
         """Answer one request. Always a checkpoint.
 
         Raises:
-            ProviderError: A recorded error, or `replay_miss` for a prompt that was not recorded, or
-                whose output could not be.
+            ProviderError: A recorded error, `replay_miss` for a prompt that was not recorded, or whose
+                output could not be, or `malformed_reply` for a recording that is too large.
         """
         settings = self.settings
         wanted = Wanted(
@@ -185,6 +192,10 @@ class ReplayProvider:
         await trio.sleep(latency * settings.speed)
         if take is None:
             raise ProviderError("replay_miss", self._miss(request.prompt))
+        if (more := excess(take.said, settings.most_bytes)) is not None:
+            place = f"{settings.file}:{take.line}"
+            what = f"the recorded reply has {more}, which is what {MAX_RESPONSE.name} allows"
+            raise ProviderError("malformed_reply", f"{place}: {what}", fault=Fault.REFUSED)
         if take.error is not None:
             raise take.error.revived()
         if "output" in take.left_out:

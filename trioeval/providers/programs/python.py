@@ -24,10 +24,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.errors import Problem
+from trioeval.errors import Problem, ProviderError
 from trioeval.fence import Refused
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES
+from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
 from trioeval.providers.config import Key, is_integer, is_text, show, to_snake
 from trioeval.providers.programs.entries import (
     DEFAULT_TIMEOUT,
@@ -191,7 +191,8 @@ class PythonProvider:
 
         Raises:
             ProviderError: See `Workers.call`, `ThreadFunction.call`, `TrioFunction.call` and
-                `read_result`; or `bad_request`, if the variables cannot be handed over.
+                `read_result`; or `bad_request`, if the variables cannot be handed over; or `unexpected`, if
+                the result is too large.
         """
         settings = self.settings
         function = settings.workers.function.rpartition(".")[2]
@@ -201,6 +202,10 @@ class PythonProvider:
             arguments.append(make_context(request))
         limit = settings.timeout if timeout is None else timeout
         value = await self._caller.call(arguments, limit)
+        # Of a worker process it was counted before it was read.
+        if settings.function is not None and (more := excess(value, settings.workers.largest)):
+            what = f"the result has {more}, which is what {MAX_RESPONSE.name} allows"
+            raise ProviderError("unexpected", f"{settings.name}: {what}")
         return read_result(value, function, name=settings.name)
 
 

@@ -48,6 +48,9 @@ KEYS = (
 SECRET_VARIABLE = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
 """What requests are signed with where the config says nothing; boto3 finds it in files too."""
 
+PROFILE_VARIABLE = "AWS_PROFILE"
+"""What chooses among the profiles of the user's files where the config says nothing."""
+
 HOSTS = (
     "bedrock-runtime.*.amazonaws.com",
     "bedrock-runtime.*.amazonaws.com.cn",
@@ -88,6 +91,11 @@ class BedrockSettings:
         """What the config and the environment say of who asks; the id of a key is no secret."""
         texts = (self.access.secret_access_key, self.access.session_token)
         return tuple(one for one in texts if one)
+
+    @property
+    def credential_choices(self) -> Mapping[str, str]:
+        """A profile stands in files of the user's, and may name programs that boto3 runs."""
+        return {} if self.access.profile is None else {"profile": PROFILE_VARIABLE}
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:  # noqa: ARG002 - boto3 has its own connections

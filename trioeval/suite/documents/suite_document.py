@@ -17,7 +17,8 @@ from trioeval.suite.documents.pointers import REFERENCE, resolve_references
 from trioeval.suite.documents.read import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.sources.around import Around, is_glob
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.patterns import is_glob
 from trioeval.suite.trust import TRUSTED, Trust
 
 

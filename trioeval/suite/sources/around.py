@@ -5,7 +5,6 @@ folder are refused unless the user allows them. Links are followed before that i
 """
 
 import difflib
-import glob
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from trioeval.fence import Fence, Refused
 from trioeval.grading import KINDS, Kinds, quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.sources.patterns import MOST_ENTRIES, TooFarError, files_matching, is_glob
 from trioeval.suite.trust import TRUSTED, Trust
 from trioeval.verbatim import Verbatim
 
-_MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _NAMES_OF_FILES = ("CA_CERT_PATH",)
 """Variables whose value a run opens; those that say where runs are kept count of the process alone."""
@@ -142,10 +141,9 @@ class Around:
         named = reference.removeprefix(FILE)
         if not is_glob(named) or (self.directory / named).is_file():
             return (self._file(reference, "write a file, or a pattern like *.txt"),)
-        pattern = str(self.directory / named)
-        inside = self._matching(reference, pattern)
+        inside = self._matching(reference, named)
         if not inside:
-            self.note(Path(pattern).parent)
+            self.note((self.directory / named).parent)
             message = f"no file matches {quote(named)} in {self.directory}"
             raise MistakenError(Mistake(message, "check the pattern"))
         for path in inside:
@@ -191,12 +189,25 @@ class Around:
             raise MistakenError(self._missing(reference, path))
         return path
 
-    def _matching(self, reference: str, pattern: str) -> tuple[Path, ...]:
+    def matches(self, named: str) -> bool:
+        """Whether a pattern names any file, wherever that is.
+
+        Raises:
+            MistakenError: To find that out would take too long.
+        """
+        return any(True for _ in self._walk(named, named))
+
+    def _walk(self, reference: str, named: str) -> Iterator[Path]:
+        try:
+            yield from files_matching(self.directory, named)
+        except TooFarError:
+            message = f"{quote(reference)} was compared with {MOST_ENTRIES:,} files and folders"
+            raise MistakenError(Mistake(message, "write a narrower pattern")) from None
+
+    def _matching(self, reference: str, named: str) -> tuple[Path, ...]:
         """The files that a pattern matches, sorted; the first one outside ends a walk through the disk."""
         found: list[tuple[Path, Path]] = []
-        for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
-            if not (path := Path(match)).is_file():
-                continue
+        for path in self._walk(reference, named):
             if len(found) == _MOST_FILES:
                 message = f"{quote(reference)} matches more than {_MOST_FILES:,} files"
                 raise MistakenError(Mistake(message, "write a narrower pattern"))
@@ -248,13 +259,3 @@ def names_file(value: Any) -> bool:
         (True, False, False)
     """
     return isinstance(value, str) and value.startswith(FILE) and not isinstance(value, Verbatim)
-
-
-def is_glob(path: str) -> bool:
-    """Whether a path is a pattern.
-
-    Example:
-        >>> is_glob("tests/*.csv"), is_glob("tests.csv")
-        (True, False)
-    """
-    return not _MAGIC.isdisjoint(path)

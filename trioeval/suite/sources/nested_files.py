@@ -10,9 +10,10 @@ from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.placing import read_placed
-from trioeval.suite.sources.around import Around, is_glob
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.csv_text import read_rows
 from trioeval.suite.sources.functions import call_function
+from trioeval.suite.sources.patterns import is_glob
 from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.strict import camel
 

@@ -18,7 +18,8 @@ from trioeval.grading import quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Prompt, PromptFunction
-from trioeval.suite.sources.around import Around, is_glob
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.patterns import is_glob
 from trioeval.suite.sources.prompt_files import (
     PROGRAMS,
     SUFFIXES,
@@ -133,9 +134,9 @@ def _is_there(named: str, around: Around) -> bool:
     try:
         if (around.directory / named).is_file():
             return True
-        return is_glob(named) and any(path.is_file() for path in around.directory.glob(named))
-    except (OSError, ValueError, NotImplementedError):  # too long, a NUL, or an absolute pattern
+    except (OSError, ValueError):  # too long, or a NUL
         return False
+    return is_glob(named) and not Path(named).is_absolute() and around.matches(named)
 
 
 def _split(named: str) -> tuple[str, str | None]:
