@@ -65,7 +65,7 @@ def test_a_version_that_cannot_be_written_gives_one_line_and_one(tmp_path: Path)
 def test_a_stdout_that_nobody_reads_changes_no_exit_code(
     tmp_path: Path, command: str, code: int, redirection: str
 ) -> None:
-    """Closed before the program begins, or its reader has gone: nothing is told of it, and nothing fails."""
+    """Closed before the program begins, or its reader has gone: there is no message and no failure."""
     found, told = _run(tmp_path, command, redirection)
     assert found == code
     assert "Traceback" not in told

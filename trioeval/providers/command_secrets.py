@@ -19,7 +19,7 @@ _HEADER = re.compile(
     r"""(?<![\w-])(?:-H|--header)(?:=|\s*)(?:"\s*(?P<n1>[\w-]+)\s*:\s*(?P<v1>[^"]*)"|'\s*(?P<n2>[\w-]+)\s*:"""
     r"""\s*(?P<v2>[^']*)'|(?P<n3>[\w-]+):(?P<v3>\S+))"""
 )
-# To the last "@" in front of the path; or, where there is none, to the next: passwords with "/" that nobody
+# To the last "@" in front of the path; or, where there is none, to the next: passwords with "/" that were not
 # escaped. A number there is a port.
 _IN_URL = re.compile(r"://[^\s/?#@'\":]*:(?P<value>[^\s/?#'\"]+(?=@)|(?!\d+[/?#])[^\s@'\"]+)@")
 _ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")
