@@ -25,8 +25,8 @@ def _tell_version() -> bool:
     from trioeval._version import __version__
 
     try:
-        sys.stdout.write(f"trioeval {__version__}\n")
-        sys.stdout.flush()
+        # Past the stream's buffer: it would keep what cannot be written, and fail again at the end.
+        os.write(sys.stdout.fileno(), f"trioeval {__version__}\n".encode())
     except (OSError, AttributeError):  # full, gone, or closed before the program began
         return False
     return True

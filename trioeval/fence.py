@@ -1,8 +1,8 @@
 """The fence of a suite: the folders that the paths it names may lead into.
 
-A suite from somebody else must not put `/etc/passwd` into a prompt, post `../prod.env` to its server, or
+A suite of another author must not put `/etc/passwd` into a prompt, post `../prod.env` to its server, or
 write its results over `~/.bashrc`. Links are followed before a path is judged, and the path that was judged
-is returned: whoever opens it opens the file that was allowed, not one that a link leads to later.
+is returned: the caller opens the file that was allowed, not one that a link leads to later.
 """
 
 from collections.abc import Collection

@@ -17,7 +17,7 @@ _KEPT_OF = 4
 
 
 def most_open_files() -> int | None:
-    """How many this process may have open at once; None where nothing bounds them, or nobody can tell."""
+    """How many this process may have open at once; None without a bound or a report of it."""
     if sys.platform == "win32":
         return None
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -4,7 +4,7 @@ The mark is on the value, and not in the places that use it. What renders, opens
 mark; everything else sees an ordinary text, list or object. A text that is rendered with a value of a model
 bears the mark of the model itself.
 
-There are two marks. `Verbatim` says that a text is ready, whoever wrote it: a prompt that was rendered, a
+There are two marks. `Verbatim` says that a text is ready, from whatever source: a prompt that was rendered, a
 cell of a dataset. `FromModel` says that a model wrote it, or a part of it: it must not become code, a
 program's words or a path either, which a suite may make of its own cells.
 """

@@ -100,7 +100,7 @@ def test_a_run_whose_time_is_up_says_how_it_goes_on(tmp_path: Path) -> None:
 def test_a_full_disk_costs_no_row(tmp_path: Path) -> None:
     """What memory holds is in the files that could be written; the run goes on when there is room.
 
-    Those beyond the first hundred that never began are told of, and not in the files.
+    Those beyond the first hundred that never began are counted, and not in the files.
     """
     tests = [{"vars": {"word": "x" * 350}} for _ in range(300)]
     write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["say {{word}}"], "tests": tests})

@@ -153,7 +153,7 @@ def test_code_sees_null_where_there_is_no_json() -> None:
         ("jmespath:a[", "is not a JMESPath: "),
         ("jmespath:", "is not a JMESPath: "),
         ("json.a +", "is not JavaScript: SyntaxError: "),
-        ("file://read.js", "names a file that is no Python file; "),
+        ("file://read.js", "names a file that is not a Python file; "),
     ],
 )
 def test_what_is_no_transform_is_told_before_the_first_call(written: str, fault: str) -> None:

@@ -82,7 +82,7 @@ def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
     began_at = time.monotonic()
     end = in_rig(settings(line, mark=mark), tmp_path, work_once, max_processes=40)
     assert carriers(mark) == []
-    assert time.monotonic() - began_at < 30  # as a bomb that nobody ends takes
+    assert time.monotonic() - began_at < 30  # as a bomb takes that is not ended
     assert end.failure is not None
     assert end.failure.kind == "killed"
     assert end.failure.message == (
@@ -320,7 +320,7 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
 def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:
     """Assertions, and tools of a model, say what is there instead; nothing waits."""
     LARGE[trap](tmp_path / "answer.txt")
-    if trap == "too many links":  # which are counted by nobody who follows them one by one
+    if trap == "too many links":  # a reader that follows them one by one does not count them
         assert read_file(tmp_path, "answer.txt") == b""
         return
     with pytest.raises(NoFileError):

@@ -1,4 +1,4 @@
-"""Clocks that are set forward and back by an hour while somebody waits, holds or counts."""
+"""Clocks that are set forward and back by an hour while a process waits, holds or counts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ def in_time(main: Callable[[], object]) -> None:
 @pytest.mark.parametrize("whose", ["of both", "of who waits", "of who asks"])
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: str) -> None:
-    """Whoever waits for its reply gets it, however the clock is set meanwhile."""
+    """A caller that waits for its reply gets it, however the clock is set meanwhile."""
     asker, waiter = Wall(), Wall()
     calls = 0
 
@@ -85,7 +85,7 @@ def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: 
             await waits.wait()
             for wall, name in ((asker, "of who asks"), (waiter, "of who waits")):
                 wall.now += jump if whose in (name, "of both") else 0.0
-            await trio.sleep(0.3)  # long enough for whoever looks too early
+            await trio.sleep(0.3)  # long enough for a caller that looks too early
             may_end.set()
         assert calls == 1
 
@@ -95,7 +95,7 @@ def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: 
 @pytest.mark.parametrize("whose", ["of both", "of who waits", "of who runs"])
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_place_in_the_line_of_agents_is_kept(tmp_path: Path, jump: float, whose: str) -> None:
-    """Nobody is taken for dead, and nobody begins too early."""
+    """No process counts as dead, and none begins too early."""
     walls = {"of who runs": Wall(), "of who waits": Wall()}
     warned: list[str] = []
     settings = PlannerSettings(heartbeat=0.02, poll=0.01, patience=5)

@@ -89,7 +89,7 @@ COMMANDS = (
     ("view", "--no-open"),
 )
 MAY_BEGIN_ANEW = "nothing"
-"""An empty file is made a database by whoever writes."""
+"""An empty file becomes a database by the first write."""
 
 
 def clear(path: Path) -> None:
@@ -195,7 +195,7 @@ def _look(path: Path) -> str:
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 @pytest.mark.parametrize("rights", ONLY_READ)
 def test_a_planner_on_the_database_of_another_user_says_whose_it_is(rights: str) -> None:
-    """Whoever may only read it can look at the line, and take no place in it."""
+    """A user with the right to read can look at the line, and take no place in it."""
     with tempfile.TemporaryDirectory() as name:  # the test's own folder is closed to others
         folder = Path(name)
         path = folder / "results.db"

@@ -363,7 +363,7 @@ def texts_of(node: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
 
 @pytest.mark.attack("paths out of the suite's folder")
 def test_every_key_of_the_schema_is_in_the_table_or_names_no_path() -> None:
-    """A new key with texts fails here until somebody has said what they name."""
+    """A new key with texts fails here until the lists above say what they name."""
     schema = suite_schema()
     known = {name.partition(",")[0] for name in KEYS} | NO_PATHS
     assert {name for name in texts_of(schema, schema["$defs"]) if "_" not in name} - known == set()
@@ -404,7 +404,7 @@ ATTACKS = [
 def test_no_path_of_a_suite_leads_out_of_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
-    """It is refused with its place, its value and what allows it; nothing that was read is told."""
+    """It is refused with its place, its value and what allows it; the message has nothing that was read."""
     key = KEYS[name]
     folder = tmp_path / "suite"
     (folder / "inner").mkdir(parents=True)
@@ -580,7 +580,7 @@ def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> 
 def test_a_pattern_outside_ends_at_its_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused by what it matches first: nobody waits for a walk through a whole disk."""
+    """It is refused by what it matches first, without a walk through a whole disk."""
     looked: list[Path] = []
     is_file = Path.is_file
 

@@ -118,7 +118,7 @@ def quiet(_send: Send) -> None:
 
 @pytest.mark.parametrize("work", [endless, quiet])
 def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> None:
-    """Read or not: of endless answers the oldest ends when somebody new comes."""
+    """Read or not: of endless answers the oldest ends when a new client comes."""
     sent = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
     async def main() -> None:

@@ -46,7 +46,7 @@ PAYLOADS: Mapping[str, str] = {
 
 @attrs.frozen
 class Used:
-    """The row that used an answer, and what was asked for it."""
+    """The row that used an answer, and its requests."""
 
     row: Row
     asked: Sequence[Request]
@@ -145,7 +145,7 @@ def _by_prompt(carrier: str) -> Mapping[str, Used]:
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_an_answer_in_an_assertion_is_compared_with_as_it_was_said(payload: str) -> None:
-    """In values, in metrics, and by what a judge is asked."""
+    """In values, in metrics, and in prompts of judges."""
     says, used = PAYLOADS[payload], _judged()[payload]
     verdict = used.row.verdict
     assert verdict is not None

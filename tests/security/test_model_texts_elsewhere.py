@@ -86,7 +86,7 @@ def test_outputs_are_compared_as_they_were_said(says: str) -> None:
 
 @functools.cache
 def _compared() -> tuple[str, ...]:
-    """What the judge was asked for each payload."""
+    """The judge's prompt for each payload."""
     found: list[str] = []
 
     async def model(request: Request) -> Reply:
@@ -176,7 +176,7 @@ def test_an_agent_reads_what_it_has_written(says: str) -> None:
 
 @functools.cache
 def _agents_results() -> list[Any]:
-    """What an agent was told by its tools: it writes a file with each payload, and reads it."""
+    """Results of an agent's tools: it writes a file with each payload, and reads it."""
     steps = [
         step
         for number, says in enumerate(SAYS)

@@ -1,4 +1,4 @@
-"""Nothing that a command prints has a character that a terminal obeys, whoever wrote the text."""
+"""Nothing that a command prints has a character that a terminal obeys, from whatever source."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_no_command_echoes_its_arguments_raw(
     command: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names of files that are not there, keys of runs, options that nobody knows."""
+    """Names of missing files, keys of runs, unknown options."""
     arguments = [part.replace("{}", WORDS[word]) for part in command.split(" ")]
     assert run_command_line(arguments) != 0
     assert told(capsys)

@@ -117,7 +117,7 @@ def test_a_query_of_too_many_characters_is_refused_before_it_is_read() -> None:
 def test_a_hostile_query_into_the_file_of_an_agent_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a process of its own: assertions run in threads, which nobody can end."""
+    """In a process of its own: assertions run in threads, which cannot be ended."""
     assert query_search.values_at("$..c", {"a": [{"c": 1}]}, 100) == [[1]]
     monkeypatch.setattr(program, "TIME_LIMIT", LIMIT)
     with pytest.raises(ValueError, match=r"takes longer than 0\.4 seconds"):

@@ -22,7 +22,7 @@ POST = b"POST /a HTTP/1.1\r\nhost: localhost\r\n"
 
 @attrs.define
 class Seen:
-    """What an application was asked, and what the client was answered."""
+    """Requests that reached an application, and answers that reached the client."""
 
     requests: list[tuple[str, str, bytes]] = attrs.field(factory=list)
     answer: bytes = b""

@@ -350,7 +350,7 @@ async def echo(request: trioeval.Request) -> str:
 
 
 async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool) -> list[int]:
-    """Run until so many rows have come, and be told the indices of all rows that came, in order."""
+    """Run until so many rows have come, and return the indices of all rows that came, in order."""
     stop, seen = trio.Event(), list[int]()
     start = RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
 

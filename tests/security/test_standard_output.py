@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ["suite.json", "--no-cache", "--no-write"],
     "failing": ["failing.json", "--no-cache", "--no-write"],
     "help": ["--help"],
+    "version": ["--version"],
 }
 
 
@@ -31,7 +32,7 @@ def _run(folder: Path, command: str, redirection: str) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": ""},
+        env={**os.environ, "PYTHONPATH": "", "PYTHONUNBUFFERED": ""},
     )
     return done.returncode, done.stderr
 
@@ -46,17 +47,25 @@ def test_a_full_disk_behind_stdout_is_told_once_and_gives_one(tmp_path: Path) ->
     assert told.splitlines()[-1].endswith("; exit 1: not everything could be written, see above")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_version_that_cannot_be_written_gives_one_line_and_one(tmp_path: Path) -> None:
+    """The version is printed before anything is imported, and fails as every other command does."""
+    code, reported = _run(tmp_path, "version", "> /dev/full")
+    assert (code, reported) == (1, f"{FULL}\n")
+
+
 @pytest.mark.parametrize(
     ("command", "code", "redirection"),
     [
         ("failing", 100, ">&-"),
         ("help", 0, "| true"),
+        ("version", 0, ">&-"),
     ],
 )
 def test_a_stdout_that_nobody_reads_changes_no_exit_code(
     tmp_path: Path, command: str, code: int, redirection: str
 ) -> None:
-    """Closed before the program begins, or its reader has gone: nothing is told of it, and nothing fails."""
+    """Closed before the program begins, or its reader has gone: there is no message and no failure."""
     found, told = _run(tmp_path, command, redirection)
     assert found == code
     assert "Traceback" not in told

@@ -61,6 +61,13 @@ KINDS_THAT_RUN = {
 PREFIXES = {
     f"{prefix}:": {"providers": [f"{prefix}:code.py"]} for prefix in sorted({*CODE, "file"})
 }
+CODE_IN_OPTIONS = (
+    ("transform", "output.trim()"),
+    ("transform", "file://code.py:f"),
+    ("transform", "python: output"),
+    ("transformVars", "return {x: 1}"),
+    ("temperature", "file://code.py:f"),
+)
 CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
     **{
         f"assertion {name}": (said, "$.tests[0].assert[0].type")
@@ -102,19 +109,13 @@ CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
         judged(type="equals", value="a", contextTransform="python: output"),
         "$.tests[0].assert[0].contextTransform",
     ),
-    "transform of a test": (
-        optioned(transform="output.trim()"),
-        "$.tests[0].options.transform",
-    ),
-    "transform in a file": (
-        optioned(transform="file://code.py:f"),
-        "$.tests[0].options.transform",
-    ),
-    "transform of Python": (optioned(transform="python: output"), "$.tests[0].options.transform"),
-    "transformVars": (
-        optioned(transformVars="return {x: 1}"),
-        "$.tests[0].options.transformVars",
-    ),
+    **{
+        f"option of a test {key}: {value}": (
+            optioned(**{key: value}),
+            f"$.tests[0].options.{key}",
+        )
+        for key, value in CODE_IN_OPTIONS
+    },
     "transformVars of Python": (
         {"defaultTest": {"options": {"transformVars": "python: {}"}}},
         "$.defaultTest.options.transformVars",
@@ -168,10 +169,6 @@ CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
     "config of a prompt": (
         {"prompts": [{"raw": "a", "config": {"a": {"b": ["file://code.py:f"]}}}]},
         "$.prompts[0].config.a.b[0]",
-    ),
-    "options of a test": (
-        optioned(temperature="file://code.py:f"),
-        "$.tests[0].options.temperature",
     ),
     "response parser in a file": (
         http(responseParser="file://code.py:f"),
@@ -312,7 +309,7 @@ def test_every_assertion_type_that_reaches_outside_is_known() -> None:
 
 
 def test_the_doors_behind_run_nothing_either(tmp_path: Path) -> None:
-    """What nobody refused when the suite was loaded does not start."""
+    """Code that passed the checks of the loader does not start."""
     trio.run(_try_doors, tmp_path)
 
 

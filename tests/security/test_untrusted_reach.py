@@ -70,7 +70,7 @@ TEMPLATES = {
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 @pytest.mark.parametrize("place", ["prompt", "variable", "env", "header", "url"])
 def test_the_environment_is_refused_by_name(template: str, place: str, tmp_path: Path) -> None:
-    """Wherever a template of a file names a variable that nobody allowed."""
+    """Wherever a template of a file names a variable that the user did not allow."""
     places: dict[str, dict[str, Any]] = {
         "prompt": {"prompts": [template]},
         "variable": {"tests": [{"vars": {"x": template}}]},
@@ -169,7 +169,7 @@ def test_a_key_of_the_environment_stays_with_its_vendor(
     assert problems
     assert f"--allow-env {variable}" in problems[0][2]
     assert KEY not in str(problems)
-    # Whoever allows it by name means it; a judge elsewhere stays somebody whom nobody named.
+    # A user who allows it by name means it; a judge elsewhere is still a host that was not named.
     if "defaultTest" not in said and variable != "ANTHROPIC_API_KEY":
         assert ready(said, allow_env=[variable]).specs
 
@@ -198,7 +198,7 @@ def test_what_is_meant_works(
 
 
 def test_hosts_of_vendors_are_exact() -> None:
-    """Nobody else's machine below a vendor's name is the vendor's."""
+    """A machine of another owner below a vendor's name is not the vendor's."""
     strange = {
         "AWS_SECRET_ACCESS_KEY": "ec2-1-2-3-4.compute.amazonaws.com x.s3.amazonaws.com",
         "AZURE_API_KEY": "evil.azurewebsites.net openai.azure.com.evil.example",
@@ -367,7 +367,7 @@ def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
 def test_a_proxy_on_this_machine_is_no_surprise(host: str) -> None:
-    """Whoever trusts a suite runs what answers there; one that is not trusted is refused all the same."""
+    """A trusted suite is the user's own; an untrusted one is refused all the same."""
     said = openai(f"http://{host}:4000/v1")
     assert not ready(said, trusted=True).warnings
     assert any("may not send OPENAI_API_KEY" in message for _, message, _ in told(said))
@@ -375,7 +375,7 @@ def test_a_proxy_on_this_machine_is_no_surprise(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"])
 def test_what_only_looks_like_this_machine_is_warned_of(host: str) -> None:
-    """A name that begins like this machine's is anybody's."""
+    """A name that begins like this machine's may belong to another one."""
     [warning] = ready(openai(f"http://{host}:4000/v1"), trusted=True).warnings
     assert f"OPENAI_API_KEY goes to {host}" in warning.message
 

@@ -24,7 +24,7 @@ def stored(flags: RunFlags) -> StoredFlags:
 
 
 def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
-    """Whoever resumes it says nothing of that."""
+    """The command that resumes it does not repeat the flag."""
     going = stored(WITHOUT).with_flags(RunFlags(begin=BeginFlags(resume="latest")))
     assert (going.what.untrusted, going.what.allow_env) == (True, ("TEAM",))
 
@@ -47,7 +47,7 @@ def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(what: WhatFlags, told: str) -> None:
-    """Nobody thinks to be safe who is not."""
+    """A user who asks for safety and does not get it is warned."""
     with pytest.raises(UsageError, match=told):
         check_flags(RunFlags(what=what))
 

@@ -111,7 +111,7 @@ def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
 
 
 def test_a_first_sheet_that_is_hidden_is_told_of(tmp_path: Path) -> None:
-    """Whoever looks at the file sees other rows than those that are run."""
+    """The file shows other rows than those that are run."""
     book = openpyxl.Workbook()
     hidden = book.worksheets[0]
     hidden.append(["q"])

@@ -57,7 +57,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_name_leads_nowhere(name: str) -> None:
-    """DNS may say what it likes of it: no limit is told or changed, no number of a run is shown."""
+    """DNS may say what it likes of it: no limit is shown or changed, no number of a run is shown."""
 
     async def main() -> None:
         async with limits_server(token=None) as server, metrics_server() as metrics:
@@ -151,7 +151,7 @@ def test_a_form_is_no_request(kind: str) -> None:
 
 
 def test_a_link_shows_no_limits() -> None:
-    """Whoever follows one of a foreign page has no token; there are no pages here to come from."""
+    """A browser that follows one of a foreign page has no token; there are no pages here to come from."""
 
     async def main() -> None:
         link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
@@ -263,7 +263,7 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
 def test_a_token_that_others_could_have_written_is_none(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a program would tell its limits to whoever listens there."""
+    """Or a program would send its limits to the process that listens there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = keep_token(8770, "planted")
@@ -288,7 +288,7 @@ def test_a_token_that_others_could_have_written_is_none(
 
 
 def test_a_token_goes_to_no_other_machine_or_port() -> None:
-    """It is of one server, and is sent to nobody else."""
+    """It is of one server, and goes to no other one."""
     seen: list[bytes] = []
 
     async def main() -> None:

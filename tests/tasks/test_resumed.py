@@ -101,7 +101,7 @@ class Toy:
         return []
 
     def unstarted(self, _jobs: range) -> None:
-        """Every job that never began is told of alone."""
+        """Every job that never began is reported by itself."""
 
     def emitted(self, row: Row) -> None:
         raise AssertionError(row)

@@ -164,7 +164,7 @@ def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
     """He could replace what is in it."""
     place.mkdir(mode=0o700)
     os.chown(place, 12345, -1)
-    assert why_not().endswith(f"{place}: belongs to somebody else")
+    assert why_not().endswith(f"{place}: belongs to another user")
 
 
 @pytest.mark.skipif(

@@ -445,7 +445,7 @@ def test_nothing_is_done_for_who_has_gone() -> None:
 
 
 def test_whoever_comes_takes_the_place_of_who_was_quiet_the_longest(database: Path) -> None:
-    """A page that is open and asks nothing keeps nobody out."""
+    """A page that is open and sends nothing keeps no client out."""
 
     async def main() -> None:
         async with (

@@ -55,7 +55,7 @@ class FileMarker:
         """Whether the file is there. One look at the disk.
 
         Raises:
-            MarkerError: What is there is no file, or nobody can tell.
+            MarkerError: The entry is not a file, or cannot be examined.
         """
         try:
             mode = self.path.stat().st_mode

@@ -65,7 +65,7 @@ class Marker(Protocol):
         """Whether it is.
 
         Raises:
-            MarkerError: What is there is not what says so: a folder.
+            MarkerError: The entry is not a file: a folder.
         """
         ...
 

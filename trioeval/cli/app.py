@@ -133,7 +133,7 @@ def preview(
     env_file
         Read environment variables, such as keys, from this file; those that are set and not empty win.
     untrusted
-        Refuse code in the suite, keep the environment from it, and ask only its own providers.
+        Refuse code in the suite, keep the environment from it, and call only its own providers.
     allow_env
         `NAME`: a variable of the environment that an untrusted suite may use; may be given several times.
     max_concurrency

@@ -227,7 +227,7 @@ class Collector:
     async def add_many(self, rows: RowsNotRun) -> None:
         """Take rows that never began, after those before them that are there already.
 
-        They are counted, and stand in no file and no table.
+        They are counted, and are left out of files and tables.
         """
         part = self._by_task[rows.first.task]
         await self._take_kept(part, rows.indices.start)

@@ -59,7 +59,7 @@ class WhatFlags:
     allow_outside: Switch = False
     """Let the suite read and write files outside of its folder."""
     untrusted: Switch = False
-    """Refuse code in the suite, keep the environment from it, and ask only its own providers."""
+    """Refuse code in the suite, keep the environment from it, and call only its own providers."""
     allow_env: Texts = ()
     """`NAME`: a variable of the environment that an untrusted suite may use; may be given several times."""
     extension: Annotated[Texts, Parameter(name=["--extension", "-x"])] = ()

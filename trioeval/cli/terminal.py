@@ -1,6 +1,6 @@
 """Printing that outlives its reader: results and exit code are worth more than their picture.
 
-All that the program prints goes through here, and all of it is made harmless here, whoever wrote it: nothing
+All that the program prints goes through here, and all of it is made harmless here, from every source: nothing
 gets to a terminal but text, and the colours of tables. Callers need not know which texts are foreign.
 """
 
@@ -110,7 +110,7 @@ def pour(chunks: Iterable[str]) -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Where somebody else prints on stdout; errors are those of `show`.
+    """Report failed writes of a library that prints on stdout, as `show` does.
 
     Raises:
         OutputError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Looks for what a JSONPath finds in a document, for a bounded time.
+"""The search for values of a JSONPath in a document, for a bounded time.
 
 What is not cheap is evaluated by a process of its own, which is ended when its time is up.
 """

@@ -77,7 +77,7 @@ def check_marks(
         most_bytes: Bytes that it may have.
         source: What replied, for the message.
         is_stream: Whether it is read as a stream of events; their lines count as well.
-        key: What the bound is called by whoever sets it.
+        key: The suite key of the bound.
 
     Raises:
         ProviderError: `malformed_reply`.

@@ -19,7 +19,7 @@ _HEADER = re.compile(
     r"""(?<![\w-])(?:-H|--header)(?:=|\s*)(?:"\s*(?P<n1>[\w-]+)\s*:\s*(?P<v1>[^"]*)"|'\s*(?P<n2>[\w-]+)\s*:"""
     r"""\s*(?P<v2>[^']*)'|(?P<n3>[\w-]+):(?P<v3>\S+))"""
 )
-# Passwords with "/" and "@" that nobody escaped: up to the last "@", although it may stand in the path. A
+# Passwords with "/" and "@" that were not escaped: up to the last "@", although it may stand in the path. A
 # number in front of a path is a port.
 _IN_URL = re.compile(r"://[^\s/?#@'\":\[]*:(?P<value>(?!\d+[/?#])(?:(?!://)[^\s'\"])+)@")
 _ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")

@@ -44,7 +44,7 @@ def expand_env(
         config: The config of an entry.
         environ: What names are looked up in.
         templates: What renders those that are more than a name.
-        withheld: Names that nobody may fill in.
+        withheld: Names that templates must not fill in.
 
     Example:
         >>> from trioeval.suite import Templates

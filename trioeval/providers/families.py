@@ -34,7 +34,7 @@ MODULES: Mapping[str, str] = {
 """By prefix; each module has a function `read`."""
 
 LOCAL = frozenset({"echo", "local", "replay", "sequence", "sim"})
-"""Prefixes of entries that ask nobody."""
+"""Prefixes of entries that call no server."""
 
 CODE = frozenset({"exec", "python"})
 """Prefixes of entries that run code on this machine; all others ask a server."""

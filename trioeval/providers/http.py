@@ -68,7 +68,7 @@ async def open_http(
     Args:
         tls: How servers are trusted; None is the usual way.
         max_reply_bytes: Largest reply body that is accepted where a request does not say it, in bytes.
-        hosts: The only hosts that are asked; None is all.
+        hosts: The only hosts that requests may go to; None allows all.
         wall_clock: Seconds since 1970, for replies that do not tell their date.
 
     Raises:
@@ -294,7 +294,7 @@ _HEADERS = {
 }
 
 _DIGITS = 18
-"""Of a length, from which on it is more than anybody allows."""
+"""Digits of a length that exceeds every bound."""
 
 _IDLE = 256
 """Connections that are kept for later."""
@@ -304,7 +304,7 @@ _URLS = 1024
 
 
 def _counting(heard: Callable[[bytes], object], place: str, most: int) -> Callable[[bytes], object]:
-    """A listener that is told of a stream as long as its lines are not too many."""
+    """A listener to a stream that refuses too many lines."""
     lines = 0
 
     def count(part: bytes) -> None:

@@ -41,7 +41,7 @@ async def open_providers(
         templates: For configs that hold templates.
         recorder: Writes down all that they answer, under their names.
         tls: How servers are trusted of which a config says nothing; None is the usual way.
-        hosts: The only hosts that are asked, and by entries that run no code; None is anybody, by anything.
+        hosts: The only hosts that requests may go to, from entries that run no code; None allows all.
 
     Raises:
         ProviderError: One of them cannot be opened.

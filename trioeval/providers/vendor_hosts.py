@@ -19,7 +19,7 @@ _ACCESS = ("AWS_ACCESS_KEY_ID", SECRET_VARIABLE, "AWS_SESSION_TOKEN")
 
 @attrs.frozen
 class Vendor:
-    """Who gave out the keys in a variable."""
+    """The vendor of the keys in a variable."""
 
     hosts: re.Pattern[str]
     """Matches the vendor's own hosts."""

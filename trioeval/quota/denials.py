@@ -126,7 +126,7 @@ def check_definition(limit: Limit) -> None:
 
 
 def check_pause(key: str, seconds: float) -> None:
-    """Refuse a pause that nobody can mean.
+    """Refuse a pause that is too long to be meant.
 
     Raises:
         QuotaError: `invalid_request`.

@@ -72,7 +72,7 @@ class _Refusal:
     reason: str
     hint: str
     until: float
-    """The instant from which on it is asked again."""
+    """The instant from which on requests are sent again."""
 
 
 @attrs.define(eq=False)
@@ -211,7 +211,7 @@ def _refusal(error: BaseException) -> _Refusal | None:
     while cause is not None:
         match cause:
             case AuthenticationError():
-                hint = "user and password stand in its URL: redis://user:password@host"
+                hint = "write user and password into its URL: redis://user:password@host"
                 return _Refusal(_reason(error), hint, until)
             case AuthorizationError():
                 hint = "its ACL must allow scripts, and the keys and channels of the namespace"

@@ -131,7 +131,7 @@ class Guard:
         if is_of_foreign_page(headers):
             return _no(403, "forbidden", "a page of a browser sends this: limits are for programs")
         is_known = self._is_known(headers.get("authorization", ""))
-        # Who knows the token is no page, and may have come by any name.
+        # A client that knows the token is not a page, and may use any name.
         if not (is_known and self._token) and not self._names.has(headers.get("host", "")):
             message = "this server has another name: call it by its address in numbers"
             return _no(421, "misdirected", message)

@@ -1,12 +1,12 @@
 """One connection of HTTP/1.1: its requests are answered by an ASGI application, one after another.
 
-Whoever is at the other end cannot hold the server up: there are bounds for how long and how large what he
-sends may be, and for how long he may leave what he is sent unread. HTTP/2 is not spoken, so that one
-connection is one request at a time; who wishes to upgrade is answered as if he did not.
+A client cannot hold the server up: there are bounds for how long and how large what it
+sends may be, and for how long it may leave answers unread. HTTP/2 is not spoken, so that one
+connection is one request at a time; a client that wishes to upgrade gets the usual answer.
 
-Why not hypercorn: it speaks HTTP/2 in clear text to whoever begins with it, which cannot be switched off and
-makes hundreds of requests of one connection; it sends under a shield, it bounds the time of neither head nor
-body, and closes no idle connection in favour of a new one.
+Why not hypercorn: it speaks HTTP/2 in clear text to clients that begin with it, which cannot be switched
+off and makes hundreds of requests of one connection; it sends under a shield, it bounds the time of neither
+head nor body, and closes no idle connection in favour of a new one.
 """
 
 import logging
@@ -63,7 +63,7 @@ class Conversation:
     stop: trio.Event
     """Once it is set, no request is begun."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancelled by whoever needs its place."""
+    """Cancelled for another connection that needs its place."""
     waits_since: float | None = attrs.field(init=False, factory=trio.current_time)
     """Since when it is the client's turn; None while the application works."""
     answers_since: float | None = attrs.field(init=False, default=None)
@@ -136,7 +136,7 @@ class Conversation:
         """Send all of it.
 
         Raises:
-            trio.BrokenResourceError: Nobody reads at the other end.
+            trio.BrokenResourceError: The client does not read.
         """
         since, self.waits_since = self.waits_since, trio.current_time()
         left = memoryview(data)
@@ -144,13 +144,13 @@ class Conversation:
             with trio.move_on_after(self.bounds.taking) as taking:
                 await self._stream.send_all(left[:_PIECE])
             if taking.cancelled_caught:
-                await trio.aclose_forcefully(self._stream)  # whoever reads from it is told, too
-                raise trio.BrokenResourceError("nobody reads at the other end")
+                await trio.aclose_forcefully(self._stream)  # its reader ends, too
+                raise trio.BrokenResourceError("the client does not read")
             left = left[_PIECE:]
         self.waits_since = since
 
     async def linger(self) -> None:
-        """Let the client finish sending what nobody reads: else it would not see the answer either."""
+        """Let the client finish sending an unread body: else it would not see the answer either."""
         self.waits_since = trio.current_time()
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
@@ -174,7 +174,7 @@ class _Exchange:
     """Whether the application has the whole body."""
     _body_until: float = attrs.field(init=False)
     _gone: bool = attrs.field(init=False, default=False)
-    """Whether nobody is there any more to whom an answer could be sent."""
+    """Whether the client has gone, so that no answer can be sent."""
     _start: Message | None = attrs.field(init=False, default=None)
     """The beginning of the answer, held back until something of its body is there."""
     _over: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -270,7 +270,7 @@ class _Exchange:
             return False
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer; nothing if nobody is there any more. A checkpoint."""
+        """Send a part of the answer; nothing if the client has gone. A checkpoint."""
         if self._gone or self._over.is_set():
             await trio.lowlevel.checkpoint()
             return
@@ -297,11 +297,11 @@ class _Exchange:
 
     def _response(self, start: Message) -> h11.Response:
         headers = [(bytes(name), bytes(value)) for name, value in start.get("headers", ())]
-        # What is here already need not be asked for again.
+        # What is here already need not be read again.
         here = min(self._left, len(self._talk.buffer))
         del self._talk.buffer[:here]
         self._left -= here
-        # Behind chunks, or what nobody has read, no request begins.
+        # Behind chunks, or an unread body, no request begins.
         if self._head.length is None or self._left or self._talk.stop.is_set():
             headers.append((b"connection", b"close"))
         return h11.Response(status_code=start["status"], headers=headers)

@@ -1,4 +1,4 @@
-"""Who may talk to a server of this program: rules that the live view, the limits and the metrics share. Pure.
+"""The requests that servers accept: rules that the live view, the limits and the metrics share. Pure.
 
 * The name by which a server is called must be one of its own, or a foreign page could have its own name
   lead here and read everything (DNS rebinding).
@@ -19,7 +19,7 @@ _OTHER_SITES = frozenset({"cross-site", "same-site"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can connect to an address.
+    """Whether only this machine can connect to an address.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
@@ -36,12 +36,12 @@ class OwnNames:
     """The names by which a server may be called."""
 
     host: str
-    """What it listens on, as it was asked for."""
+    """The address to listen on, as the caller gave it."""
     machine: frozenset[str] = frozenset()
     """Names of this machine, in lower case, for a server that listens on all addresses."""
 
     def has(self, authority: str) -> bool:
-        """Whether a `Host` header means this server; ports are left to whoever forwards them.
+        """Whether a `Host` header means this server; ports do not count, since proxies change them.
 
         Example:
             >>> own = OwnNames(host="127.0.0.1")

@@ -1,6 +1,6 @@
 r"""Where a request of HTTP/1 ends, read strictly. Pure.
 
-Two readers that find different ends of one message let somebody hide a request in another one's body. h11
+Two readers that find different ends of one message let a client hide a request in another one's body. h11
 reads what is here found to be sound; it is lenient where servers in front of ours may be too, and differently
 (lines that end in a lone `\n`, headers over several lines, a length beside chunks, two lengths). All of that
 is refused, so there is one way to read a request or none.
@@ -27,7 +27,7 @@ class UnsoundRequestError(Exception):
 
     Args:
         status: Of the answer.
-        reason: What is wrong with it, for whoever wrote the client.
+        reason: What is wrong with it, for the author of the client.
     """
 
     def __init__(self, status: int, reason: str) -> None:

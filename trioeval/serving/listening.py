@@ -48,7 +48,9 @@ def _own_number(host: str) -> str | None:
     is_6 = ":" in host
     with socket.socket(socket.AF_INET6 if is_6 else socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            asked.connect(("2001:db8::1" if is_6 else "192.0.2.1", 9))  # of nobody
+            asked.connect(
+                ("2001:db8::1" if is_6 else "192.0.2.1", 9)
+            )  # addresses for documentation
         except OSError:
             return None
         found: str = asked.getsockname()[0]
@@ -72,7 +74,7 @@ async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener
 
 @attrs.frozen
 class Crowd:
-    """All connections. Not more than are allowed: whoever keeps the server waiting leaves first."""
+    """All connections, up to the bound: the one that keeps the server waiting longest leaves first."""
 
     _most: int
     _inside: list[Conversation] = attrs.field(init=False, factory=list)
@@ -80,7 +82,7 @@ class Crowd:
     async def serve(self, talk: Conversation) -> None:
         """Let a connection in, if there is room or can be made, and serve it to its end.
 
-        Where the process may open less than that, it is full before: whoever waits in front of a door that
+        Where the process may open less than that, it is full before: a client in front of a door that
         cannot be opened would do so for as long as those inside please.
         """
         is_full = len(self._inside) >= self._most
@@ -108,7 +110,7 @@ class Crowd:
         else:
             return False
         self._inside.remove(leaves)
-        leaves.scope.cancel("somebody else needs the place")
+        leaves.scope.cancel("another connection needs the place")
         return True
 
     def send_home(self) -> None:
@@ -132,7 +134,7 @@ async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
     Args:
         app: It ends its endless answers by itself once `stop` is set.
         listeners: Closed at the end.
-        stop: From then on nobody is let in.
+        stop: From then on new connections are refused.
         grace: Seconds that answers under way may take after the stop.
         bounds: Of each client, and of all.
         task_status: Told when connections are accepted.

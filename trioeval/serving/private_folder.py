@@ -1,7 +1,7 @@
 """The folder in which programs of one user find each other: sockets of runs, and tokens of servers.
 
-It is `$XDG_RUNTIME_DIR/trioeval`, or `trioeval-UID` where temporary files are. Nobody else can look into it,
-and one that somebody else has made is not used.
+It is `$XDG_RUNTIME_DIR/trioeval`, or `trioeval-UID` where temporary files are. Other users cannot look into
+it, and one that another user has made is not used.
 """
 
 import errno
@@ -59,7 +59,7 @@ def why_not_private(folder: Path) -> str | None:
     if not stat.S_ISDIR(found.st_mode):
         return "is no folder"
     if found.st_uid != os.geteuid():
-        return "belongs to somebody else"
+        return "belongs to another user"
     if found.st_mode & 0o077:
         return "others may use it: chmod 700"
     if above.st_mode & 0o002 and not above.st_mode & stat.S_ISVTX:

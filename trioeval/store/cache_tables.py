@@ -158,7 +158,7 @@ def lease_name(owner: str, number: int) -> str:
 def claim_lease(
     connection: sqlite3.Connection, key: bytes, lease: str, *, now: float, life: float, ttl: float
 ) -> bool:
-    """Take the lease of a question if nobody else has one, and there is no reply; say whether."""
+    """Take the lease of a question without a lease or a reply; return whether that worked."""
     return connection.execute(_CLAIM, (key, lease, now + life, now, ttl)).rowcount == 1
 
 

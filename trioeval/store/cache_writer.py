@@ -237,7 +237,7 @@ class CacheWriter:
             return Answer(claim, is_granted=False)
         holder = find_holder(connection, key)
         if holder is not None and holder.owner != self._owner:
-            # A clock that was set forward ends no lease of whoever still holds its lock.
+            # A clock that was set forward ends no lease of a process that still holds its lock.
             is_late = holder.utc_expires <= now and not self._owners.lives(holder.owner)
             is_over = is_late or holder == claim.dead
             if not is_over and self._owners.is_gone(holder.owner):

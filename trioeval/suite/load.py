@@ -294,7 +294,7 @@ class _Found:
 
 
 def _own_env(document: Any, trust: Trust, found: _Found) -> dict[str, str]:
-    """The variables that the suite gives itself; what is wrong with them is told elsewhere."""
+    """The variables that the suite gives itself; problems in them are reported elsewhere."""
     own = document.get("env") if isinstance(document, dict) else None
     if not isinstance(own, dict):
         return {}

@@ -135,7 +135,7 @@ def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
         if isinstance(value, dict):
             mistakes += _mistakes(value)
         if settings is not None and settings.backend != "memory" and not around.trust.trusted:
-            message = "an untrusted suite asks nobody but its providers"
+            message = "an untrusted suite sends requests only to its providers"
             mistakes.append(Mistake(message, 'write "backend": "memory"', at=("backend",)))
         if mistakes or settings is None:
             raise MistakenError(*mistakes)

@@ -129,7 +129,7 @@ def assertion_hook(
 
 
 def _code_mistakes(assertion: Assertion, said: Any, around: Around) -> Iterator[Mistake]:
-    """That an assertion is code which its suite must not run; of a value from a file that is told there."""
+    """Problems of an assertion that is code of an untrusted suite; a value from a file is reported there."""
     if is_code(assertion, around.kinds):
         try:
             around.check_code(f"an assertion of type {quote(assertion.type)}")

@@ -1,8 +1,8 @@
-"""What a suite may do on the machine of whoever runs it, and with their keys.
+"""What a suite may do on the user's machine, and with the user's keys.
 
 A suite is a program: it names code that runs, and servers that get keys. One that is not trusted runs no
 code, sees only the variables of the environment that the user allows, and asks only its own providers. A
-plan runs no code either, whoever wrote the suite.
+plan runs no code either, whatever suite it is of.
 """
 
 from collections.abc import Iterable, Mapping
@@ -100,7 +100,7 @@ def trust_of(
     """What a suite may do, as its caller says it.
 
     Args:
-        trusted: Whether it may run code, see the environment, and ask anybody.
+        trusted: Whether it may run code, see the environment, and send requests to any host.
         allow_env: Variables that templates may see although it is not trusted.
         allow_outside: Whether it may read files outside of its folder.
         plans: Whether it is only to be known what a run would do.

@@ -40,7 +40,7 @@ def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def env_files_hook(around: Around) -> Hook:
-    """For files with variables of the environment, which only the user may name for somebody else's suite."""
+    """For files with variables of the environment, which only the user may name for an untrusted suite."""
     read = places_hook(around)
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:

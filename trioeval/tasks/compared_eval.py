@@ -193,7 +193,7 @@ class ComparedEval:
             taken, rows = self._layout.whole(range(jobs.start, max(jobs.start, first)))
         if not rows:
             return None
-        # What its steps know is asked of them alone: they have rows of their own.
+        # Only its steps know of their records: they have rows of their own.
         found = self._body.unstarted(rows)
         return None if found is None or found.rows != rows else attrs.evolve(found, jobs=taken)
 

@@ -43,7 +43,7 @@ def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
 
 
 def _tests(steps: Expansion) -> Iterator[tuple[Test, int, int]]:
-    """The tests that are run, how often each is asked, and by how many columns at a time."""
+    """The tests that are run, how often each runs, and by how many columns at a time."""
     default = steps.suite.default_test
     for stretch, several in stretch_sizes(steps):
         shape = stretch.shape

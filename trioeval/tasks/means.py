@@ -52,7 +52,7 @@ async def open_means(
             `SCRIPT_TIMEOUT_MS` how long a script may take, and its `SCRIPT_MEMORY_MB` how much memory it may
             have (0 does not limit it).
         tls: How servers are trusted; None is the usual way.
-        hosts: The only hosts that are asked; None is all.
+        hosts: The only hosts that requests may go to; None allows all.
     """
     environ = around.environ
     workers = _number(around.variable("PYTHON_WORKERS")) or min(

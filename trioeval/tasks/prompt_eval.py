@@ -317,7 +317,7 @@ class PromptEval:
             self._asker.reject(known.inquiry)
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of jobs that never began, and of which nothing is known. Cases of agents are told of each."""
+        """Rows of jobs that never began, and of which nothing is known. Cases of agents come one by one."""
         if self._agents is not None:
             return None
         for known in (self._known, self._ahead):

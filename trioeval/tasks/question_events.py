@@ -145,7 +145,7 @@ class QuestionEvents:
         return attrs.evolve(row, question=attrs.evolve(found, events=(*found.events, end)))
 
     def never_began(self, rows: RowsNotRun) -> None:
-        """Many questions were never asked: they are counted, and no events of them are told."""
+        """Count many questions that never began, without an event for each."""
         if rows.first.question is not None:
             self.counts.add_many(rows.first.question.outcome, len(rows))
 

@@ -1,7 +1,7 @@
-"""Whom a suite asks, and which keys of the environment go there.
+"""The hosts that a suite calls, and which keys of the environment go there.
 
-A key is for the hosts of its vendor. A suite that sends one elsewhere is told of it; one that is not trusted
-is refused, and asks nobody but its providers.
+A key is for the hosts of its vendor. The user is warned of a suite that sends one elsewhere. An
+untrusted one is refused, and sends requests only to its providers.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -31,7 +31,7 @@ class SentKey:
 
     @property
     def is_strange(self) -> bool:
-        """Whether whoever trusts the suite is told; a proxy on this machine is their own."""
+        """Whether the user of a trusted suite is warned; a proxy on this machine is their own."""
         return not (self.is_safe or is_own_machine(self.host))
 
 
@@ -134,7 +134,7 @@ def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterat
 def strange_graders(
     specs: Iterable[ProviderSpec], paths: Iterable[str], hosts: Collection[str | None]
 ) -> Iterator[Problem]:
-    """Judges of an untrusted suite that ask somebody who is neither one of its providers nor a vendor.
+    """Judges of an untrusted suite on hosts that belong to neither its providers nor a vendor.
 
     Args:
         specs: The judges.

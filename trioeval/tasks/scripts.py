@@ -311,7 +311,7 @@ class Scripts:
         return script
 
     def _check(self, what: str) -> None:
-        """Refuse code that nobody refused when the suite was loaded."""
+        """Refuse code that passed the checks when the suite was loaded."""
         try:
             self._around.check_code(what)
         except MistakenError as error:

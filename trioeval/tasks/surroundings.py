@@ -27,7 +27,7 @@ def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str],
 
     Args:
         suite: The suite.
-        environ: The environment of whoever runs it.
+        environ: The environment of the user.
         unknown: Told of what only a run will show.
     """
     return Around(

@@ -381,7 +381,7 @@ class _Results:
 
     @property
     def takes_many(self) -> bool:
-        """Whether rows that never began may come many at once: nobody has to look at each of them."""
+        """Whether rows that never began may come many at once, without a look at each of them."""
         task = self.task
         looked_at = task.hooks is not None or task.left is not None
         return self.run.emit_many is not None and not looked_at

@@ -39,7 +39,7 @@ class Watch(Protocol):
         ...
 
     def never_began(self, rows: RowsNotRun, /) -> None:
-        """Many rows never began; nothing else is told of each."""
+        """Report many rows that never began, without details of each."""
         ...
 
     def written(self, row: Row, /) -> None:

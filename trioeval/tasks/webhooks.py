@@ -35,7 +35,7 @@ async def open_webhooks(
     Args:
         environ: Its `WEBHOOK_TIMEOUT` says how many milliseconds a server may take.
         tls: How servers are trusted; None is the usual way.
-        hosts: The only hosts that are asked; None is all.
+        hosts: The only hosts that requests may go to; None allows all.
     """
     async with AsyncExitStack() as stack:
         yield Webhooks(_limit(environ.get("WEBHOOK_TIMEOUT", "")), tls, hosts, stack)

@@ -254,7 +254,7 @@ def _named(request: Request) -> dict[str, Any]:
 
 
 def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
-    """A page of rows, and how many were asked for that never began and have no records."""
+    """A page of rows, and the number of requested rows that never began and have no records."""
     unlisted = 0
     if not wanted.text and wanted.status in {None, "not_run"}:
         for position, task in enumerate(run.tasks):

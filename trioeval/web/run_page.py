@@ -243,8 +243,8 @@ def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -
     Args:
         run: Whose rows they are.
         page: Those that have records.
-        wanted: Which were asked for.
-        unlisted: How many were asked for that have none.
+        wanted: The requested rows.
+        unlisted: The number of requested rows that have none.
     """
     lines = []
     for row in page.rows:

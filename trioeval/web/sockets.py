@@ -1,6 +1,6 @@
 """Where runs under way can be reached: sockets in a folder that belongs to one user.
 
-Whoever connects is asked of the system who it is, where the system can tell that.
+The system identifies the client of a connection, where it can.
 """
 
 import errno

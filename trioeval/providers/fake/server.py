@@ -18,6 +18,7 @@ from trioeval.providers.fake.completions import error_body, to_json
 from trioeval.providers.fake.limits import Headers
 from trioeval.providers.fake.served import Served
 from trioeval.providers.fake.settings import FakeSettings
+from trioeval.serving.listening import Address
 
 if TYPE_CHECKING:
     from trioeval.providers.fake.tally import Ending
@@ -37,17 +38,13 @@ METHOD_BY_PATH = {
 
 
 @attrs.frozen
-class FakeAddress:
+class FakeAddress(Address):
     """Where a fake provider listens."""
-
-    host: str
-    port: int
 
     @property
     def base_url(self) -> str:
         """What goes into `apiBaseUrl`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/v1"
+        return f"{self.url}/v1"
 
 
 async def serve_fake(

@@ -1,6 +1,5 @@
 """The worker processes in which the JavaScript of a provider runs."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,12 +17,4 @@ def engine_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
         directory: Where they run; absolute.
         environ: What they inherit.
     """
-    return WorkerSpec(
-        name="JavaScript",
-        executable=sys.executable,
-        file=Path(program.__file__),
-        function="run",
-        cwd=directory,
-        environ=environ,
-        workers=WORKERS,
-    )
+    return WorkerSpec.of_own("JavaScript", program.__file__, directory, environ, WORKERS)

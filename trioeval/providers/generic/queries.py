@@ -1,9 +1,10 @@
 """Queries into replies and outputs, and the worker processes in which those run that may take long."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from trioeval.errors import ProviderError
 from trioeval.providers.generic.transform import Answer, Query
@@ -21,14 +22,8 @@ def query_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
         directory: Where they run; absolute.
         environ: What they inherit.
     """
-    return WorkerSpec(
-        name="the query",
-        executable=sys.executable,
-        file=Path(program.__file__),
-        function="run",
-        cwd=directory,
-        environ=environ,
-        workers=WORKERS,
+    return attrs.evolve(
+        WorkerSpec.of_own("the query", program.__file__, directory, environ, WORKERS),
         memory_mb=program.MEMORY_MB,
         largest=program.LARGEST,
         grace=0.0,

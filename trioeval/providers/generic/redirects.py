@@ -1,8 +1,8 @@
 """Following redirects: which request comes next, and what of it may go there.
 
 A prompt is for the origin that the suite names: a redirect to another one is an error, unless the suite
-allows it. Even then none leads from a public address to a private one, where services trust whoever reaches
-them.
+allows it. Even then none leads from a public address to a private one, where services trust every
+client that reaches them.
 
 Credentials stay with the origin for which they were meant: headers that hold one are left out, and what
 cannot do without one, a body or a URL, is not sent. A redirect that leads to where the request has

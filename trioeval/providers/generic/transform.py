@@ -148,7 +148,7 @@ def read_transform(text: str) -> Transform | Script | str:
     if code.startswith(_JMESPATH):
         return _read_query("jmespath", code.removeprefix(_JMESPATH).strip(), "JMESPath")
     if code.startswith(_FILE):
-        return "names a file that is no Python file; write file://<file.py>, or the code itself"
+        return "names a file that is not a Python file; write file://<file.py>, or the code itself"
     script = Script(code, ("json", "text", "context"))
     return script.fault() or script
 

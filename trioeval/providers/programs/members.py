@@ -275,7 +275,7 @@ def _entered_at(table: str, pid: str) -> float:
 
 
 def _content(table: str, pid: str, name: str) -> bytes:
-    """A file of the table; nothing for a process that has ended meanwhile or belongs to somebody else.
+    """A file of the table; nothing for a process that has ended meanwhile or belongs to another user.
 
     Raises:
         OSError: This process has too many open files.

@@ -160,7 +160,7 @@ def end_all() -> None:
 
 
 def send(number: int, what: signal.Signals) -> None:
-    """Send a signal to a process below, unless it has ended or is somebody else's."""
+    """Send a signal to a process below, unless it has ended or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(number, what)
 

@@ -4,7 +4,7 @@ Run by path, with any Python from 3.9 on, and so made of the standard library al
 descriptors of a socket and of a pipe, the file, the name of the function, the most bytes that a message may
 have, and the most mebibytes of memory, or 0. On the socket messages go to and fro, JSON behind four bytes of
 length: `{"id", "arguments"}` is answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace",
-"loading", "spent", "keeps", "large"}}`. A worker that is spent is not to be asked again. A request with
+"loading", "spent", "keeps", "large"}}`. A worker that is spent takes no further request. A request with
 `"continues": true` goes on behind calls of the same execution: the first one of a process is refused if the
 function keeps state in its modules, which is in another process then, or lost. What the user's code prints
 goes elsewhere, and what it forks ends when it comes back from that code, so that only one of them answers.

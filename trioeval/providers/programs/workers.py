@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -92,11 +93,34 @@ class WorkerSpec:
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
     limit_key: str | None = "timeoutMs"
-    """What the limit of a call is called by whoever sets it, for messages."""
+    """The suite key of the limit of a call, for messages."""
     largest: int = LARGEST
     """Bytes that a result may have as JSON."""
     size_key: str | None = None
-    """What that bound is called by whoever sets it, for messages."""
+    """The suite key of that bound, for messages."""
+
+    @classmethod
+    def of_own(
+        cls, name: str, file: str, cwd: Path, environ: Mapping[str, str], workers: int
+    ) -> "WorkerSpec":
+        """Workers of this interpreter that call `run` of one of our own files.
+
+        Args:
+            name: See the fields, as for `cwd`, `environ` and `workers`.
+            file: The `__file__` of its module.
+            cwd: Absolute.
+            environ: What they inherit.
+            workers: How many at most, ≥ 1.
+        """
+        return cls(
+            name=name,
+            executable=sys.executable,
+            file=Path(file),
+            function="run",
+            cwd=cwd,
+            environ=environ,
+            workers=workers,
+        )
 
 
 @asynccontextmanager

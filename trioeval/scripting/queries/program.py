@@ -121,7 +121,7 @@ def _first_line(error: Exception) -> str:
 
 
 def main() -> None:
-    """Evaluate one query, with limits that hold if nobody waits for this process any more."""
+    """Evaluate one query, with limits that hold also after the caller has gone."""
     import resource  # noqa: PLC0415 - not on Windows
 
     memory = MEMORY_MB * 1024 * 1024
