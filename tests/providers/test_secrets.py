@@ -60,6 +60,8 @@ def test_what_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> N
     has_letters = any(char in string.ascii_letters for char in bare)
     if len(bare) < 16:
         assert is_surely_key(bare) == (len(bare) >= 12 and has_both)
+    elif bare.startswith(("/", "./", "../")):
+        assert is_surely_key(bare) == has_both  # a path, unless it has a digit
     elif has_both or not has_letters or len(bare) > 20 or not bare.isalpha():
         assert is_surely_key(bare) == has_letters
     assert is_surely_key(f"Bearer {bare}") == is_surely_key(bare)

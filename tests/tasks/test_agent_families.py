@@ -3,7 +3,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -532,6 +532,21 @@ def identity_of(line: str) -> ProcessIdentity:
     return ProcessIdentity(pid=pid, started=started, host=host, mark=mark)
 
 
+def stopped_supervisors(*attempts: ProcessIdentity) -> Sequence[int]:
+    """Stop the supervisors of attempts: they end what they started when its program is killed."""
+    pids = [pid for one in attempts for pid in carriers(f"TRIOEVAL_SUPERVISES={one.mark}")]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return pids
+
+
+def go_on(supervisors: Sequence[int]) -> None:
+    """Let them see that nothing is left."""
+    for pid in supervisors:
+        os.kill(pid, signal.SIGCONT)
+    assert all(wait_gone(pid, 10) for pid in supervisors)
+
+
 @pytest.mark.slow
 def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
     """What is left of earlier attempts and the one that was cut off, wherever it is; and nobody else."""
@@ -546,6 +561,7 @@ def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str
         assert host.stdout is not None
         first, before, second = (identity_of(host.stdout.readline()) for _ in range(3))
         assert up.read_text() == "here"
+        supervisors = stopped_supervisors(first, second)
         host.kill()
     assert len(carriers(mark)) == 3
     # What was written down before it began is enough to know it.
@@ -563,11 +579,12 @@ def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str
 
     run(main)
     assert carriers(mark) == []
+    go_on(supervisors)
 
 
 @pytest.mark.slow
 def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
-    """Their supervisors live on, and tell whose they are; those are none of them, and end by themselves."""
+    """A supervisor that lives on tells whose they are; it is none of them, and ends by itself."""
     up = make_pipe(tmp_path / "up")
     line = scripted("0?leave:bare session orphan", "0?exit:1", f"open:{up}", "hang")
     host = subprocess.Popen(
@@ -577,9 +594,9 @@ def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: st
         assert host.stdout is not None
         first, _, second = (identity_of(host.stdout.readline()) for _ in range(3))
         assert up.read_text() == "here"
+        supervisors = stopped_supervisors(first, second)
         host.kill()
-    supervisors = carriers(f"TRIOEVAL_SUPERVISES={first.mark}")
-    assert len(supervisors) == 1
+    assert len(supervisors) == 2
 
     async def main() -> None:
         assert await end_survivors([first], 1) == 1
@@ -587,7 +604,7 @@ def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: st
         assert await end_survivors([first, second], 1) == 0
 
     run(main)
-    assert wait_gone(supervisors[0], 10)
+    go_on(supervisors)
 
 
 @pytest.mark.parametrize("mistaken", ["started", "host", "neither"])
