@@ -107,12 +107,12 @@ def test_limits_that_only_headers_tell_are_kept() -> None:
     assert result.done_at() <= 1.25 * _BUCKET_IDEAL
 
 
-@pytest.mark.parametrize(("width", "refusals"), [(4, 15), (8, 15), (20, 32), (64, 15)])
+@pytest.mark.parametrize(("width", "refusals"), [(4, 12), (8, 20), (20, 32), (64, 24)])
 def test_a_rate_that_nobody_tells_is_found_by_refusals(width: int, refusals: int) -> None:
     """Each refusal names a wait in whole seconds, whatever the true one is.
 
-    At width 20 the server's burst is used up when 20 more start at once: nobody can foresee those. It is 29
-    to 31, by the order in which Trio wakes tasks.
+    At width 20 the server's burst is used up when 20 more start at once: nobody can foresee those. The order
+    in which Trio wakes tasks decides the rest: 6 to 8, 6 to 14, 21 to 27, and 8 or (one run in 15) 16 to 18.
     """
     server = attrs.evolve(_BUCKET, hints="whole_seconds")
     result, provider = _run_against(server, LaneSpec("a", width), 200)
