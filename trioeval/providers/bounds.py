@@ -32,7 +32,8 @@ _BYTES_OF_A_LINE = 32
 _ALWAYS = 20_000
 """Marks that any document may have."""
 
-_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{\[,]', re.DOTALL)
+_MARK = re.compile(rb'"[^"]*+"?|[{\[,]')
+"""A text without escapes, or the sign of another value."""
 
 
 def most_marks(most_bytes: int) -> int:
@@ -59,7 +60,9 @@ def has_more_marks(document: bytes, most: int) -> bool:
     """
     if len(document) <= most or sum(map(document.count, (b'"', b"{", b"[", b","))) <= most:
         return False
-    return any(number == most for number, _ in enumerate(_MARK.finditer(document)))
+    # Many escapes would be slow to match. They stand in texts; what follows one elsewhere is never parsed.
+    plain = document.replace(rb"\\", b"").replace(rb"\"", b"")
+    return any(number == most for number, _ in enumerate(_MARK.finditer(plain)))
 
 
 def check_marks(
