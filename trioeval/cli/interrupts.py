@@ -5,12 +5,12 @@ They are ours all the time, because a default in any gap would lose a run or pri
 * while a suite is loaded, the first one ends it by `KeyboardInterrupt`;
 * while something listens, it is told of each, inside of Trio's loop;
 * otherwise, while files are written, they are only noted;
-* after the second one the process ends within five seconds: `trioeval.cli.last_resort`, which tells of the
-  one exception.
+* after the second one the process ends within five seconds, whatever it does: `trioeval.cli.last_resort`.
 
 Handlers do nothing but note, wake and set an alarm, so it does not matter where they break in.
 """
 
+import atexit
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from types import FrameType
 import attrs
 
 from trioeval.cli.exits import Exit
-from trioeval.cli.last_resort import end_soon
+from trioeval.cli.last_resort import Watcher, end_soon
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,13 +34,18 @@ class Interrupts:
     received: list[signal.Signals] = attrs.field(factory=list)
     _begun: bool = False
     _wake: Callable[[], None] | None = None
+    _watcher: Watcher | None = None
 
     @classmethod
     def installed(cls) -> "Interrupts":
         """Take the signals of this process, for as long as it lives."""
         found = cls()
-        for number in found._heeded():
+        heeded = found._heeded()
+        for number in heeded:
             signal.signal(number, found._note)
+        found._watcher = Watcher.started(heeded)
+        if found._watcher is not None:
+            atexit.register(found._watcher.stop)
         return found
 
     def begin_loading(self) -> None:
@@ -52,9 +57,15 @@ class Interrupts:
         self._begun = True
 
     def end(self) -> None:
-        """The last word was said: what comes now is ignored, also by an interpreter that shuts down."""
-        for number in self._heeded():
-            signal.signal(number, signal.SIG_IGN)
+        """The last word was said: what comes now is ignored, also by an interpreter that shuts down.
+
+        Unless it never does, because it waits for a thread: two signals end it all the same.
+        """
+        if self._watcher is not None:
+            self._watcher.ignore()
+        else:
+            for number in self._heeded():
+                signal.signal(number, signal.SIG_IGN)
 
     @property
     def code(self) -> int:
@@ -80,6 +91,8 @@ class Interrupts:
                 deliver(self.received[told - 1])
 
         self._wake = lambda: token.run_sync_soon(deliver_new, idempotent=True)
+        if self._watcher is not None:
+            self._watcher.count_again()
         try:
             deliver_new()
             yield
@@ -93,7 +106,7 @@ class Interrupts:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
         if len(self.received) == _CANCELS:
-            end_soon(lambda: self.code)
+            end_soon(lambda: self.code, is_watched=self._watcher is not None)
         if self._wake is not None:
             self._wake()
         elif not self._begun and len(self.received) == 1:
