@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from textwrap import dedent
 
 import pytest
 from test_command_line import ENV, write
@@ -98,25 +99,44 @@ def test_signals_at_any_instant_leave_whole_files_and_a_true_last_line(
         assert code == 128 + numbers[0] or len({*numbers}) > 1, last
 
 
-def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(tmp_path: Path) -> None:
+LOADING = {
+    "code": """
+        def make():
+            open("began", "w").close()
+            time.sleep(600)
+    """,
+    "the end of an object, which swallows what is raised": """
+        class Ending:
+            def __del__(self):
+                open("began", "w").close()
+                time.sleep(600)
+
+        def make():
+            Ending()
+            time.sleep(600)
+    """,
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("what", LOADING)
+def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
+    tmp_path: Path, what: str, number: signal.Signals
+) -> None:
     """Also if it is not the terminal's."""
-    (tmp_path / "tests.py").write_text(
-        "import time\n\ndef make():\n    open('began', 'w').close()\n    time.sleep(600)\n"
-    )
+    (tmp_path / "tests.py").write_text("import time\n" + dedent(LOADING[what]))
     write(tmp_path / "s.json", {**SUITE, "tests": "file://tests.py:make"})
     command = [sys.executable, "-m", "trioeval", "s.json", "-o", "o.jsonl"]
-    for number in (signal.SIGINT, signal.SIGTERM):
-        (tmp_path / "began").unlink(missing_ok=True)
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
-        ) as process:
-            while not (tmp_path / "began").exists():
-                assert process.poll() is None
-            process.send_signal(number)
-            _, said = process.communicate(timeout=30)
-        assert process.returncode == 128 + number
-        assert said == f"interrupted before the run began; exit {128 + number}\n"
-        assert not (tmp_path / "o.jsonl").exists()
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (tmp_path / "began").exists():
+            assert process.poll() is None
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said == f"interrupted before the run began; exit {128 + number}\n"
+    assert not (tmp_path / "o.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ BLOCKERS = {
         "collections.deque(itertools.count(), maxlen=0)", signal.SIGINT, signal.SIGINT, KILLED
     ),
     "a thread that the interpreter waits for when all is said": Blocker(
-        "threading.Thread(target=linger).start()", ends=KILLED, has_children=False
+        "threading.Thread(target=linger).start()", has_children=False
     ),
 }
 
@@ -106,7 +106,7 @@ tests: [{vars: {}}]
 """
 
 EXEC = """
-  - "exec:sh -c 'trap : TERM; sleep 600 & echo $$ $! > child; while :; do wait; done'\"
+  - "exec:sh -c 'trap : TERM; sleep 600 & echo $$ $! > child; while :; do wait; sleep 1; done'\"
 """
 
 
@@ -234,7 +234,6 @@ def test_the_process_is_gone_soon_after_the_second_signal(
     assert ended.code == expected.ends, ended
     if expected.ends == KILLED:
         assert "of the second signal and is killed" in ended.said
-        assert "it was stuck here:\n  File " in ended.said
     else:
         assert ended.said.rstrip().endswith("exit 130")
     assert len(ended.children) == 2 * expected.has_children

@@ -282,6 +282,7 @@ def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = N
     interrupts = Interrupts() if interrupts is None else interrupts
     take_all_characters(sys.stdout)
     try:
+        interrupts.begin_loading()
         # Each of these prints for people what others have written; elsewhere stdout is for programs.
         for_people = {*arguments[:1]} <= _FOR_PEOPLE and "--json" not in arguments
         with guarded(stdout=for_people) if is_github(os.environ) else nullcontext():

@@ -12,8 +12,9 @@ Handlers do nothing but note, wake and set an alarm, so it does not matter where
 
 import atexit
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 import attrs
@@ -26,6 +27,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CANCELS = 2
 """The number of the signal that cancels; it has to end the process."""
 
+_SOON = 0.01
+"""Seconds until something is raised again that was swallowed."""
+
 
 @attrs.define(eq=False)
 class Interrupts:
@@ -33,39 +37,50 @@ class Interrupts:
 
     received: list[signal.Signals] = attrs.field(factory=list)
     _begun: bool = False
+    _is_due: bool = False
+    """Whether loading has still to be interrupted."""
     _wake: Callable[[], None] | None = None
     _watcher: Watcher | None = None
 
     @classmethod
     def installed(cls) -> "Interrupts":
-        """Take the signals of this process, for as long as it lives."""
-        found = cls()
+        """Take the signals of this process, for as long as it lives; until `begin_loading` they are noted."""
+        found = cls(begun=True)
         heeded = found._heeded()
         for number in heeded:
             signal.signal(number, found._note)
+        sys.unraisablehook = found._raise_again
         found._watcher = Watcher.started(heeded)
         if found._watcher is not None:
             atexit.register(found._watcher.stop)
+            atexit.register(found._ignore)
         return found
 
     def begin_loading(self) -> None:
-        """From now on a signal ends what is done by `KeyboardInterrupt`, if it is the first one."""
+        """From now on a signal ends what is done by `KeyboardInterrupt`, if it is the first one.
+
+        Raises:
+            KeyboardInterrupt: One came before.
+        """
         self._begun = False
+        self._interrupt()
 
     def begin_run(self) -> None:
         """From now on nothing is raised."""
         self._begun = True
 
     def end(self) -> None:
-        """The last word was said: what comes now is ignored, also by an interpreter that shuts down.
+        """The last word was said: what comes now ends the process only if it still waits for a thread.
 
-        Unless it never does, because it waits for a thread: two signals end it all the same.
+        After that signals are ignored, also by an interpreter that shuts down.
         """
-        if self._watcher is not None:
-            self._watcher.ignore()
-        else:
-            for number in self._heeded():
-                signal.signal(number, signal.SIG_IGN)
+        self._begun = True
+        if self._watcher is None:
+            self._ignore()
+
+    def _ignore(self) -> None:
+        for number in self._heeded():
+            signal.signal(number, signal.SIG_IGN)
 
     @property
     def code(self) -> int:
@@ -91,11 +106,10 @@ class Interrupts:
                 deliver(self.received[told - 1])
 
         self._wake = lambda: token.run_sync_soon(deliver_new, idempotent=True)
-        if self._watcher is not None:
-            self._watcher.count_again()
         try:
-            deliver_new()
-            yield
+            with nullcontext() if self._watcher is None else self._watcher.counting():
+                deliver_new()
+                yield
         finally:
             self._wake = None
 
@@ -109,5 +123,21 @@ class Interrupts:
             end_soon(lambda: self.code, is_watched=self._watcher is not None)
         if self._wake is not None:
             self._wake()
-        elif not self._begun and len(self.received) == 1:
+        else:
+            self._is_due |= len(self.received) == 1
+            self._interrupt()
+
+    def _interrupt(self, *_of_signal: object) -> None:
+        if self._is_due and not self._begun:
+            self._is_due = False
             raise KeyboardInterrupt
+
+    def _raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Raise soon what a callback of the interpreter has swallowed, such as the end of an object."""
+        if self._begun or not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(unraisable)
+            return
+        self._is_due = True
+        if len(self.received) < _CANCELS:  # then the alarm has another purpose
+            signal.signal(signal.SIGALRM, self._interrupt)
+            signal.setitimer(signal.ITIMER_REAL, _SOON)

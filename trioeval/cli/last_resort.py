@@ -1,4 +1,4 @@
-"""The end of a process that two signals did not end.
+"""What ends a process that two signals could not end.
 
 After the second signal a run is cancelled and writes what it knows. Code that never lets Trio's loop run
 would keep it from that for ever, so the second signal also sets an alarm. Its handler ends the process with
@@ -7,18 +7,23 @@ expressions.
 
 Where the interpreter is stuck in code that allows neither, no handler of Python runs, not even the one that
 sets the alarm. So a second process, the watcher, is forked before anything is loaded, which costs less than
-a millisecond. `faulthandler` writes the place of this process into a pipe at each signal; that is done in C
-and needs no interpreter. The watcher counts these texts. A moment after the alarm it kills the process with
-everything that it has started, and prints where it was stuck.
+a millisecond. Python writes the number of each signal into a pipe (`signal.set_wakeup_fd`); that is done in
+C and needs no interpreter. The watcher reads and counts them. A moment after the alarm it kills the process
+with everything that it has started.
+
+While Trio runs, such a pipe wakes its loop: without, it could overlook a signal that comes just before it
+waits for the system. Then the watcher answers each signal through a second pipe, for which the loop waits.
 """
 
 import contextlib
 import faulthandler
+import math
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -34,12 +39,7 @@ _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that mean the process and not its watcher."""
 
 _CANCELS = 2
-_HEAD = b"Stack ("
-"""The beginning of what `faulthandler` writes; all other lines are indented."""
-
-_MOST = 65_536
-_SHOWN = 8
-"""Lines of the place where the process was stuck."""
+_MOST = 4096
 
 
 @attrs.frozen(eq=False)
@@ -47,10 +47,13 @@ class Watcher:
     """A child process that kills this one if it lives on after two signals."""
 
     _pid: int
-    _pipe: int
-    """Where the signals are written to. The watcher ends when nobody holds it any more."""
+    _signals: int
+    """Where signals are written to. The watcher ends when nobody holds it any more."""
+    _unread: int
+    """The other end of it, which nobody reads here: signals can be written when the watcher is gone."""
+    _echo: int
+    """Where the watcher answers each signal."""
     _owner: int
-    _numbers: Collection[signal.Signals]
 
     @classmethod
     def started(cls, numbers: Collection[signal.Signals]) -> "Watcher | None":
@@ -61,46 +64,59 @@ class Watcher:
         Args:
             numbers: The signals to count; each has its handler already.
         """
-        owner = os.getpid()
+        owner, ends = os.getpid(), list[int]()
         if owner == 1:
             return None
-        try:
-            reading, writing = os.pipe()
-        except OSError:
-            return None
-        os.set_blocking(writing, False)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:
+            ends += (*os.pipe(), *os.pipe())
+            unread, signals, echo, answers = ends
+            for end in ends:
+                os.set_blocking(end, end == unread)
             pid = os.fork()
-        except OSError:
-            os.close(reading)
-            os.close(writing)
-            return None
-        else:
             if pid == 0:
-                _watch(reading, owner)
-            os.close(reading)
-            watcher = cls(pid, writing, owner, tuple(numbers))
-            watcher._count(also_handle=True)
-            os.register_at_fork(after_in_child=watcher._let_go)
-            return watcher
+                _watch(unread, answers, owner, numbers)
+            os.close(answers)
+        except OSError:
+            for end in ends:
+                os.close(end)
+            return None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        watcher = cls(pid, signals, unread, echo, owner)
+        signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=watcher._let_go)
+        # Trio puts its own in this place, and then back what it found.
+        warnings.filterwarnings(
+            "ignore", "It looks like Trio's signal handling code", RuntimeWarning
+        )
+        return watcher
 
-    def count_again(self) -> None:
-        """Count signals whose handlers were set again: `trio.run` does that to learn which thread it has."""
-        for number in self._numbers:
-            faulthandler.unregister(number)
-            if (handler := signal.getsignal(number)) is not None:
-                signal.signal(number, handler)
-        self._count(also_handle=True)
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Inside of `trio.run`: signals are counted for as long as the block."""
+        import trio  # noqa: PLC0415 - help and mistakes are answered without it
 
-    def ignore(self) -> None:
-        """From now on the signals are counted, and have no other effect."""
-        for number in self._numbers:
-            faulthandler.unregister(number)
-            signal.signal(number, signal.SIG_IGN)
-        self._count(also_handle=False)
+        trio.lowlevel.spawn_system_task(self._wake)
+        of_trio = signal.set_wakeup_fd(self._signals, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(of_trio, warn_on_full_buffer=False)
+
+    async def _wake(self) -> None:
+        """Let Trio's loop run at each signal, and with it the handlers."""
+        import trio  # noqa: PLC0415 - see above
+
+        echo = os.dup(self._echo)  # another block of the same run may wait for it as well
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(echo)
+                with contextlib.suppress(BlockingIOError):
+                    if not os.read(echo, _MOST):
+                        return
+        finally:
+            os.close(echo)
 
     def stop(self) -> None:
         """End the watcher; without effect in processes that were forked from this one."""
@@ -111,15 +127,11 @@ class Watcher:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
-    def _count(self, *, also_handle: bool) -> None:
-        for number in self._numbers:
-            faulthandler.register(number, file=self._pipe, all_threads=False, chain=also_handle)
-
     def _let_go(self) -> None:
-        for number in self._numbers:
-            faulthandler.unregister(number)
-        with contextlib.suppress(OSError):
-            os.close(self._pipe)
+        signal.set_wakeup_fd(-1)
+        for end in (self._signals, self._unread, self._echo):
+            with contextlib.suppress(OSError):
+                os.close(end)
 
 
 def end_soon(code: Callable[[], int], *, is_watched: bool) -> None:
@@ -159,55 +171,53 @@ def kill_descendants(pid: int) -> None:
                     os.kill(member.pid, signal.SIGKILL)
 
 
-def _watch(pipe: int, process: int) -> NoReturn:
+def _watch(
+    signals: int, answers: int, process: int, numbers: Collection[signal.Signals]
+) -> NoReturn:
     """Be the watcher. Its signals are blocked already."""
     try:
         os.setsid()
-        _close_others(pipe)
-        place = _wait_for_end(pipe)
-        if place is not None and os.getppid() == process:
-            _kill(process, place)
+        _close_others(signals, answers)
+        if _is_late(signals, answers, numbers) and os.getppid() == process:
+            _kill(process)
     finally:
         os._exit(0)
 
 
-def _close_others(kept: int) -> None:
+def _close_others(*kept: int) -> None:
     """Close what the caller opened: a pipe of his must not stay open because of the watcher."""
     for name in os.listdir("/dev/fd"):  # noqa: PTH208 - pathlib would have to be imported
-        if int(name) != kept:
+        if int(name) not in kept:
             with contextlib.suppress(OSError):  # the listing itself
                 os.close(int(name))
 
 
-def _wait_for_end(pipe: int) -> bytes | None:
-    """Where the process was at the second signal, when its time is over; None when it ends before."""
-    text = b""
-    while sum(line.startswith(_HEAD) for line in text.split(b"\n")) < _CANCELS:
-        part = os.read(pipe, _MOST)
-        if not part:
-            return None
-        text += part
-    until = time.monotonic() + KILL_AFTER
-    while (left := until - time.monotonic()) > 0:
-        if select.select([pipe], [], [], left)[0]:
-            part = os.read(pipe, _MOST)
-            if not part:
-                return None
-            text = (text + part)[:_MOST]
-    return text[text.rindex(_HEAD) :]
+def _is_late(signals: int, answers: int, numbers: Collection[signal.Signals]) -> bool:
+    """Wait until the process ends, or does not in its time after the second signal."""
+    count, until = 0, math.inf
+    while True:
+        left = until - time.monotonic()
+        if not select.select([signals], [], [], None if left == math.inf else max(0.0, left))[0]:
+            return True
+        told = os.read(signals, _MOST)
+        if not told:
+            return False
+        with contextlib.suppress(OSError):  # full: the loop will wake; or gone
+            os.write(answers, told)
+        count += sum(number in numbers for number in told)
+        if until == math.inf and count >= _CANCELS:
+            until = time.monotonic() + KILL_AFTER
 
 
-def _kill(process: int, place: bytes) -> None:
+def _kill(process: int) -> None:
     """Kill a process and what it has started, and say so where its errors go."""
     os.kill(process, signal.SIGSTOP)  # it starts nothing while its processes are looked for
     try:
         kill_descendants(process)
-        said = f"the run did not end within {KILL_AFTER:g} s of the second signal and is killed; "
-        said += "what was recorded is kept: see trioeval runs; it was stuck here:\n"
-        lines = place.split(b"\n")[1 : _SHOWN + 1]
+        said = f"the run did not end within {KILL_AFTER:g} s of the second signal and is killed: its code "
+        said += "never came back from a call of C; what was recorded is kept: see trioeval runs\n"
         with contextlib.suppress(OSError):  # a socket, a full pipe, or a system without such files
             flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
-            errors = os.open(f"/proc/{process}/fd/2", flags)
-            os.write(errors, said.encode() + b"\n".join(line for line in lines if line) + b"\n")
+            os.write(os.open(f"/proc/{process}/fd/2", flags), said.encode())
     finally:
         os.kill(process, signal.SIGKILL)
