@@ -113,7 +113,7 @@ def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(tmp_path: Path)
             while not (tmp_path / "began").exists():
                 assert process.poll() is None
             process.send_signal(number)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=60)
         assert process.returncode == 128 + number
         assert said == f"interrupted before the run began; exit {128 + number}\n"
         assert not (tmp_path / "o.jsonl").exists()
