@@ -32,7 +32,7 @@ _ROW = re.compile(r"\| `([a-z_]+)` \| (\w+) \|([^|]*)\|")
 
 def scrape(url: str) -> dict[str, float]:
     """Every sample, by name and values of labels."""
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    with urllib.request.urlopen(url, timeout=60) as reply:
         text = reply.read().decode()
     return {
         " ".join([sample.name.removeprefix("trioeval_"), *sample.labels.values()]): sample.value
@@ -102,7 +102,7 @@ def test_a_run_can_be_asked_while_it_is_under_way(tmp_path: Path) -> None:
             fifo.write_text("go\n")
             while found["agent_cases_ended_total done"] < number < 3:
                 found = scrape(url)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     with pytest.raises(urllib.error.URLError):
         scrape(url)
 
@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_ends_the_run_before_it_begins(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with running(tmp_path, "--metrics-port", port) as process:
-            _, told = process.communicate(timeout=30)
+            _, told = process.communicate(timeout=60)
     assert process.returncode == 2
     assert told.splitlines() == [
         f"--metrics-port {port}: another program listens there; 0 takes a free port"

@@ -193,7 +193,7 @@ def run_programs(
 ) -> Audit:
     """Let programs share a limit for so many windows of so many seconds, and look at the provider's log."""
     capacity = round(PER_MINUTE * window / 60)
-    limits = limits_of(window + LATE, capacity, timeout=3.0)
+    limits = limits_of(window + LATE, capacity, timeout=30.0)
     log = folder / "log.jsonl"
     enforced = {"rpm": capacity, "window_s": window, "max_in_flight": AT_ONCE}
     with open_provider(log, latency_s=LATENCY, hints="none", **enforced) as base_url:

@@ -70,6 +70,14 @@ def test_what_failed_begins_anew_and_what_had_no_verdict_goes_on(
     assert command("resume")[0] == 0
 
 
+# Row 6 has a result.
+LATE_HAS_ENDED = """"$TRIOEVAL_PYTHON" -c '
+import sqlite3, sys
+database = sqlite3.connect(f"file:{sys.argv[1]}/.trioeval/results.db?mode=ro", uri=True)
+sys.exit(not database.execute("SELECT 1 FROM result WHERE test = 6").fetchall())' "$suite"
+""".rstrip()
+
+
 def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_says(
     tmp_path: Path, command: Command
 ) -> None:
@@ -84,7 +92,7 @@ def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_sa
             "blocks": "touch DONE",
             "behind": "touch DONE",
             "late": "touch DONE",
-            "slow": "sleep 0.5; touch DONE",
+            "slow": f"until {LATE_HAS_ENDED}; do sleep 0.05; done; touch DONE",
         },
         {
             "skips": {"dependsOn": ["base"]},
@@ -168,9 +176,7 @@ def test_a_suite_that_goes_on_with_more_columns_finds_its_cases(
 ) -> None:
     """A case that was interrupted is gone on with in its workspace, whatever it is called by then."""
     bench = Bench(tmp_path)
-    bench.write(
-        {"one": "touch mine; kill -INT $(cut -d' ' -f4 /proc/$PPID/stat)"}, restartDelay=0.1
-    )
+    bench.write({"one": "touch mine; kill -INT $(cut -d' ' -f4 /proc/$PPID/stat)"}, restartDelay=30)
     with bench.run("s.json") as program:
         finish(program, 130)
     assert bench.outcomes == {"one": "interrupted"}

@@ -86,7 +86,7 @@ def test_a_second_signal_ends_everything_within_two_seconds(
                 assert run.poll() is None
             run.send_signal(number)
             told_at = time.monotonic()
-            assert run.wait(timeout=30) == 128 + number
+            assert run.wait(timeout=60) == 128 + number
             took = time.monotonic() - told_at
         assert family(marker) == []
         while (stats := stats_of(url))["in_flight"]:
@@ -107,7 +107,7 @@ def test_a_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
     suite = {
         "providers": [f"exec:{sys.executable} stubborn.py", "echo"],
         "prompts": ["one"],
-        "evaluateOptions": {"timeoutMs": 500},
+        "evaluateOptions": {"timeoutMs": 2000},
     }
     name, _, value = marker.partition("=")
     done = subprocess.run(
@@ -122,7 +122,7 @@ def test_a_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
     assert family(marker) == []
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert [row["success"] for row in rows] == [False, True]
-    assert "timed out after 0.5 s" in rows[0]["error"]
+    assert "timed out after 2 s" in rows[0]["error"]
 
 
 def test_a_program_runs_as_a_provider(tmp_path: Path) -> None:

@@ -389,7 +389,7 @@ def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path
         wait_for("every row passed")
         wait_for("watching 2 files")
         process.send_signal(signal.SIGINT)
-        shown, rest = process.communicate(timeout=30)
+        shown, rest = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in rest
     assert shown.count("PASS say a") == 1
@@ -411,7 +411,7 @@ def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) ->
         command, cwd=tmp_path, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        watchdog = threading.Timer(60, process.kill)
+        watchdog = threading.Timer(100, process.kill)
         watchdog.start()
 
         def wait_for(text: str) -> None:
@@ -430,6 +430,6 @@ def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) ->
             wait_for(said)
             wait_for("watching")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         watchdog.cancel()
     assert process.returncode == 143

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from held_server import held_server
 
 pytestmark = pytest.mark.slow
 
@@ -266,22 +267,24 @@ def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("signals", [1, 2])
 def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signals: int) -> None:
     """The first Ctrl-C lets what runs finish, the second cuts it; every row is written either way."""
-    with fake_provider("--latency", "1.5") as url:
-        write(tmp_path / "suite.json", http_suite(url, 12))
+    with held_server() as server:
+        server.hold_after(0)
+        write(tmp_path / "suite.json", http_suite(server.url, 12))
         command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "o.json", "-o", "o.jsonl"]
         with subprocess.Popen(
             command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
         ) as process:
             assert process.stderr is not None
-            while stats_of(url)["in_flight"] < 4:
-                assert process.poll() is None
+            server.wait_held(4)
             process.send_signal(signal.SIGINT)
             assert "stopping: rows under way may finish" in process.stderr.readline()
             if signals == 2:
                 process.send_signal(signal.SIGINT)
+            else:
+                server.release()
             rest = process.stderr.read()
-            code = process.wait(timeout=30)
-        assert stats_of(url)["requests"] == 4
+            code = process.wait(timeout=60)
+        assert len(server.prompts) == 4
     assert code == 130
     assert "exit 130: interrupted by SIGINT" in rest.strip().splitlines()[-1]
     assert "Traceback" not in rest
@@ -294,16 +297,19 @@ def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signal
 
 def test_a_terminated_run_writes_everything_too(tmp_path: Path) -> None:
     """SIGTERM is a signal like Ctrl-C, with an exit code of its own."""
-    with fake_provider("--latency", "0.5") as url:
-        write(tmp_path / "suite.json", http_suite(url, 12))
+    with held_server() as server:
+        server.hold_after(0)
+        write(tmp_path / "suite.json", http_suite(server.url, 12))
         command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "o.jsonl", "--no-table"]
         with subprocess.Popen(
             command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
         ) as process:
-            while stats_of(url)["in_flight"] < 4:
-                assert process.poll() is None
+            server.wait_held(4)
             process.terminate()
-            assert process.wait(timeout=30) == 143
+            assert process.stderr is not None
+            assert "stopping" in process.stderr.readline()
+            server.release()
+            assert process.wait(timeout=60) == 143
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 12
 
 
@@ -321,13 +327,13 @@ def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignore
                 assert process.poll() is None
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGHUP)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=60) == 0
 
 
 def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
     """MaxEvalTimeMs cuts the run; rows without a verdict say so, and the last line too."""
     with fake_provider("--latency", "30") as url:
-        write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=300))
+        write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=3000))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 100
     assert "the deadline left 6 rows without a verdict" in last_line(done)

@@ -45,6 +45,11 @@ def is_recorded(folder: Path, wanted: int, table: str = "cell") -> bool:
     return recorded(folder, table) == wanted
 
 
+def has_written(folder: Path, url: str, but: int) -> bool:
+    """Whether all that was asked is written down, but so much at most."""
+    return int(stats_of(url)["requests"]) <= recorded(folder, "call") + but
+
+
 def has_asked(url: str, wanted: int) -> bool:
     return bool(stats_of(url)["requests"] >= wanted)
 
@@ -88,6 +93,8 @@ def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_what_was_just_ans
             process = start(tmp_path, "resume" if place else "s.json", "--no-cache")
             wanted = stats_of(url)["requests"] + replies
             wait_until(partial(has_asked, url, wanted), process)
+            # A disk may stand still for a moment; what is lost then is not for the program to keep.
+            wait_until(partial(has_written, tmp_path, url, (place + 1) * 2 * WIDTH), process)
             with process:
                 process.kill()
             wait_until(lambda: stats_of(url)["in_flight"] == 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from held_server import HeldServer, held_server
 from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,9 @@ def command_of(done: str) -> list[str]:
     return found[1].split()
 
 
-def interrupted(folder: Path, url: str, signals: Sequence[signal.Signals]) -> tuple[int, str]:
+def interrupted(
+    folder: Path, server: HeldServer, signals: Sequence[signal.Signals]
+) -> tuple[int, str]:
     """Exit code and stderr of a run that gets signals when its first calls are in flight."""
     command = [sys.executable, "-m", "trioeval", "s.json", "-o", "o.jsonl", "-o", "o.json"]
     with subprocess.Popen(
@@ -39,8 +42,7 @@ def interrupted(folder: Path, url: str, signals: Sequence[signal.Signals]) -> tu
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        while stats_of(url)["in_flight"] < 4:
-            assert process.poll() is None
+        server.wait_held(4)
         assert process.stderr is not None
         said = ""
         for number in signals:
@@ -48,7 +50,10 @@ def interrupted(folder: Path, url: str, signals: Sequence[signal.Signals]) -> tu
             # Signals may overtake each other: the next one is sent when this one was heard.
             while "stopping: " not in said and (line := process.stderr.readline()):
                 said += line
+        if len(signals) == 1:
+            server.release()
         said += process.stderr.read()
+    server.forget_held()
     return process.returncode, said
 
 
@@ -64,16 +69,17 @@ def test_an_interrupted_run_says_how_it_goes_on_and_does(
     tmp_path: Path, signals: list[signal.Signals], code: int
 ) -> None:
     """Files hold what there is; what was recorded is not asked again; in the end all rows are there."""
-    with fake_provider("--latency", "0.5") as url:
-        write(tmp_path / "s.json", http_suite(url, ROWS))
-        found, said = interrupted(tmp_path, url, signals)
+    with held_server() as server:
+        server.hold_after(0)
+        write(tmp_path / "s.json", http_suite(server.url, ROWS))
+        found, said = interrupted(tmp_path, server, signals)
         assert found == code
         assert len(rows_of(tmp_path / "o.jsonl")) == ROWS
-        before = stats_of(url)["requests"]
+        before = len(server.prompts)
         done = trioeval(*command_of(said), "-j", "12", "--no-table", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         paid = before if len(signals) == 1 else 0
-        assert stats_of(url)["requests"] == before + ROWS - paid
+        assert len(server.prompts) == before + ROWS - paid
     rows = rows_of(tmp_path / "o.jsonl")
     assert [row["testIdx"] for row in rows] == list(range(ROWS))
     assert {row["metadata"]["trioeval"]["outcome"] for row in rows} == {"done"}

@@ -1,6 +1,7 @@
 """Programs that share a planner: real processes on a real database, some of which are killed."""
 
 import contextlib
+import os
 import signal
 import sqlite3
 import subprocess
@@ -90,7 +91,7 @@ def test_ag_36_and_37_a_place_is_taken_back_when_its_program_ends_and_not_before
                 await planner.wait_started("mine")
             assert scope.cancelled_caught
             child.send_signal(ending)
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 await planner.wait_started("mine")
             await trio.to_thread.run_sync(child.wait)
             entries = await planner.snapshot()
@@ -123,6 +124,8 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
             started.add(read(victim))
         while not {f"c-{number}" for number in range(10)} <= submitted(tmp_path):
             time.sleep(0.01)  # between two looks
+        victim.send_signal(signal.SIGSTOP)  # or it could begin with something after that line
+        os.waitpid(victim.pid, os.WUNTRACED)
         with (tmp_path / "log").open("a") as file:
             file.write("kill c\n")
         victim.kill()

@@ -19,12 +19,13 @@ from typing import Any
 
 import pyte
 import pytest
+from held_server import HeldServer, held_server
 from hostile import assert_inert_terminal, names_of
 from test_command_line import fake_provider, stats_of
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 30.0  # seconds within which everything has happened
+PATIENCE = 60.0  # seconds within which everything has happened
 ENV = {
     name: value
     for name, value in os.environ.items()
@@ -162,9 +163,9 @@ def write_suite(folder: Path, url: str, rows: int, lanes: Sequence[Mapping[str, 
 
 @pytest.fixture(scope="module", autouse=True)
 def dumb_run(tmp_path_factory: pytest.TempPathFactory, slow_provider: str) -> Iterator[Terminal]:
-    """A run of six seconds on a terminal that can do nothing; others are tested meanwhile."""
+    """A run of eight seconds on a terminal that can do nothing; others are tested meanwhile."""
     folder = tmp_path_factory.mktemp("dumb")
-    write_suite(folder, slow_provider, 26, [{"key": names_of(), "maxConcurrency": 1, "rpm": 300}])
+    write_suite(folder, slow_provider, 40, [{"key": names_of(), "maxConcurrency": 1, "rpm": 300}])
     with on_terminal(folder, env={"TERM": "dumb"}) as terminal:
         yield terminal
 
@@ -181,19 +182,19 @@ def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
     """Also when it becomes narrower; when the run is over nothing of it is left."""
     lanes = [{"key": "wide", "maxConcurrency": 4}, {"key": "paced", "rpm": 300}]
     with fake_provider("--latency", "0.5") as url, ExitStack() as stack:
-        write_suite(tmp_path, url, 14, lanes)
+        write_suite(tmp_path, url, 34, lanes)  # the picture has time to become narrow
         terminal = stack.enter_context(on_terminal(tmp_path))
         seen = terminal.wait_for(
             lambda lines: is_whole(lines) and any("4/4" in line for line in lines)
         )
-        assert re.search(r"[━─]+ +\d+/28 rows  0:0\d", seen[0])
+        assert re.search(r"[━─]+ +\d+/68 rows  0:\d\d", seen[0])
         heading = next(line for line in seen if line.startswith("lane "))
         assert heading.split("  ")[0] == "lane"
         for word in ("in flight", "queued", "rpm", "waiting"):
             assert word in heading
         terminal.wait_for(
             lambda lines: (
-                any(re.match(r"paced .* \d+/300 .* \d+/14  0:0\d  rpm", line) for line in lines)
+                any(re.match(r"paced .* \d+/300 .* \d+/34  0:\d\d  rpm", line) for line in lines)
                 and any("100.0 % pass" in line for line in lines)
             )
         )
@@ -214,9 +215,9 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
     """Typed on one of 40 columns in Windows-1252 without colours; characters that it has not are replaced."""
     lanes = [{"key": f"Spur Ä 試験 {n}", "maxConcurrency": 1, "rpm": 60} for n in range(30)]
     env = {"NO_COLOR": "1", "PYTHONIOENCODING": "cp1252"}
-    # Long enough for a picture between the interrupt and the last reply, also on a busy machine.
-    with fake_provider("--latency", "2.5") as url, ExitStack() as stack:
-        write_suite(tmp_path, url, 3, lanes)
+    with held_server() as server, ExitStack() as stack:
+        server.hold_after(0)
+        write_suite(tmp_path, server.url, 3, lanes)
         terminal = stack.enter_context(
             on_terminal(tmp_path, columns=40, env=env, is_controlling=True)
         )
@@ -232,6 +233,7 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
         seen = terminal.wait_for(lambda lines: any("stopping  " in line for line in lines))
         told = [line.startswith("stopping: rows under way") for line in seen]
         assert told.index(True) < next(n for n, line in enumerate(seen) if "stopping  " in line)
+        server.release()
         terminal.wait_end()
     assert terminal.process.returncode == 130
     assert "interrupted by SIGINT" in "".join(terminal.lines())
@@ -239,10 +241,9 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
     assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are no colours
 
 
-def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path, slow_provider: str) -> None:
+def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path) -> None:
     """What a shell and its programs have told meanwhile stays; the picture goes on below it."""
-    write_suite(tmp_path, slow_provider, 9, [{"key": "a", "maxConcurrency": 1}])
-    with on_terminal(tmp_path) as terminal:
+    with held_server() as server, on_terminal_with(tmp_path, server) as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         terminal.process.send_signal(signal.SIGSTOP)
         terminal.stream.feed("told by others\r\n")
@@ -250,15 +251,25 @@ def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path, slow_provi
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for(lambda lines: any("rows" in line for line in lines[drawn + 1 :]))
         assert "told by others" in terminal.lines()
+        server.release()
         assert "exit 0" in " ".join(terminal.wait_end())
         assert "told by others" in terminal.lines()
+
+
+@contextmanager
+def on_terminal_with(folder: Path, server: HeldServer) -> Iterator[Terminal]:
+    """A run of nine rows of which two are answered, and the others when the server is released."""
+    server.hold_after(2)
+    write_suite(folder, server.url, 9, [{"key": "a", "maxConcurrency": 1}])
+    with on_terminal(folder) as terminal:
+        yield terminal
 
 
 def test_a_terminal_that_is_held_or_goes_away_is_no_error(
     tmp_path: Path, slow_provider: str
 ) -> None:
     """The run does not wait for it, and ends as it would have."""
-    write_suite(tmp_path, slow_provider, 12, [{"key": "a", "maxConcurrency": 1}])
+    write_suite(tmp_path, slow_provider, 40, [{"key": "a", "maxConcurrency": 1}])
     with on_terminal(tmp_path, "-o", "out.json") as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         done = stats_of(slow_provider)["ok"]
@@ -270,7 +281,7 @@ def test_a_terminal_that_is_held_or_goes_away_is_no_error(
         terminal.close()
         assert terminal.process.wait(timeout=PATIENCE) == 0
     rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
-    assert [row["success"] for row in rows] == [True] * 12
+    assert [row["success"] for row in rows] == [True] * 40
 
 
 def test_a_file_gets_objects_or_the_last_line_alone(tmp_path: Path, slow_provider: str) -> None:
@@ -349,5 +360,5 @@ def test_a_dumb_terminal_gets_harmless_lines(dumb_run: Terminal) -> None:
     assert dumb_run.process.returncode == 0
     assert_inert_terminal(dumb_run.raw.decode())
     assert re.search(
-        rb"\d+/26 rows, 100\.0 % passed, 0:05, 0:0\d left; <script>window", dumb_run.raw
+        rb"\d+/40 rows, 100\.0 % passed, 0:\d\d, 0:\d\d left; <script>window", dumb_run.raw
     )

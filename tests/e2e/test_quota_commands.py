@@ -369,7 +369,7 @@ def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:
         try:
             assert watcher.stdout.readline()
             watcher.stdout.close()
-            assert watcher.wait(timeout=30) == 0
+            assert watcher.wait(timeout=60) == 0
         finally:
             watcher.kill()
 
@@ -417,7 +417,7 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line says what is left to expire, and why; the last one is how the run ended."""
-    monkeypatch.setattr(remote, "FLUSH_WITHIN", 0.1)  # seconds of real time
+    monkeypatch.setattr(remote, "FLUSH_WITHIN", 3.0)  # seconds of real time
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -435,6 +435,6 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     assert last.endswith("exit 0: every row passed")
     [left] = [line for line in warnings if "was not told within" in line]
     assert left.startswith(
-        "warning: whether leases were granted (1 lease) was not told within 0.1 s: "
+        "warning: whether leases were granted (1 lease) was not told within 3 s: "
     )
     assert f"{url.removeprefix('http://')} refused the connection" in left

@@ -101,7 +101,7 @@ def test_leases_outlive_their_server(tmp_path: Path, end: signal.Signals) -> Non
         complete(url, "c", daily=50)
         assert states(url) == {"daily": (50, 600), "slots": (2, 0), "tpm": (600, 0)}
         process.send_signal(end)
-        process.wait(20)
+        process.wait(60)
     with serving(path) as (url, process):
         assert states(url) == {"daily": (50, 600), "slots": (2, 0), "tpm": (600, 0)}
         assert reserve(url, "d", slots=1)["reason"] == "no_capacity"
@@ -113,7 +113,7 @@ def test_leases_outlive_their_server(tmp_path: Path, end: signal.Signals) -> Non
         assert states(url) == {"daily": (150, 300), "slots": (1, 0), "tpm": (400, 0)}
         assert reserve(url, "f", slots=1)["granted"] is True
         process.send_signal(end)
-        process.wait(20)
+        process.wait(60)
     with serving(path) as (url, _):
         assert states(url) == {"daily": (150, 300), "slots": (2, 0), "tpm": (400, 0)}
         assert post(f"{url}/v1/extend", {"lease_ids": ["a", "b", "f"]}) == {
@@ -138,7 +138,7 @@ def test_what_was_granted_in_the_moment_of_a_kill_is_known(tmp_path: Path) -> No
                 answered += 1
         except (OSError, HTTPException):
             pass  # it is gone
-        process.wait(20)
+        process.wait(60)
     assert answered >= 99
     with serving(path) as (url, _):
         settled, outstanding = states(url)["daily"]

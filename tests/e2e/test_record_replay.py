@@ -70,7 +70,7 @@ def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
 def test_a_killed_run_keeps_what_was_recorded(tmp_path: Path) -> None:
     """Each answer is in the file before the next call starts, also when nothing can be said goodbye."""
     tests = [{"vars": {"word": str(number)}} for number in range(50)]
-    provider = {"id": "sim:a", "config": {"latencyMs": 40}, "lane": {"maxConcurrency": 1}}
+    provider = {"id": "sim:a", "config": {"latencyMs": 200}, "lane": {"maxConcurrency": 1}}
     suite = write(tmp_path / "suite.json", {**SIMULATED, "providers": [provider], "tests": tests})
     command = [sys.executable, "-m", "trioeval", str(suite), "--record", "r.jsonl", "-o", "o.jsonl"]
     with subprocess.Popen(command, cwd=tmp_path, env=ENV, stderr=subprocess.DEVNULL) as run:

@@ -35,7 +35,7 @@ async def rows_from(
             "prompts": ["one", "two"],
         }
     )
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         return await trioeval.collect(suite)
 
 
@@ -213,7 +213,7 @@ async def test_a_name_that_nobody_has_is_a_lost_connection() -> None:
         "config": {"apiBaseUrl": "http://nowhere.invalid/v1", "apiKey": "sk-1", "maxRetries": 0},
     }
     suite = trioeval.parse_suite({"providers": [entry], "prompts": ["one"]})
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         (row,) = await trioeval.collect(suite)
     assert row.error_kind == "connection"
     assert "nowhere.invalid" in str(row.error)
@@ -239,7 +239,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(nursery: trio.Nu
         "config": {"apiBaseUrl": f"https://127.0.0.1:{port}/v1", "apiKey": "sk-1"},
     }
     suite = trioeval.parse_suite({"providers": [entry], "prompts": ["one"]})
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         (row,) = await trioeval.collect(suite)
     assert row.error_kind == "tls"
     assert "certificate" in str(row.error)

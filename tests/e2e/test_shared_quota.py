@@ -28,11 +28,11 @@ from redis_server import needs_redis, open_server
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, needs_redis]
 
-HOLD = 3.0
+HOLD = 8.0
 """Seconds after which a hold that nobody extends is given back."""
 HINT = 2.0
 """Most seconds between two questions of one that waits for a slot."""
-SLOW = 15.0
+SLOW = 60.0
 """Seconds that a busy machine may add; fewer than the window of the other limit has left."""
 
 
@@ -53,7 +53,7 @@ def test_four_programs_use_all_of_a_limit_and_never_more(tmp_path: Path) -> None
 
 def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path) -> None:
     """And not before: it has held them for longer than that, and said so all the time."""
-    limits = limits_of(60.0, 1000, timeout=HOLD)
+    limits = limits_of(600.0, 1000, timeout=HOLD)
     with (
         open_server() as redis,
         open_provider(tmp_path / "busy.jsonl", latency_s=600.0) as busy,
@@ -65,7 +65,7 @@ def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path
             time.sleep(0.01)  # between two looks
         held_since = time.monotonic()
         second = start_run(tmp_path / "second", idle, redis.url, limits, AT_ONCE)
-        while time.monotonic() < held_since + 2 * HOLD:
+        while time.monotonic() < held_since + 1.25 * HOLD:
             assert state_of(redis.url, "m:concurrency").used == AT_ONCE
             assert stats_of(idle)["requests"] == 0
             time.sleep(0.05)  # between two looks
@@ -75,8 +75,8 @@ def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path
         while state_of(redis.url, "m:rpm").used == AT_ONCE:  # the second has started nothing yet
             assert time.monotonic() < killed_at + HOLD + HINT + SLOW
             time.sleep(0.01)
-        assert time.monotonic() > killed_at + HOLD / 3  # the last heartbeat was not older
-        said, _ = second.communicate(timeout=30)
+        assert time.monotonic() > killed_at + HOLD / 8  # a heartbeat was not long before
+        said, _ = second.communicate(timeout=60)
         assert second.returncode == 0, said
         assert stats_of(idle)["by_status"] == {"200": AT_ONCE}
         assert state_of(redis.url, "m:concurrency").used == 0

@@ -180,8 +180,9 @@ def test_qe_44_what_was_cancelled_is_run_again_and_errors_where_that_is_wanted(
     questions_in(tmp_path, 4)
     (tmp_path / "fail-1").touch()
     (tmp_path / "hang-2").touch()
-    with begun(tmp_path) as process:
-        wait_until(process, lambda: len(asked_in(tmp_path)) == 3)
+    begun_rows = tmp_path / "begun.jsonl"
+    with begun(tmp_path, "-o", begun_rows.name) as process:
+        wait_until(process, lambda: len(asked_in(tmp_path)) == 3 and len(rows_of(begun_rows)) == 2)
         # Signals that come together may be taken for one: the second one is sent until it is heard.
         while process.poll() is None:
             process.send_signal(signal.SIGINT)

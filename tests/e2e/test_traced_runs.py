@@ -63,7 +63,7 @@ def asking(url: str, tests: int, **lane: Any) -> dict[str, Any]:
 
 def test_a_run_that_is_killed_leaves_a_trace_that_viewers_open(tmp_path: Path) -> None:
     """Everything until then is there, with the calls that were in flight."""
-    with fake_provider("--latency", "30") as url:
+    with fake_provider("--latency", "600") as url:
         write(tmp_path / "s.json", asking(url, 3))
         process = subprocess.Popen(
             [sys.executable, "-m", "trioeval", "s.json", "--trace", "t.json", *QUIET],
@@ -72,7 +72,7 @@ def test_a_run_that_is_killed_leaves_a_trace_that_viewers_open(tmp_path: Path) -
             stderr=subprocess.DEVNULL,
         )
         trace = tmp_path / "t.json"
-        ends_at = time.monotonic() + 30
+        ends_at = time.monotonic() + 60
         while not trace.exists() or trace.read_text().count('"ph":"B"') < 3:
             assert time.monotonic() < ends_at
             time.sleep(0.05)
@@ -172,7 +172,7 @@ def test_a_real_run_is_told_to_a_file_and_to_a_collector(tmp_path: Path) -> None
     No prompt, reply or key is in any of it.
     """
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    flags = ("--max-in-flight", "3", "--latency", "0.02", "--reply", "wonderful words")
+    flags = ("--max-in-flight", "3", "--latency", "0.15", "--reply", "wonderful words")
     with fake_provider(*flags) as url, collector() as got:
         write(tmp_path / "s.json", asking(url, 20, maxConcurrency=6))
         told = ("-o", "o.json", "--trace", "new/run.json", "--otel", *QUIET)

@@ -141,6 +141,6 @@ def test_a_view_may_be_open_before_the_first_run(tmp_path: Path) -> None:
             with opener.open(address) as reply:
                 assert b"suite.yaml" in reply.read()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(5) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()

@@ -38,7 +38,7 @@ import os, signal, sys
 kind, most = sys.argv[1], int(sys.argv[2])
 tally = os.open("tally", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 def live():
-    signal.alarm(30)  # whatever becomes of the test
+    signal.alarm(100)  # whatever becomes of the test
     for _ in range(2 if kind == "tree" else most):
         os.write(tally, b".")
         if os.fstat(tally).st_size > most:
@@ -82,7 +82,7 @@ def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
     began_at = time.monotonic()
     end = in_rig(settings(line, mark=mark), tmp_path, work_once, max_processes=40)
     assert carriers(mark) == []
-    assert time.monotonic() - began_at < 30  # as a bomb takes that is not ended
+    assert time.monotonic() - began_at < 60  # one that is not ended takes 100
     assert end.failure is not None
     assert end.failure.kind == "killed"
     assert end.failure.message == (
@@ -169,7 +169,7 @@ def test_what_kills_its_supervisor_is_ended_all_the_same(
         if killer != "orphan":
             assert end.failure is not None
             assert "its supervisor ($PPID) was killed" in end.failure.message
-    assert wait_gone(int(up.read_text()), 10)
+    assert wait_gone(int(up.read_text()), 30)
 
 
 @pytest.mark.parametrize("kind", ["session", "session orphan", "bare session orphan"])
@@ -187,7 +187,7 @@ def test_programs_end_when_the_run_is_killed(tmp_path: Path, kind: str) -> None:
     found.kill()
     found.wait()
     for one in started:
-        assert wait_gone(one.pid, 30)
+        assert wait_gone(one.pid, 60)
 
 
 KILLED_RUN = """
@@ -230,7 +230,7 @@ def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
 
 def test_processes_one_after_the_other_are_not_many_at_once(tmp_path: Path) -> None:
     """What ends makes room."""
-    line = "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & sleep 0.01; done; wait; echo ok'"
+    line = "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & sleep 0.01; wait; done; echo ok'"
     end = in_rig(settings(line), tmp_path, work_once, max_processes=6)
     assert (end.output, end.failure) == ("ok", None)
 

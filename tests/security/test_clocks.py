@@ -98,7 +98,7 @@ def test_a_place_in_the_line_of_agents_is_kept(tmp_path: Path, jump: float, whos
     """No process counts as dead, and none begins too early."""
     walls = {"of who runs": Wall(), "of who waits": Wall()}
     warned: list[str] = []
-    settings = PlannerSettings(heartbeat=0.02, poll=0.01, patience=5)
+    settings = PlannerSettings(heartbeat=0.02, poll=0.01, patience=60)
 
     async def main() -> None:
         path = tmp_path / "results.db"

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from machine_pace import slowness
 
 from trioeval.errors import ProviderError
 from trioeval.providers import open_providers, resolve
@@ -20,7 +21,7 @@ from trioeval.suite import Templates
 pytestmark = [pytest.mark.attack("hang"), pytest.mark.slow, pytest.mark.network]
 
 GAP = 0.3
-"""Seconds that the process may compute between two steps of another lane."""
+"""Seconds that the process may compute between two steps of another lane, on a machine that is not slow."""
 
 ALLOWED = MOST_BYTES - 1000
 
@@ -148,6 +149,6 @@ def test_a_hostile_reply_holds_up_no_other_lane(name: str, provider: str) -> Non
     for _ in range(3):  # the least of three: other programs make caches cold and processors slow
         gaps.clear()
         said = trio.run(main)
-        if max(gaps, default=0.0) < GAP:
+        if max(gaps, default=0.0) < GAP * slowness():
             return
     pytest.fail(f"{max(gaps):.3f} s: {said}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from machine_pace import slowness
 
 from trioeval.grading import query_search
 from trioeval.providers.generic.queries import apply_query, query_workers
@@ -68,7 +69,7 @@ def test_a_hostile_query_is_ended_and_holds_up_nobody(name: str, tmp_path: Path)
                 assert "please report" not in str(caught.value)
                 return time.thread_time() - began
 
-    assert trio.run(main) < 0.3
+    assert trio.run(main) < 0.3 * slowness()
 
 
 def test_no_worker_is_needed_for_what_is_cheap() -> None:

@@ -408,8 +408,6 @@ class Calls(Generic[P]):
                     call, index, need, self._refuse_if_late, observe, passes=passes
                 )
         except TooLateError as error:
-            if not self.withdrawn:
-                raise
             late = error
         finally:
             self._go_on()
