@@ -20,7 +20,10 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
 
     async def main() -> Any:
         with trio.fail_after(60):
-            async with serve(respond) as server, open_webhooks(environ) as webhooks:
+            async with (
+                serve(respond) as server,
+                open_webhooks({"WEBHOOK_TIMEOUT": "60000", **environ}) as webhooks,
+            ):
                 try:
                     return await webhooks.post(f"{server.url}/judge?key=k", data)
                 except GradingError as error:
@@ -29,8 +32,11 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
     return trio.run(main)
 
 
-def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run() -> None:
+def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The same in each run, so that a server may keep its answers."""
+    monkeypatch.setenv("WEBHOOK_TIMEOUT", "60000")
     seen: list[Seen] = []
 
     def respond(request: Seen) -> Answer:

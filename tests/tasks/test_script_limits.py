@@ -58,6 +58,12 @@ def standing(clock: trio.testing.MockClock) -> Iterator[None]:
     clock.rate = 1.0
 
 
+@pytest.fixture(autouse=True)
+def last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends has the time to do so, also where the machine stands still for a while."""
+    monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
+
+
 HOSTILE = {
     "exits": "exit(3)",
     "exits without a word": "__import__('os')._exit(0)",
