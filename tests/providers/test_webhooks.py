@@ -106,7 +106,7 @@ def test_a_webhook_that_is_not_there_is_an_error() -> None:
     """The key in its URL is told to nobody."""
 
     async def main() -> str:
-        async with open_webhooks({}) as webhooks:
+        async with open_webhooks({"WEBHOOK_TIMEOUT": "60000"}) as webhooks:
             with pytest.raises(GradingError) as caught:
                 await webhooks.post("http://127.0.0.1:9/judge?key=secret", {})
         return str(caught.value)
