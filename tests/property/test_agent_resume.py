@@ -5,6 +5,7 @@ them. So time is real, and examples are few.
 """
 
 import math
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -119,7 +120,7 @@ def ended_in(writes: Sequence[Write]) -> Counter[tuple[str, str]]:
 
 
 def story(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a row says, but for times, ids and places."""
+    """What a row says, but for times, ids and places, and which of several cases blocked it first."""
     reply = record["response"]
     agent = None if reply is None else reply["metadata"]["agent"]
     told: tuple[Any, ...] = ()
@@ -127,7 +128,8 @@ def story(record: Mapping[str, Any]) -> tuple[Any, ...]:
         attempts = [(one["ok"], one.get("failure", {}).get("message")) for one in agent["attempts"]]
         told = (agent["outcome"], agent.get("gaveUp"), agent["message"], attempts, reply["output"])
     outcome = record["metadata"]["trioeval"]["outcome"]
-    return record["success"], record["failureReason"], outcome, record["error"], told
+    error = re.sub(r"\bcase \w+, which", "a case, which", record["error"] or "")
+    return record["success"], record["failureReason"], outcome, error, told
 
 
 SCRIPTS = st.text("oxd", max_size=MOST) | st.sampled_from(["p", "xp", "d", "od", "xd"])

@@ -396,7 +396,7 @@ def test_ctrl_c_ends_programs_and_their_children(tmp_path: Path) -> None:
         pids = [int(word) for word in pipe.read_text().split()]
         assert len(pids) == 2
         host.send_signal(signal.SIGINT)
-        _out, errors = host.communicate(timeout=20)
+        _out, errors = host.communicate(timeout=60)
     assert host.returncode == 1
     assert "KeyboardInterrupt" in errors
     assert not any(map(is_alive, pids))

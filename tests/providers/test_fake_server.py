@@ -114,7 +114,7 @@ def test_one_connection_serves_many_requests() -> None:
         stream = await trio.open_tcp_stream(run.address.host, run.address.port)
         async with stream:
             await stream.send_all(request)
-            while (await run.stats())["in_flight"] == 0:
+            while (await run.stats())["requests"] == 0:
                 pass
             await stream.send_all(post("/reset", b""))
             assert b"chat.completion" in (await read_reply(stream)).body

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
 from trioeval.providers.generic.javascript import engine_workers
 from trioeval.providers.generic.own_code import open_code
-from trioeval.providers.generic.queries import query_workers
+from trioeval.providers.generic.queries import apply_query, query_workers
 from trioeval.providers.generic.transform import Answer as TransformAnswer
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
@@ -728,14 +729,18 @@ async def longest_stall(work: Callable[[], Awaitable[None]]) -> float:
     [
         (None, 200),
         ("json.rows[7].text", 200),
-        ("$..text", 200),
+        ("$.rows[*].text", 200),
         ("jmespath:rows[?n > `5`].text", 200),
         ("(json) => json.rows.length", 200),
         (None, 500),
     ],
 )
-def test_a_large_reply_does_not_hold_up_others(transform: str | None, status: int) -> None:
+def test_a_large_reply_does_not_hold_up_others(
+    transform: str | None, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Five megabytes are read beside them, also where a secret is looked for."""
+    patient = partial(apply_query, limit=60.0)  # it takes some seconds
+    monkeypatch.setattr("trioeval.providers.generic.own_code.apply_query", patient)
     rows = [{"n": n, "text": f"row {n} " + "x" * 60, "tags": ["a", "b"]} for n in range(48_000)]
     large = as_json({"rows": rows}, status)
     assert len(large.body) > 5_000_000

@@ -252,7 +252,7 @@ def test_a_call_that_takes_too_long_is_given_up_by_us(case: Case) -> None:
             error = await failure(provider)
         assert str(error).startswith(f"attempt_timeout: no whole reply from POST {server.url}/")
         assert str(error).endswith(" within 0.5 seconds (timeoutMs)")
-        assert len(server.received) == 1
+        assert len(server.received) <= 1  # none where this process stood still until then
 
     with_server([Hold()], body)
 

@@ -20,7 +20,10 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
 
     async def main() -> Any:
         with trio.fail_after(60):
-            async with serve(respond) as server, open_webhooks(environ) as webhooks:
+            async with (
+                serve(respond) as server,
+                open_webhooks({"WEBHOOK_TIMEOUT": "60000", **environ}) as webhooks,
+            ):
                 try:
                     return await webhooks.post(f"{server.url}/judge?key=k", data)
                 except GradingError as error:
@@ -29,8 +32,11 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
     return trio.run(main)
 
 
-def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run() -> None:
+def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The same in each run, so that a server may keep its answers."""
+    monkeypatch.setenv("WEBHOOK_TIMEOUT", "60000")
     seen: list[Seen] = []
 
     def respond(request: Seen) -> Answer:
@@ -100,7 +106,7 @@ def test_a_webhook_that_is_not_there_is_an_error() -> None:
     """The key in its URL is told to nobody."""
 
     async def main() -> str:
-        async with open_webhooks({}) as webhooks:
+        async with open_webhooks({"WEBHOOK_TIMEOUT": "60000"}) as webhooks:
             with pytest.raises(GradingError) as caught:
                 await webhooks.post("http://127.0.0.1:9/judge?key=secret", {})
         return str(caught.value)

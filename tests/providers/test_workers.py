@@ -48,6 +48,12 @@ def execute(prompt):
 """
 
 
+@pytest.fixture(autouse=True)
+def last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends has the time to do so, also where the machine stands still for a while."""
+    monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
+
+
 def spec(folder: Path, function: str = "call_api", text: str = FILE, **more: Any) -> WorkerSpec:
     (folder / "mine.py").write_text(text)
     environ = {**os.environ, **more.pop("environ", {})}
@@ -484,8 +490,11 @@ def test_a_file_that_crashes_three_times_in_a_row_is_given_up(tmp_path: Path) ->
         "b'\\0\\0\\0\\x09{\"id\": 9}'",
     ],
 )
-def test_a_worker_that_sends_garbage_is_replaced(tmp_path: Path, garbage: str) -> None:
+def test_a_worker_that_sends_garbage_is_replaced(
+    tmp_path: Path, garbage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Code that writes to every socket it finds gets no other call's answer wrong."""
+    monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 0.5)  # it stays
     write = f"""
 import stat
 for name in os.listdir("/proc/self/fd"):

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import attrs
 import trio
+from patience import PATIENCE
 
 from trioeval.quota import Ask, Denied, Granted, Limit, LimitState, Settlement
 from trioeval.quota.amounts import nothing_of
@@ -110,9 +111,9 @@ def open_portal() -> Iterator[Portal]:
 
     thread = threading.Thread(target=trio.run, args=(main,), name="limits")
     thread.start()
-    portal = ready.get(timeout=20)
+    portal = ready.get(timeout=PATIENCE)
     try:
         yield portal
     finally:
         portal.token.run_sync_soon(portal.nursery.cancel_scope.cancel, "done")
-        thread.join(20)
+        thread.join(PATIENCE)

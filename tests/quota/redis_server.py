@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from patience import PATIENCE
 
 PROGRAM = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
@@ -64,7 +65,7 @@ class RedisServer:
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
         # It tells nobody that it is ready: it is asked.
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if process.poll() is not None:
                 raise ChildProcessError(f"redis-server has ended with {process.returncode}")
@@ -87,12 +88,12 @@ class RedisServer:
         """End it as a crash does."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(PATIENCE)
             self._process = None
 
     def command(self, *words: str) -> bytes:
         """What it answers to a command, as it comes over the wire."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as ask:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as ask:
             ask.sendall((" ".join(words) + "\r\n").encode())
             return ask.recv(1 << 20)
 

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from patience import PATIENCE
 
 from trioeval.errors import OutputError, QuotaError, SuiteError
 from trioeval.quota import (
@@ -38,7 +39,7 @@ RPM = Limit(key="rpm", kind="rolling", capacity=1, window=60)
 
 def in_trio(main: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             await main()
 
     trio.run(bounded)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import attrs
 import pytest
 import trio
+from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval import Row, parse_suite, run_suite
@@ -41,7 +42,7 @@ def drawing() -> random.Random:
 
 def in_trio(main: Callable[[], Awaitable[R]]) -> R:
     async def bounded() -> R:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             return await main()
 
     return trio.run(bounded)
@@ -182,6 +183,7 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
                 url=url,
                 limits=[RPM, SLOTS],
                 batch=batch,
+                request_timeout=PATIENCE,
                 rng=drawing(),
                 warn=told.append,
             ) as quota,
@@ -255,13 +257,18 @@ def test_what_decides_of_a_limit_is_compared(kept: LimitState, told: str | None)
 def test_limits_in_redis_are_found_under_their_namespace() -> None:
     async def main(url: str) -> None:
         async with open_quota(
-            backend="redis", url=url, namespace="team", limits=[RPM], rng=drawing()
+            backend="redis",
+            url=url,
+            namespace="team",
+            limits=[RPM],
+            request_timeout=PATIENCE,
+            rng=drawing(),
         ) as quota:
             await take_one(quota, KeyUse("rpm", "requests"))
-        async with open_redis(url, namespace="team") as limits:
+        async with open_redis(url, namespace="team", request_timeout=PATIENCE) as limits:
             [state] = await limits.states()
             assert (state.limit, state.used) == (RPM, 1)
-        async with open_redis(url) as limits:
+        async with open_redis(url, request_timeout=PATIENCE) as limits:
             assert await limits.states() == []
 
     with open_server() as server:
@@ -349,7 +356,7 @@ def test_a_server_that_is_none_of_ours_is_named_with_what_it_says() -> None:
         async with trio.open_nursery() as nursery:
             listeners = await nursery.start(partial(trio.serve_tcp, reply, 0, host="127.0.0.1"))
             url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-            async with open_http_limits(url) as backend:
+            async with open_http_limits(url, request_timeout=PATIENCE) as backend:
                 ask = Ask("lease", "job", (Requirement("rpm", 1),))
                 [said] = await backend.reserve([ask])
             assert isinstance(said, Unknown)
@@ -373,7 +380,12 @@ def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
             )
             with pytest.raises(QuotaError, match=told):
                 async with open_quota(
-                    backend="http", url=url, limits=[RPM, other], unreachable="open", rng=drawing()
+                    backend="http",
+                    url=url,
+                    limits=[RPM, other],
+                    unreachable="open",
+                    request_timeout=PATIENCE,
+                    rng=drawing(),
                 ):
                     pass
         assert [state.limit for state in await keeper.states()] == [SLOTS]
@@ -393,7 +405,9 @@ def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path)
         keeper = MemoryQuota()
         async with (
             served(keeper) as url,
-            open_quota(backend="http", url=url, limits_file=file, rng=drawing()) as quota,
+            open_quota(
+                backend="http", url=url, limits_file=file, request_timeout=PATIENCE, rng=drawing()
+            ) as quota,
         ):
             made = Limit(key="rpm", kind="rolling", capacity=1, window=60)
             assert [*await quota.states()] == [LimitState(limit=made)]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 import trio
+from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.errors import QuotaError
@@ -53,7 +54,9 @@ def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> N
 
     async def main() -> None:
         nonlocal now
-        async with open_redis(server.url, namespace="back", now=lambda: now) as redis:
+        async with open_redis(
+            server.url, namespace="back", now=lambda: now, request_timeout=PATIENCE
+        ) as redis:
             for limit in limits:
                 await redis.define(limit)
             await redis.reserve([ask("a", rpm=1000, slots=1), ask("b", slots=1)])
@@ -85,10 +88,12 @@ def test_the_clock_of_a_server_may_be_an_hour_behind_what_is_stored(server: Redi
 
     async def main() -> None:
         ahead = time.time() + 3600
-        async with open_redis(server.url, namespace="ahead", now=lambda: ahead) as before:
+        async with open_redis(
+            server.url, namespace="ahead", now=lambda: ahead, request_timeout=PATIENCE
+        ) as before:
             await before.define(RPM)
             await before.reserve([ask("a", rpm=1000)])
-        async with open_redis(server.url, namespace="ahead") as redis:
+        async with open_redis(server.url, namespace="ahead", request_timeout=PATIENCE) as redis:
             (denied,) = await redis.reserve([ask("b", rpm=1)])
             assert isinstance(denied, Denied)
             assert 0 < denied.retry_after <= 60
@@ -113,8 +118,8 @@ def run(url: str, body: Callable[[RedisLimits], Awaitable[None]], **settings: An
     """Run a body with limits; one that does not end fails."""
 
     async def main() -> None:
-        with trio.fail_after(30):
-            async with open_redis(url, **{"request_timeout": 20, **settings}) as limits:
+        with trio.fail_after(PATIENCE):
+            async with open_redis(url, **{"request_timeout": PATIENCE, **settings}) as limits:
                 await body(limits)
 
     trio.run(main)
@@ -246,7 +251,7 @@ def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) 
 
     async def program(number: int) -> None:
         nonlocal held, most, granted
-        async with open_redis(server.url) as limits:
+        async with open_redis(server.url, request_timeout=PATIENCE) as limits:
             for attempt in range(60):
                 lease_id = f"lease-{number}-{attempt}"
                 (decision,) = await limits.reserve([ask(lease_id, slots=1, rpm=1)])
@@ -361,7 +366,7 @@ def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
             await heard.wait()
             nursery.cancel_scope.cancel()
         await limits.states()
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             while server.command("CLIENT", "LIST").count(b" addr=") > 2:
                 await limits.states()  # until it has noticed
 

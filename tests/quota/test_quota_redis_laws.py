@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
+from patience import PATIENCE
 from quota_machine import machine
 from quota_portal import Asked, open_portal
 from redis_server import needs_redis, open_server
@@ -30,7 +31,13 @@ def open_limits() -> Iterator[Callable[[], Asked]]:
     """Opens limits with nothing in them, all on one server."""
     with open_server() as server, open_portal() as portal:
         yield lambda: portal.open(
-            partial(open_redis, server.url, namespace=next(_names), now=lambda: portal.now)
+            partial(
+                open_redis,
+                server.url,
+                namespace=next(_names),
+                now=lambda: portal.now,
+                request_timeout=PATIENCE,
+            )
         )
 
 

@@ -18,6 +18,7 @@ import pytest
 import trio
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from patience import PATIENCE
 from quota_machine import restarting_machine
 from quota_portal import Asked, Portal, open_portal
 from redis_server import RedisServer, needs_redis, open_server
@@ -103,7 +104,7 @@ async def _served(path: Path, now: Callable[[], float]) -> AsyncGenerator[Backen
     stop = trio.Event()
     async with open_filed(path, now=now) as filed, trio.open_nursery() as nursery:
         url = await nursery.start(partial(serve_quota, filed, ServeSettings(port=0), stop=stop))
-        async with open_http_limits(url, request_timeout=30) as backend:
+        async with open_http_limits(url, request_timeout=PATIENCE) as backend:
             yield backend
         stop.set()
 
@@ -199,7 +200,7 @@ class RedisSubject(Forwarding):
             self.server.url,
             namespace=self.namespace,
             now=lambda: self.portal.now - self.behind,
-            request_timeout=30,
+            request_timeout=PATIENCE,
         )
 
     def restart(self, end: str, _lost: Ask, _cut: float, now: float) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from patience import PATIENCE
 
 from trioeval.errors import QuotaError
 from trioeval.providers.http import open_http
@@ -90,7 +91,7 @@ def asked(name: str, **amounts: object) -> dict[str, object]:
 
 def in_trio(main: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             await main()
 
     trio.run(bounded)
@@ -145,7 +146,7 @@ def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
             body = b'{"lease_id": "b", "requirements": [{"key": "slots", "amount": 18446744073709551616}]}'
             reply = await request("POST", f"{url}/v1/reserve", body)
             assert (reply.status, "must be at most 2^53-1" in reply.body["message"]) == (400, True)
-            async with open_http_limits(url) as backend:
+            async with open_http_limits(url, request_timeout=PATIENCE) as backend:
                 (denied,) = await backend.reserve([Ask("", "", ())])
                 assert isinstance(denied, Denied)
                 assert (denied.reason, denied.terminal) == ("invalid_request", True)
@@ -159,7 +160,7 @@ def test_a_limit_is_removed_over_http() -> None:
     async def main() -> None:
         odd = Limit(key="a/b ?ü", kind="budget", capacity=1)
         quota = MemoryQuota([odd, SLOTS])
-        async with served(quota) as url, open_http_limits(url) as backend:
+        async with served(quota) as url, open_http_limits(url, request_timeout=PATIENCE) as backend:
             await backend.remove(odd.key)
             assert [state.limit for state in await quota.states()] == [SLOTS]
             with pytest.raises(QuotaError, match="unknown_limit_key: there is no limit 'a/b"):
@@ -309,14 +310,14 @@ def test_who_has_no_token_gets_nothing() -> None:
                 assert reply.headers["www-authenticate"] == "Bearer"
             known = {"authorization": "bearer s3cret"}
             assert (await request("GET", f"{url}/v1/admin/limits", None, known)).status == 200
-            async with open_http_limits(url, token=WRONG) as backend:
+            async with open_http_limits(url, token=WRONG, request_timeout=PATIENCE) as backend:
                 with pytest.raises(
                     QuotaError, match=r"invalid_request: .* does not know us"
                 ) as caught:
                     await backend.reserve([ask("a", slots=1)])
                 assert "wrong" not in str(caught.value)
             there = url.replace("http://", "http://:s3cret@")
-            async with open_http_limits(there) as backend:
+            async with open_http_limits(there, request_timeout=PATIENCE) as backend:
                 assert isinstance((await backend.reserve([ask("a", slots=1)]))[0], Granted)
                 assert "s3cret" not in repr(backend)
 
@@ -367,7 +368,10 @@ def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None
 
     async def main() -> None:
         broken = Broken(error)
-        async with served(broken) as url, open_http_limits(url) as backend:
+        async with (
+            served(broken) as url,
+            open_http_limits(url, request_timeout=PATIENCE) as backend,
+        ):
             alone = await request("POST", f"{url}/v1/reserve", asked("a", slots=1))
             assert (alone.status, alone.body["error"]) == (503, "backend_error")
             both = await request(
@@ -399,7 +403,10 @@ def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
 
     async def main() -> None:
         quota = MemoryQuota([RPM, SLOTS, DAILY])
-        async with served(quota) as url, open_http_limits(f"{url}/") as backend:
+        async with (
+            served(quota) as url,
+            open_http_limits(f"{url}/", request_timeout=PATIENCE) as backend,
+        ):
             assert isinstance(backend, Backend)
             assert list(await backend.states()) == list(await quota.states())
             wanted = ask("a", daily=60, slots=1)
@@ -437,7 +444,10 @@ def test_more_than_a_batch_goes_in_several() -> None:
 
     async def main() -> None:
         wide = Limit(key="wide", kind="budget", capacity=1000)
-        async with served(MemoryQuota([wide])) as url, open_http_limits(url) as backend:
+        async with (
+            served(MemoryQuota([wide])) as url,
+            open_http_limits(url, request_timeout=PATIENCE) as backend,
+        ):
             asks = [ask(f"{number}", **{"wide" if number % 3 else "x": 1}) for number in range(600)]
             answers = await backend.reserve(asks)
             assert [isinstance(one, Granted) for one in answers] == [
@@ -459,18 +469,21 @@ def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
         asks = [ask("a", daily=30), ask("b", daily=30)]
         async with (
             served(quota) as url,
-            open_http_limits(url) as backend,
+            open_http_limits(url, request_timeout=PATIENCE) as backend,
             open_batching(backend, size=2) as batched,
         ):
             assert [type(one) for one in await batched.reserve(asks)] == [Granted] * 2
-        async with open_http_limits(url) as backend, open_batching(backend, size=2) as batched:
+        async with (
+            open_http_limits(url, request_timeout=PATIENCE) as backend,
+            open_batching(backend, size=2) as batched,
+        ):
             answers = await batched.reserve(asks)
             assert [type(one) for one in answers] == [Unknown] * 2
             assert isinstance(answers[0], Unknown)
             assert "refused the connection" in answers[0].message
         async with (
             served(quota) as url,
-            open_http_limits(url) as backend,
+            open_http_limits(url, request_timeout=PATIENCE) as backend,
             open_batching(backend, size=2) as batched,
         ):
             assert [type(one) for one in await batched.reserve(asks)] == [Granted] * 2
@@ -493,6 +506,7 @@ def test_lanes_take_their_permits_over_http() -> None:
                 url=url,
                 batch=Batch(),
                 limits=[SLOTS],
+                request_timeout=PATIENCE,
                 rng=Random(1),  # noqa: S311
             ) as shared,
         ):
@@ -547,7 +561,7 @@ def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> No
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, partial(answer_with, raw), [listener])
-            async with open_http_limits(url, request_timeout=20 if raw else 0.1) as backend:
+            async with open_http_limits(url, request_timeout=PATIENCE if raw else 0.1) as backend:
                 several = await backend.reserve([ask("a", x=1), ask("b", x=1)])
                 assert [type(one) for one in several] == [Unknown] * 2
 
@@ -581,7 +595,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) ->
 
     async def main() -> None:
         with pytest.raises(QuotaError, match="must be like http://host:8770, got"):
-            async with open_http_limits(url):
+            async with open_http_limits(url, request_timeout=PATIENCE):
                 raise AssertionError
 
     in_trio(main)
@@ -650,7 +664,7 @@ def test_a_stop_waits_for_who_is_inside_and_for_nobody_else() -> None:
             url = await nursery.start(
                 lambda **more: serve_quota(slow, ServeSettings(port=0), stop=stop, **more)
             )
-            async with open_http_limits(url, request_timeout=10) as backend:
+            async with open_http_limits(url, request_timeout=PATIENCE) as backend:
                 await backend.states()  # leaves a connection open
                 async with trio.open_nursery() as callers:
                     callers.start_soon(reserve, backend)
@@ -673,7 +687,10 @@ def test_a_server_that_is_cancelled_ends_at_once() -> None:
             port = int(url.rpartition(":")[2])
             stream = await trio.open_tcp_stream("127.0.0.1", port)
             await stream.send_all(b"POST /v1/reserve HTTP/1.1\r\nhost: x\r\ncontent-le")
-            async with open_http_limits(url) as backend, trio.open_nursery() as callers:
+            async with (
+                open_http_limits(url, request_timeout=PATIENCE) as backend,
+                trio.open_nursery() as callers,
+            ):
                 callers.start_soon(backend.reserve, [ask("a", x=1)])
                 await slow.reached.wait()
                 callers.cancel_scope.cancel("enough")
@@ -718,7 +735,7 @@ def test_a_client_that_hangs_up_disturbs_nobody() -> None:
                 stream = await trio.open_tcp_stream("127.0.0.1", port)
                 await stream.send_all(part)
                 await stream.aclose()
-            async with open_http_limits(url) as backend:
+            async with open_http_limits(url, request_timeout=PATIENCE) as backend:
                 assert isinstance((await backend.reserve([ask("a", slots=1)]))[0], Granted)
 
     in_trio(main)

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.cli.app import run_command_line
@@ -35,7 +37,7 @@ def redis() -> Iterator[RedisServer]:
 
 def in_trio(main: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             await main()
 
     trio.run(bounded)
@@ -50,15 +52,18 @@ def test_two_servers_over_one_redis_are_one_limiter(redis: RedisServer) -> None:
 
     async def main() -> None:
         async with (
-            open_redis(redis.url, namespace="two") as one,
-            open_redis(redis.url, namespace="two") as other,
+            open_redis(redis.url, namespace="two", request_timeout=PATIENCE) as one,
+            open_redis(redis.url, namespace="two", request_timeout=PATIENCE) as other,
             trio.open_nursery() as nursery,
         ):
             urls = [
                 await nursery.start(serve_quota, backend, ServeSettings(port=0))
                 for backend in (one, other)
             ]
-            async with open_http_limits(urls[0]) as first, open_http_limits(urls[1]) as second:
+            async with (
+                open_http_limits(urls[0], request_timeout=PATIENCE) as first,
+                open_http_limits(urls[1], request_timeout=PATIENCE) as second,
+            ):
                 await first.define(SLOTS)
                 (granted,) = await first.reserve([ask("a")])
                 assert isinstance(granted, Granted)
@@ -79,9 +84,12 @@ def test_a_redis_that_is_gone_is_no_denial() -> None:
 
     async def main() -> None:
         with open_server() as redis:
-            async with open_redis(redis.url) as backend, trio.open_nursery() as nursery:
+            async with (
+                open_redis(redis.url, request_timeout=PATIENCE) as backend,
+                trio.open_nursery() as nursery,
+            ):
                 url = await nursery.start(serve_quota, backend, ServeSettings(port=0))
-                async with open_http_limits(url, request_timeout=10) as client:
+                async with open_http_limits(url, request_timeout=PATIENCE) as client:
                     await client.define(SLOTS)
                     redis.kill()
                     with pytest.raises(QuotaError, match=r"limiter_unavailable: .* status 503"):
@@ -94,9 +102,11 @@ def test_a_redis_that_is_gone_is_no_denial() -> None:
 
 
 def test_limits_in_redis_are_set_and_shown(
-    redis: RedisServer, capsys: pytest.CaptureFixture[str]
+    redis: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the same commands; a namespace is a world of its own."""
+    patient = partial(open_redis, request_timeout=PATIENCE)
+    monkeypatch.setattr("trioeval.quota.redis.open_redis", patient)
     where = ["--url", redis.url, "--namespace", "shown"]
     words = ["set", "daily", "--kind", "budget", "--capacity", "100"]
     assert run_command_line(["quota", *words, *where]) == 0
@@ -115,7 +125,7 @@ def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) ->
     theirs = Limit(key="theirs", kind="budget", capacity=5)
 
     async def main() -> None:
-        async with open_redis(redis.url, namespace="filled") as backend:
+        async with open_redis(redis.url, namespace="filled", request_timeout=PATIENCE) as backend:
             await backend.define(theirs)
             mine = Limit(key="theirs", kind="budget", capacity=7)
             told = await make_missing(backend, [SLOTS, mine])

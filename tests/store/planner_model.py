@@ -16,9 +16,9 @@ from trioeval.store.database import open_database
 from trioeval.store.line_transactions import PlannerSettings, Transactions
 from trioeval.store.schema import RUNS
 
-QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=5.0)
+QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=60)
 """Nothing happens but what is asked for."""
-QUICK = PlannerSettings(heartbeat=600, poll=0.005, patience=5)
+QUICK = PlannerSettings(heartbeat=600, poll=0.005, patience=60)
 
 
 @contextlib.contextmanager

@@ -282,7 +282,7 @@ async def test_a_program_that_ends_leaves_nothing(path: Path) -> None:
                 await other.submit(submission("c"))
                 assert len(list(path.parent.glob("*.lock"))) == 2
                 raise KeyError("mine")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await other.wait_started("c")
         assert told(await other.snapshot()) == [("c", "running", 0)]
     assert not list(path.parent.glob("*.lock"))
@@ -500,7 +500,7 @@ async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
         assert "warning: " in listed
         assert re.search(problem, listed)
         await planner.finish("a", done=False)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await planner.wait_started("bad")
         assert told(await planner.snapshot()) == [("bad", "running", 0)]
     (line,) = {one for one in warned if one.endswith("it is written anew")}

@@ -66,7 +66,7 @@ def run(path: Path | None, use: Callable[[Cache], Awaitable[Any]], **how: Any) -
     """Open a cache, use it, close it."""
 
     async def main() -> Any:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with open_cache(path, **how) as cache:
                 return await use(cache)
 

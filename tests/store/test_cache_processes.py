@@ -133,7 +133,7 @@ def test_a_process_that_is_killed_is_not_waited_for(
             if runs_out:  # what time does, once nobody renews it
                 with sqlite3.connect(path) as file:
                     file.execute("UPDATE lease SET utc_expires = ?", (time.time(),))
-            heard = [child.communicate(timeout=20)[0].splitlines() for child in (second, third)]
+            heard = [child.communicate(timeout=60)[0].splitlines() for child in (second, third)]
     said = [[told for told in lines if told != "waits"] for lines in heard]
     assert sorted(map(len, said)) == [1, 2], said
     [asked] = [told for told in said if len(told) == 2]
@@ -154,7 +154,7 @@ def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path
         first.wait()
     assert len(list(tmp_path.glob("*.lock"))) == 1
     with asker(path, "two") as second:
-        assert second.communicate(timeout=20)[0].splitlines() == ["asks", "0 two False"]
+        assert second.communicate(timeout=60)[0].splitlines() == ["asks", "0 two False"]
     assert list(tmp_path.glob("*.lock")) == []
 
 
@@ -162,7 +162,7 @@ def test_two_processes_ask_for_many_things_once(tmp_path: Path) -> None:
     """Whoever is there first asks; together they ask for each of them once."""
     path = tmp_path / "c.db"
     with asker(path, "one", count=40) as first, asker(path, "two", count=40) as second:
-        said = [child.communicate(timeout=30)[0].splitlines() for child in (first, second)]
+        said = [child.communicate(timeout=60)[0].splitlines() for child in (first, second)]
     assert [sum(told != "asks" for told in lines) for lines in said] == [40, 40]
     assert sum(lines.count("asks") for lines in said) == 40
 

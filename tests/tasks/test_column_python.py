@@ -182,7 +182,10 @@ def test_co_57_a_process_that_dies_once_is_asked_once_more(tmp_path: Path) -> No
 
 
 @slow
-def test_co_57_a_process_that_dies_twice_is_given_up(tmp_path: Path) -> None:
+def test_co_57_a_process_that_dies_twice_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
     with pytest.raises(CellError, match=r"gen\.py:dies: the worker ended with exit code 3"):
         cell(tmp_path, "dies", {})
     assert (tmp_path / "deaths").read_text() == "xx"

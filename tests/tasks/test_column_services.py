@@ -54,7 +54,7 @@ def asked_of(
     seen: list[Seen] = []
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with serve(respond) as server:
                 await opened(server.url, body, entry)
                 seen.extend(server.seen)
@@ -71,7 +71,7 @@ def test_a_service_is_asked_until_its_reply_can_be_used() -> None:
 
     async def main() -> None:
         settings = FakeSettings(replies=ScriptedReplies(("", "seven", '{"n": 7}')))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 address = await nursery.start(serve_fake, settings)
                 await opened(address.base_url, body)
@@ -133,7 +133,7 @@ def test_a_request_that_a_limit_can_never_allow_costs_its_row_one_request(tmp_pa
         return completion("fine")
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with serve(respond) as server:
                 config = {"apiBaseUrl": server.url, "apiKey": "k"}
                 entry = {"id": "openai:chat:m", "label": "m", "config": config}

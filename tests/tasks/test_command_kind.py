@@ -33,7 +33,7 @@ def found(workspace: Path, value: Any, environ: Mapping[str, str] | None = None)
     assert isinstance(judge, Asking)
 
     async def main() -> Finding:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with open_means(around) as means:
                 outside = Outside(
                     grader=cast("Grader", None),

@@ -240,7 +240,7 @@ SLOW_AFTER_EACH = """
 def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: str) -> None:
     """It is cut off and told of; the row is what it was before."""
     warnings: list[str] = []
-    suite = suite_of(tmp_path, SLOW_AFTER_EACH, "afterEach", evaluateOptions={limit: 1500})
+    suite = suite_of(tmp_path, SLOW_AFTER_EACH, "afterEach", evaluateOptions={limit: 6000})
     (row,) = ran(suite, warnings)
     assert (row.status, row.outcome, row.output) == (Status.PASS, "done", "say hi")
     assert row.error is None
@@ -255,7 +255,7 @@ def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path
         await trio.lowlevel.checkpoint()
         raise ValueError("no luck")
 
-    options = {"timeoutMs": 500}
+    options = {"timeoutMs": 6000}
     suite = suite_of(
         tmp_path, SLOW_AFTER_EACH, "afterEach", providers=["mine"], evaluateOptions=options
     )
@@ -271,7 +271,7 @@ def test_the_end_of_a_run_is_not_told_of_for_ever(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, code, "afterAll", evaluateOptions={"maxEvalTimeMs": 10})
     began = time.monotonic()
     assert len(ran(suite, warnings)) == 1
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50
     assert warnings == ["afterAll was cut off: the run's deadline (maxEvalTimeMs) passed"]
 
 

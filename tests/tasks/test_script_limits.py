@@ -58,6 +58,12 @@ def standing(clock: trio.testing.MockClock) -> Iterator[None]:
     clock.rate = 1.0
 
 
+@pytest.fixture(autouse=True)
+def last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends has the time to do so, also where the machine stands still for a while."""
+    monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
+
+
 HOSTILE = {
     "exits": "exit(3)",
     "exits without a word": "__import__('os')._exit(0)",
@@ -198,12 +204,14 @@ def test_the_end_of_a_row_ends_its_scripts(tmp_path: Path) -> None:
 
 def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> None:
     """The row is an error that says so, its process is gone, and the next row is judged."""
-    hangs = "import os\nopen('pid', 'w').write(str(os.getpid()))\nwhile True:\n    pass"
+    hangs = (
+        "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nwhile True:\n    time.sleep(1)"
+    )
     suite = trioeval.parse_suite(
         {
             "providers": ["echo"],
             "prompts": ["p"],
-            "evaluateOptions": {"timeoutMs": 4000, "maxConcurrency": 1},
+            "evaluateOptions": {"timeoutMs": 10_000, "maxConcurrency": 1},
             "tests": [
                 {"assert": [{"type": "python", "value": value}]} for value in (hangs, "len(output)")
             ],
@@ -211,7 +219,7 @@ def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> N
         directory=tmp_path,
     )
     hung, fine = trio.run(trioeval.collect, suite)
-    assert hung.error == "timed out after 4 s of working time (timeoutMs)"
+    assert hung.error == "timed out after 10 s of working time (timeoutMs)"
     assert [hung.status.value, fine.status.value] == ["error", "pass"]
     pid = next(tmp_path.glob("**/pid")).read_text()
     assert not Path(f"/proc/{pid}").exists()

@@ -62,7 +62,7 @@ def row_of(folder: Path, url: str, **environ: str) -> Row:
     prepared = prepare(suite, environ=environ)
 
     async def main() -> list[Row]:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             return await trioeval.collect(prepared)
 
     (row,) = trio.run(main)

@@ -177,7 +177,7 @@ def test_the_openai_provider_keeps_its_promises(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NO_PROXY", "*")
 
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 good = await nursery.start(serve_fake, FakeSettings(latency_s=0.05))
                 bad = await nursery.start(serve_fake, FakeSettings(failure_rate=1.0))
@@ -200,7 +200,9 @@ async def check_openai(client: HttpClient, good: FakeAddress, bad: FakeAddress) 
     async def seen() -> int:
         return sum([await requests(address) for address in (good, bad)])
 
-    await check_provider(lambda: at(good), belongs=echoes, failing=lambda: at(bad), count=seen)
+    await check_provider(
+        lambda: at(good), belongs=echoes, failing=lambda: at(bad), count=seen, grace=20.0
+    )
 
 
 async def requests(address: FakeAddress) -> int:

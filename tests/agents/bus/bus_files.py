@@ -37,7 +37,7 @@ def in_trio(main: Callable[[], Awaitable[R]]) -> R:
     """Run it; a test that hangs fails."""
 
     async def bounded() -> R:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             return await main()
 
     return trio.run(bounded)
