@@ -138,11 +138,8 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
                 blocker, folder = BLOCKERS[name], folders[name]
                 if run.poll() is not None:
                     ended.setdefault(name, time.monotonic())
-                elif name in twice:
+                elif name in twice or not is_recorded(folder):
                     continue
-                elif not (folder / "recorded").exists():
-                    if results(folder / "runs.db"):
-                        (folder / "recorded").touch()
                 elif name in once and is_ready(folder, blocker, "stuck"):
                     if is_pending(run.pid, blocker.first):  # two at the same instant may be one
                         continue
@@ -187,6 +184,14 @@ def begin(folder: Path, blocker: Blocker) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def is_recorded(folder: Path) -> bool:
+    """Whether the database holds the result of a row, for which the code waits."""
+    found = results(folder / "runs.db") > 0
+    if found:
+        (folder / "recorded").touch()
+    return found
 
 
 def is_ready(folder: Path, blocker: Blocker, step: str) -> bool:
