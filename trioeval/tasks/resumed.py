@@ -3,7 +3,7 @@
 The plan of the task stays what it is. What the kernel is given has no gaps, though: the jobs that are left,
 moved together. Everything that speaks of jobs is translated, in both directions: the order in which they may
 start, what runs serially, what they depend on, their outcomes. For whatever decides who may start when,
-kept jobs are over and done from the beginning.
+kept jobs are over and done as soon as they may start.
 
 Rows that are kept have left outputs in registers and turns in conversations. Those are restored from what was
 recorded before anything starts, so that a row sees what an uninterrupted run would have shown it.
