@@ -351,3 +351,20 @@ def test_the_first_token_is_timed_over_a_socket() -> None:
         assert 0 < reply.first_token < 30
 
     with_raw_server(head.encode() + body, ask)
+
+
+@pytest.mark.network
+def test_a_large_event_that_says_nothing_is_no_first_token() -> None:
+    """Some services begin with the whole request, however long it is."""
+    silent = {**chunk({"role": "assistant"}), "instructions": "x" * 200_000}
+    body = streamed(silent, chunk({"content": ""}), chunk(finish_reason="stop"), END).body
+    head = (
+        f"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+
+    async def ask(address: FakeAddress, client: HttpClient) -> None:
+        reply = await openai_provider(address.base_url, client, metrics="ttft")(Request(prompt="2"))
+        assert reply.output == ""
+        assert reply.first_token is None
+
+    with_raw_server(head.encode() + body, ask)

@@ -48,9 +48,9 @@ class Watcher:
 
     _pid: int
     _signals: int
-    """Where signals are written to. The watcher ends when nobody holds it any more."""
+    """Where signals are written to. The watcher ends when the last copy of it is closed."""
     _unread: int
-    """The other end of it, which nobody reads here: signals can be written when the watcher is gone."""
+    """The other end of it, kept open so that a signal can be written when the watcher is gone."""
     _echo: int
     """Where the watcher answers each signal."""
     _owner: int

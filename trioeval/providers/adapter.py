@@ -14,7 +14,7 @@ import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.bounds import SLOW
+from trioeval.providers.bounds import SLOW, has_more_marks, most_marks
 from trioeval.providers.cacheable import Question
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.server_events import EventReader, ServerEvent
@@ -135,9 +135,11 @@ class HttpProvider:
         first_at: float | None = None
         events = EventReader()
 
+        most = most_marks(SLOW)
+
         def speaks(event: ServerEvent) -> bool:
-            # Others would wait while a large event is parsed; none is large that is no answer.
-            return len(event.data) >= SLOW or adapter.speaks(event)
+            # Other lanes would wait while so many values are parsed, and no part of an answer has them.
+            return not has_more_marks(event.data.encode(), most) and adapter.speaks(event)
 
         def listen(part: bytes) -> None:
             nonlocal first_at
