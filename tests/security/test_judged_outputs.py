@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from machine_pace import slowness
+from pace import slowness
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from machine_pace import slowness
+from pace import slowness
 
 from trioeval.errors import ProviderError
 from trioeval.providers import open_providers, resolve

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from machine_pace import slowness
+from pace import slowness
 
 from trioeval.grading import query_search
 from trioeval.providers.generic.queries import apply_query, query_workers
