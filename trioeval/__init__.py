@@ -16,22 +16,33 @@ from typing import TYPE_CHECKING, Any
 from trioeval._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from trioeval.agents.attempts import Attempt as Attempt
-    from trioeval.agents.attempts import AttemptEnd as AttemptEnd
-    from trioeval.agents.attempts import AttemptFailure as AttemptFailure
-    from trioeval.agents.bus.bus import Bus as Bus
-    from trioeval.agents.bus.bus import open_bus as open_bus
-    from trioeval.agents.bus.messages import Draft as Draft
-    from trioeval.agents.bus.messages import Message as Message
-    from trioeval.agents.bus.reading import read_bus as read_bus
-    from trioeval.agents.inprocess import AgentCase as AgentCase
-    from trioeval.agents.inprocess import run_agents as run_agents
-    from trioeval.agents.loop import LoopEnd as LoopEnd
-    from trioeval.agents.planner import Submission as Submission
-    from trioeval.agents.planner import planner_turn as planner_turn
-    from trioeval.agents.restarts import RestartPolicy as RestartPolicy
-    from trioeval.datasets.files import DatasetRows as DatasetRows
-    from trioeval.datasets.result import DatasetResult as DatasetResult
+    from trioeval.agent.bus.bus import Bus as Bus
+    from trioeval.agent.bus.bus import open_bus as open_bus
+    from trioeval.agent.bus.messages import Draft as Draft
+    from trioeval.agent.bus.messages import Message as Message
+    from trioeval.agent.bus.reading import read_bus as read_bus
+    from trioeval.agent.in_process import AgentCase as AgentCase
+    from trioeval.agent.in_process import run_agents as run_agents
+    from trioeval.agent.loop import LoopEnd as LoopEnd
+    from trioeval.agent.open import AgentTerms as AgentTerms
+    from trioeval.agent.planner import Submission as Submission
+    from trioeval.agent.planner import planner_turn as planner_turn
+    from trioeval.agent.restarts import Attempt as Attempt
+    from trioeval.agent.restarts import AttemptEnd as AttemptEnd
+    from trioeval.agent.restarts import AttemptFailure as AttemptFailure
+    from trioeval.agent.restarts import RestartPolicy as RestartPolicy
+    from trioeval.columns.events import DatasetBegun as DatasetBegun
+    from trioeval.columns.events import DatasetEvent as DatasetEvent
+    from trioeval.columns.events import GroupGivenUp as GroupGivenUp
+    from trioeval.columns.events import GroupOpened as GroupOpened
+    from trioeval.columns.events import GroupWritten as GroupWritten
+    from trioeval.columns.events import ManyMishaps as ManyMishaps
+    from trioeval.columns.events import ProcessorBegun as ProcessorBegun
+    from trioeval.columns.events import ProcessorEnded as ProcessorEnded
+    from trioeval.columns.events import RowDropped as RowDropped
+    from trioeval.columns.events import ShutDown as ShutDown
+    from trioeval.columns.files import DatasetRows as DatasetRows
+    from trioeval.columns.result import DatasetResult as DatasetResult
     from trioeval.errors import AgentError as AgentError
     from trioeval.errors import BlockedError as BlockedError
     from trioeval.errors import BusError as BusError
@@ -63,6 +74,8 @@ if TYPE_CHECKING:
     from trioeval.grading import kind_of as kind_of
     from trioeval.kernel import Lanes as Lanes
     from trioeval.kernel import LaneSpec as LaneSpec
+    from trioeval.loading.load import load_suite as load_suite
+    from trioeval.loading.load import parse_suite as parse_suite
     from trioeval.providers import Guardrails as Guardrails
     from trioeval.providers import Provider as Provider
     from trioeval.providers import Recorder as Recorder
@@ -70,82 +83,66 @@ if TYPE_CHECKING:
     from trioeval.providers import Request as Request
     from trioeval.providers import Usage as Usage
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
+    from trioeval.run import PreparedSuite as PreparedSuite
+    from trioeval.run import QuestionEvent as QuestionEvent
+    from trioeval.run import QuestionResult as QuestionResult
+    from trioeval.run import Row as Row
+    from trioeval.run import Status as Status
+    from trioeval.run import SuiteSummary as SuiteSummary
+    from trioeval.run import collect as collect
+    from trioeval.run import make_lanes as make_lanes
+    from trioeval.run import open_suite_quota as open_suite_quota
+    from trioeval.run import prepare as prepare
+    from trioeval.run import run_suite as run_suite
+    from trioeval.run.build_dataset import Dataset as Dataset
+    from trioeval.run.build_dataset import build_columns as build_columns
     from trioeval.store import RunStart as RunStart
     from trioeval.store import open_store as open_store
     from trioeval.store import read_store as read_store
-    from trioeval.store.agent_planner import open_planner as open_planner
-    from trioeval.store.cache import open_cache as open_cache
-    from trioeval.suite import EvaluateOptions as EvaluateOptions
-    from trioeval.suite import LaneSettings as LaneSettings
-    from trioeval.suite import Prompt as Prompt
-    from trioeval.suite import ProviderEntry as ProviderEntry
-    from trioeval.suite import Suite as Suite
-    from trioeval.suite import Test as Test
-    from trioeval.suite import TestOptions as TestOptions
-    from trioeval.suite import load_suite as load_suite
-    from trioeval.suite import parse_suite as parse_suite
-    from trioeval.tasks import PreparedSuite as PreparedSuite
-    from trioeval.tasks import QuestionEvent as QuestionEvent
-    from trioeval.tasks import QuestionResult as QuestionResult
-    from trioeval.tasks import Row as Row
-    from trioeval.tasks import Status as Status
-    from trioeval.tasks import SuiteSummary as SuiteSummary
-    from trioeval.tasks import collect as collect
-    from trioeval.tasks import make_lanes as make_lanes
-    from trioeval.tasks import open_suite_quota as open_suite_quota
-    from trioeval.tasks import prepare as prepare
-    from trioeval.tasks import run_suite as run_suite
-    from trioeval.tasks.agents.agent_terms import AgentTerms as AgentTerms
-    from trioeval.tasks.columns.building import Dataset as Dataset
-    from trioeval.tasks.columns.building import build_columns as build_columns
-    from trioeval.tasks.columns.dataset_events import DatasetBegun as DatasetBegun
-    from trioeval.tasks.columns.dataset_events import DatasetEvent as DatasetEvent
-    from trioeval.tasks.columns.dataset_events import GroupGivenUp as GroupGivenUp
-    from trioeval.tasks.columns.dataset_events import GroupOpened as GroupOpened
-    from trioeval.tasks.columns.dataset_events import GroupWritten as GroupWritten
-    from trioeval.tasks.columns.dataset_events import ManyMishaps as ManyMishaps
-    from trioeval.tasks.columns.dataset_events import ProcessorBegun as ProcessorBegun
-    from trioeval.tasks.columns.dataset_events import ProcessorEnded as ProcessorEnded
-    from trioeval.tasks.columns.dataset_events import RowDropped as RowDropped
-    from trioeval.tasks.columns.dataset_events import ShutDown as ShutDown
+    from trioeval.store.cache.cache import open_cache as open_cache
+    from trioeval.store.planner.planner import open_planner as open_planner
+    from trioeval.suite.model import EvaluateOptions as EvaluateOptions
+    from trioeval.suite.model import LaneSettings as LaneSettings
+    from trioeval.suite.model import Prompt as Prompt
+    from trioeval.suite.model import ProviderEntry as ProviderEntry
+    from trioeval.suite.model import Suite as Suite
+    from trioeval.suite.model import Test as Test
+    from trioeval.suite.model import TestOptions as TestOptions
 
 _HOMES = {
-    "agents.attempts": "Attempt AttemptEnd AttemptFailure",
-    "agents.bus.bus": "Bus open_bus",
-    "agents.bus.messages": "Draft Message",
-    "agents.bus.reading": "read_bus",
-    "agents.inprocess": "AgentCase run_agents",
-    "agents.loop": "LoopEnd",
-    "agents.planner": "Submission planner_turn",
-    "agents.restarts": "RestartPolicy",
-    "datasets.files": "DatasetRows",
-    "datasets.result": "DatasetResult",
-    "errors": (
-        "AgentError BlockedError BusError BusLockedError CursorExpiredError CursorNotFoundError"
-        " DatasetError GradingError MarkerError OutputError PlanError Problem ProviderError QuotaError"
-        " StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
-    ),
-    "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
-    "kernel": "LaneSpec Lanes",
-    "providers": "Guardrails Provider Recorder Reply Request Usage",
-    "providers.sdk": "provider_from_asyncio",
-    "store": "RunStart open_store read_store",
-    "store.agent_planner": "open_planner",
-    "store.cache": "open_cache",
-    "suite": (
-        "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions load_suite"
-        " parse_suite"
-    ),
-    "tasks": (
-        "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
-        " open_suite_quota prepare run_suite"
-    ),
-    "tasks.agents.agent_terms": "AgentTerms",
-    "tasks.columns.building": "Dataset build_columns",
-    "tasks.columns.dataset_events": (
+    "agent.bus.bus": "Bus open_bus",
+    "agent.bus.messages": "Draft Message",
+    "agent.bus.reading": "read_bus",
+    "agent.in_process": "AgentCase run_agents",
+    "agent.loop": "LoopEnd",
+    "agent.open": "AgentTerms",
+    "agent.planner": "Submission planner_turn",
+    "agent.restarts": "Attempt AttemptEnd AttemptFailure RestartPolicy",
+    "columns.events": (
         "DatasetBegun DatasetEvent GroupGivenUp GroupOpened GroupWritten ManyMishaps"
         " ProcessorBegun ProcessorEnded RowDropped ShutDown"
     ),
+    "columns.files": "DatasetRows",
+    "columns.result": "DatasetResult",
+    "errors": (
+        "AgentError BlockedError BusError BusLockedError CursorExpiredError CursorNotFoundError"
+        " DatasetError GradingError MarkerError OutputError PlanError Problem ProviderError"
+        " QuotaError StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
+    ),
+    "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
+    "kernel": "LaneSpec Lanes",
+    "loading.load": "load_suite parse_suite",
+    "providers": "Guardrails Provider Recorder Reply Request Usage",
+    "providers.sdk": "provider_from_asyncio",
+    "run": (
+        "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
+        " open_suite_quota prepare run_suite"
+    ),
+    "run.build_dataset": "Dataset build_columns",
+    "store": "RunStart open_store read_store",
+    "store.cache.cache": "open_cache",
+    "store.planner.planner": "open_planner",
+    "suite.model": "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions",
 }
 _HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

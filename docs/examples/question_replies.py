@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from trioeval.grading.questions import question_prompt
+from trioeval.question_eval.answer import question_prompt
 
 SHARES = {
     "quick": {"right": 70, "wrong": 14, "unlisted": 4, "missing": 8, "trailing": 4},

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trioeval.grading.questions import normalized, question_prompt
+from trioeval.question_eval.answer import normalized, question_prompt
 
 CHOICES = 4
 WORKERS = 16

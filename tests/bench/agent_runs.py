@@ -19,8 +19,8 @@ from typing import Any
 import trio
 
 from trioeval import parse_suite, run_suite
-from trioeval.tasks import Row
-from trioeval.tasks.agents.agent_terms import AgentTerms
+from trioeval.agent.open import AgentTerms
+from trioeval.run import Row
 
 AGENTS, SLOTS = 50, 10
 TAKES = 0.1

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import trio
 
-from trioeval.agents.bus.bus import open_bus
-from trioeval.agents.bus.framing import frame
-from trioeval.agents.bus.messages import Draft
-from trioeval.agents.bus.reading import last_messages, read_bus
-from trioeval.agents.bus.settings import BusSettings
+from trioeval.agent.bus.bus import open_bus
+from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.reading import last_messages, read_bus
+from trioeval.agent.bus.segments import frame
+from trioeval.agent.bus.settings import BusSettings
 
 MESSAGES = 20_000
 EACH = 2_000  # messages of a process

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import trio
 
+from trioeval.evaluation.journal import Paid
 from trioeval.providers import Reply, Request, Usage, open_providers, resolve
-from trioeval.store.cache import Cache, open_cache
-from trioeval.suite import Templates
-from trioeval.tasks.journal import Paid
+from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.templates import Templates
 
 WANTED = 10_000
 TEXT = "All that is gold does not glitter. " * 28

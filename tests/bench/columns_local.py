@@ -10,15 +10,10 @@ from typing import Any
 
 import trio
 
-from trioeval.suite.column_models import (
-    CategorySampler,
-    ExpressionColumn,
-    SamplerColumn,
-    UniformSampler,
-)
-from trioeval.tasks.columns.expressions import TemplateMaker
-from trioeval.tasks.columns.making import CellError, GroupMaker, GroupOrder, Tally
-from trioeval.tasks.columns.samplers import SamplerMaker
+from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder, Tally
+from trioeval.columns.makers.code import TemplateMaker
+from trioeval.columns.makers.samplers import SamplerMaker
+from trioeval.columns.model import CategorySampler, ExpressionColumn, SamplerColumn, UniformSampler
 
 ROWS = 1_000_000
 GROUP = 1000

@@ -17,13 +17,13 @@ from typing import Any
 import trio
 
 import trioeval
-from trioeval.datasets.files import DatasetFolder, Header
-from trioeval.datasets.grouping import Grouping
-from trioeval.suite.column_models import ExpressionColumn, SamplerColumn, UniformSampler
-from trioeval.tasks.columns.dataset_events import DatasetEvent, GroupWritten
-from trioeval.tasks.columns.expressions import TemplateMaker
-from trioeval.tasks.columns.making import CellError, GroupMaker, GroupOrder, Tally
-from trioeval.tasks.columns.samplers import SamplerMaker
+from trioeval.columns.events import DatasetEvent, GroupWritten
+from trioeval.columns.files import DatasetFolder, Header
+from trioeval.columns.graph import Grouping
+from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder, Tally
+from trioeval.columns.makers.code import TemplateMaker
+from trioeval.columns.makers.samplers import SamplerMaker
+from trioeval.columns.model import ExpressionColumn, SamplerColumn, UniformSampler
 
 ROWS, GROUP = 1_000_000, 1000
 TEMPLATE = "{{ a * 2 }}"

@@ -23,8 +23,8 @@ import trio
 import trioeval
 from trioeval.cli.output import write_results
 from trioeval.report import Results, RunInfo, Totals, config_tests, head_of, row_json
-from trioeval.report.json_text import compact
-from trioeval.suite import expand
+from trioeval.report.formats.json import compact
+from trioeval.suite.expand import expand
 
 ROWS = 100_000
 SIZE = 2000  # bytes of a row

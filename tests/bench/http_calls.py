@@ -23,12 +23,13 @@ from pathlib import Path
 import httpx2
 import trio
 
+from trioeval.evaluation.journal import Journal
+from trioeval.loading.load import parse_suite
 from trioeval.providers import ProviderSpec, Request, open_providers, resolve
 from trioeval.report import head_of
+from trioeval.run import Row, prepare, run_suite
 from trioeval.store import RunStart, open_store
-from trioeval.suite import Templates, parse_suite
-from trioeval.tasks import Row, prepare, run_suite
-from trioeval.tasks.journal import Journal
+from trioeval.templates import Templates
 
 ROUNDS = 5
 WIDE = 500

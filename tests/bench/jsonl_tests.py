@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from trioeval.suite import load_suite
+from trioeval.loading.load import load_suite
 from trioeval.suite.expand import expand
 
 LINES = 1_000_000

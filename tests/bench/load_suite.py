@@ -10,8 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from trioeval.suite import expand, load_suite
-from trioeval.suite.documents import read_document
+from trioeval.documents import read_document
+from trioeval.loading.load import load_suite
+from trioeval.suite.expand import expand
 
 TESTS = 10_000
 ROUNDS = 5

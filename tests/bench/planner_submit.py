@@ -13,8 +13,8 @@ from pathlib import Path
 
 import trio
 
-from trioeval.agents.planner import Submission
-from trioeval.store.agent_planner import AgentPlanner, open_planner
+from trioeval.agent.planner import Submission
+from trioeval.store.planner.planner import AgentPlanner, open_planner
 
 WANTED = 1.0  # ms
 COUNT = 500

@@ -10,8 +10,8 @@ import time
 import tracemalloc
 from collections.abc import Sequence
 
-from trioeval.quota import Actual, Ask, Granted, Limit, LimitState, Requirement, Settlement
-from trioeval.quota.book import Book
+from trioeval.limits import Actual, Ask, Granted, Limit, LimitState, Requirement, Settlement
+from trioeval.limits.ledger import Book
 
 LIMITS = (
     Limit(key="llm:rpm", kind="rolling", capacity=10**9, window=60),

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import trio
 
-from trioeval.quota import Ask, Granted, Limit, Requirement, Settlement
-from trioeval.quota.redis import RedisLimits, open_redis
-from trioeval.quota.redis_link import Link, open_link
+from trioeval.limits import Ask, Granted, Limit, Requirement, Settlement
+from trioeval.limits.redis import Link, RedisLimits, open_link, open_redis
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "quota"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "limits"))
 from redis_server import open_server
 
 ROUNDS = 3_000

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Outcome, Permits, Plan, run_plan
-from trioeval.quota import Limit
-from trioeval.quota.backend import KeyUse
-from trioeval.quota.memory import MemoryQuota
+from trioeval.limits import Limit
+from trioeval.limits.backend import KeyUse
+from trioeval.limits.memory import MemoryQuota
 
 SLOTS = KeyUse("slots", "slots")
 FOUR = [SLOTS, KeyUse("rpm", "requests"), KeyUse("tpm", "tokens"), KeyUse("daily", "tokens")]

@@ -24,7 +24,7 @@ import trio
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Metered, Outcome, Plan, run_plan
 from trioeval.providers import OpenProvider, Reply, Request, open_providers, resolve
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 SERVER = """
 import json, pathlib, sys

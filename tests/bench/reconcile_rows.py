@@ -19,9 +19,11 @@ from typing import Any
 
 import attrs
 
-from trioeval.suite import Expansion, Suite, Test, expand, load_suite, parse_suite
-from trioeval.tasks.identity import Identities
-from trioeval.tasks.reconcile import StoredIdentity, reconcile
+from trioeval.evaluation.identity import Identities
+from trioeval.evaluation.reconcile import StoredIdentity, reconcile
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.suite.expand import Expansion, expand
+from trioeval.suite.model import Suite, Test
 
 ROWS = 100_000
 

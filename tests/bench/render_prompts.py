@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 ROUNDS = 9
 PROMPTS = 3000

@@ -18,10 +18,10 @@ from typing import Any
 
 import trio
 
+from trioeval.evaluation.scripts import Scripts, open_scripts
+from trioeval.loading.load import parse_suite
 from trioeval.providers.programs.workers import Encoded
-from trioeval.suite import parse_suite
-from trioeval.tasks import Row, run_suite
-from trioeval.tasks.scripts import Scripts, open_scripts
+from trioeval.run import Row, run_suite
 
 ASSERTIONS, ROUNDS, MORE, WORKERS = 100, 7, 10, 2
 OUTPUT = "the quick brown fox jumps over the lazy dog " * 20

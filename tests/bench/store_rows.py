@@ -17,13 +17,12 @@ import attrs
 import trio
 
 import trioeval
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply
 from trioeval.store import RunStart, open_store, read_store
-from trioeval.store.columns import RESULT, SCORE
 from trioeval.store.database import open_database
 from trioeval.store.schema import RUNS
-from trioeval.store.works import CALL, CallWork, Place, RowWork
-from trioeval.tasks.journal import CallKey, CallRecord
+from trioeval.store.writes import CALL, RESULT, SCORE, CallWork, Place, RowWork
 from trioeval.usage import Usage
 
 ROWS = 20_000

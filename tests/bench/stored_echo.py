@@ -18,11 +18,12 @@ from pathlib import Path
 import attrs
 import trio
 
+from trioeval.evaluation.journal import Journal
+from trioeval.loading.load import parse_suite
 from trioeval.report import head_of
+from trioeval.run import Row, prepare, run_suite
 from trioeval.store import RunStart, open_store
-from trioeval.suite import Suite, parse_suite
-from trioeval.tasks import Row, prepare, run_suite
-from trioeval.tasks.journal import Journal
+from trioeval.suite.model import Suite
 
 ROUNDS = 7
 WANTED = 8000

@@ -8,14 +8,14 @@ import attrs
 import pytest
 
 import trioeval
-from trioeval.cli.agent_folders import case_folders, remove_cases, tell_deleted
-from trioeval.cli.agents import check_workspaces
-from trioeval.cli.plan import plan_lines
+from trioeval.cli.commands.agent_folders import case_folders, remove_cases, tell_deleted
+from trioeval.cli.run.agents import check_workspaces
+from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import UsageError
 from trioeval.report import Head
 from trioeval.report.head import HeadCase
+from trioeval.run import prepare
 from trioeval.store import RunFacts
-from trioeval.tasks import prepare
 
 
 def run_folder(folder: Path) -> Path:

@@ -9,7 +9,9 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.agents.events import (
+from trioeval.agent.open import AgentTerms
+from trioeval.agent.planner import MemoryPlanner
+from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
     AttemptStarted,
@@ -18,13 +20,11 @@ from trioeval.agents.events import (
     CaseEnded,
     CaseQueued,
 )
-from trioeval.agents.memory_planner import MemoryPlanner
-from trioeval.cli.agents_progress import AgentsProgress, event_line
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import OutputFlags, RunFlags
+from trioeval.cli.progress.agent import AgentsProgress, event_line
 from trioeval.cli.settings import settle
-from trioeval.tasks import prepare, run_suite
-from trioeval.tasks.agents.agent_terms import AgentTerms
+from trioeval.run import prepare, run_suite
 
 RUN: dict[str, Any] = {"number": 0, "run_id": "r"}
 

@@ -13,12 +13,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.agents.bus.bus import open_bus
-from trioeval.agents.bus.messages import Draft, Message
-from trioeval.agents.bus.segments import segment_numbers
-from trioeval.agents.bus.settings import BusSettings
+from trioeval.agent.bus.bus import open_bus
+from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.segments import segment_numbers
+from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.app import run_command_line
-from trioeval.cli.bus import message_text
+from trioeval.cli.commands.bus import message_text
 from trioeval.cli.terminal import show_in_time
 from trioeval.errors import OutputError
 from trioeval.testing import run_virtual
@@ -314,7 +314,7 @@ def test_a_large_bus_is_printed_in_parts(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it, or the last ones of a type."""
-    monkeypatch.setattr("trioeval.agents.bus.reading.AT_ONCE", 2)
+    monkeypatch.setattr("trioeval.agent.bus.reading.AT_ONCE", 2)
     fill(bus, *[("INFO" if number % 2 else "FACT", str(number)) for number in range(9)])
     assert bodies(run("read", "--json")[1]) == [str(number) for number in range(9)]
     found = bodies(run("read", "--json", "--last", "3", "--type", "FACT")[1])

@@ -10,16 +10,17 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.cli import collector, output
-from trioeval.cli.beginning import Beginning, Continued, beginning_of
-from trioeval.cli.collector import Collector
-from trioeval.cli.noticing import NoticingJournal
+from trioeval.cli import output
+from trioeval.cli.run import results as collector
+from trioeval.cli.run.execution import NoticingJournal
+from trioeval.cli.run.results import Collector
+from trioeval.cli.run.start import Beginning, Continued, beginning_of
 from trioeval.errors import OutputError
+from trioeval.evaluation.reconcile import Retry
 from trioeval.report import Results, RunInfo
 from trioeval.report.records import status_of
+from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
 from trioeval.store import open_store
-from trioeval.tasks import PreparedSuite, Row, Status, prepare, run_suite
-from trioeval.tasks.retries import Retry
 
 INFO = RunInfo(utc_exported="2026-01-01T00:00:00.000Z", duration_ms=0)
 

@@ -5,13 +5,13 @@ import signal
 import attrs
 import pytest
 
-from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.run.exit_status import ending, is_unfinished, spent_line
 from trioeval.cli.settings import RunSettings
-from trioeval.datasets.result import DatasetResult
+from trioeval.columns.result import DatasetResult
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
-from trioeval.tasks import Status
+from trioeval.run import Status
 from trioeval.usage import Usage
 
 SETTINGS = RunSettings(environment=EnvironmentSettings(), fail_exit_code=100)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from trioeval.cli.datasets import DatasetProgress, event_line
-from trioeval.datasets.files import GroupFile
-from trioeval.datasets.result import DatasetResult, DroppedRow
-from trioeval.tasks.columns.dataset_events import (
+from trioeval.cli.progress.columns import DatasetProgress, event_line
+from trioeval.columns.events import (
     DatasetBegun,
     DatasetEvent,
     GroupGivenUp,
@@ -17,6 +15,8 @@ from trioeval.tasks.columns.dataset_events import (
     RowDropped,
     ShutDown,
 )
+from trioeval.columns.files import GroupFile
+from trioeval.columns.result import DatasetResult, DroppedRow
 
 FILE = GroupFile(group=0, rows=25, file="batch_00000.parquet", digest="d")
 LOST = DroppedRow(row=30, cause="failed", column="text", error="no\x1b[2J", attempts=2)

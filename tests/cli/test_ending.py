@@ -5,13 +5,13 @@ import signal
 import attrs
 import pytest
 
-from trioeval.cli.ending import ending, is_unfinished
 from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.run.exit_status import ending, is_unfinished
 from trioeval.cli.settings import RunSettings
 from trioeval.kernel import Cut
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
-from trioeval.tasks import Status
+from trioeval.run import Status
 
 
 def totals(passed: int = 0, failed: int = 0, errors: int = 0, not_run: int = 0) -> Totals:

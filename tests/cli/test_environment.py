@@ -7,7 +7,7 @@ import pytest
 
 from trioeval.cli.environment import ELSEWHERE, EnvironmentSettings, read_environment
 from trioeval.errors import UsageError
-from trioeval.suite.strip import Strip
+from trioeval.suite.tests import Strip
 
 
 def test_nothing_said_is_the_default() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.datasets.files import DatasetRows
+from trioeval.columns.files import DatasetRows
 
 _QUIET = ("--no-progress", "--no-table")
 _GEN = """

@@ -18,9 +18,9 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from trioeval.agents.events import AttemptStarted
+from trioeval.agent.protocols import AttemptStarted
 from trioeval.cli.flags import OutputFlags, RunFlags
-from trioeval.cli.metrics_server import registry_of, serve_metrics
+from trioeval.cli.run.observers import registry_of, serve_metrics
 from trioeval.cli.stored_flags import StoredFlags, stored_flags
 from trioeval.errors import UsageError
 from trioeval.kernel import Lanes, LaneSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.cli.files import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_spared
 from trioeval.errors import UsageError
 
 

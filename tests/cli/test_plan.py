@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import trioeval
-from trioeval.cli.plan import plan_lines
-from trioeval.tasks import prepare
+from trioeval.cli.run.plan import plan_lines
+from trioeval.run import prepare
 
 KEYS = {"OPENAI_API_KEY": "sk-x"}
 PAID = {"id": "openai:chat:m", "config": {"max_tokens": 10}}

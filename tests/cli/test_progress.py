@@ -11,20 +11,18 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.cli.flag_rules import check_flags
-from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags
-from trioeval.cli.picture import Picture
-from trioeval.cli.progress import choose_mode
-from trioeval.cli.progress_live import pause
-from trioeval.cli.progress_plain import plain_line, show_lines
-from trioeval.cli.progress_table import Room, picture
-from trioeval.cli.progress_words import compact, wait_words
+from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags, check_flags
+from trioeval.cli.progress.live import pause
+from trioeval.cli.progress.plain import plain_line, show_lines
+from trioeval.cli.progress.progress import choose_mode
+from trioeval.cli.progress.run import Picture
+from trioeval.cli.progress.table import Room, compact, picture, wait_words
+from trioeval.columns.makers.base import OWN_LANES
 from trioeval.errors import UsageError
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
 from trioeval.report.activity import Activity
 from trioeval.report.run_state import LaneState, RunState
-from trioeval.tasks import Status
-from trioeval.tasks.columns.making import OWN_LANES
+from trioeval.run import Status
 from trioeval.testing import run_virtual
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.cli.questions import QuestionProgress, event_line
-from trioeval.tasks.question_result import QuestionEvent
+from trioeval.cli.progress.question_eval import QuestionProgress, event_line
+from trioeval.question_eval.answer import QuestionEvent
 
 
 def event(name: str, index: int | None = 0, /, **details: Any) -> QuestionEvent:

@@ -8,15 +8,15 @@ import attrs
 import pytest
 import trio
 
-from trioeval.cli.run_graph import show_graph
+from trioeval.agent.model import Case
+from trioeval.cli.commands.run_graph import show_graph
 from trioeval.errors import UsageError
+from trioeval.evaluation.journal import ProcessIdentity, RunningAttempt
+from trioeval.loading.load import parse_suite
 from trioeval.report import Head
 from trioeval.report.head import HeadCase
+from trioeval.run import Row, Status, collect
 from trioeval.store import RunStart, open_store
-from trioeval.suite import parse_suite
-from trioeval.suite.agent_models import Case
-from trioeval.tasks import Row, Status, collect
-from trioeval.tasks.agents.agent_journal import ProcessIdentity, RunningAttempt
 
 ROW: Row = trio.run(collect, parse_suite({"providers": ["echo"], "prompts": ["x"]}))[0]
 

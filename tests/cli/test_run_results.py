@@ -11,9 +11,6 @@ import termios
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent.parent / "report"))
-
 from hostile import assert_inert_terminal, write_hostile_suite
 
 from trioeval.cli.app import run_command_line

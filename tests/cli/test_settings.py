@@ -19,9 +19,10 @@ from trioeval.cli.settings import (
     with_flags,
 )
 from trioeval.errors import SuiteError, UsageError
-from trioeval.grading.regex import compile_javascript
-from trioeval.suite import BudgetSettings, Suite, parse_suite
+from trioeval.grading.patterns import compile_javascript
+from trioeval.loading.load import parse_suite
 from trioeval.suite.filters import Filters
+from trioeval.suite.model import BudgetSettings, Suite
 
 NOTHING = EnvironmentSettings()
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.cli.ages import read_age
 from trioeval.cli.arguments import with_values
-from trioeval.cli.environment import EnvironmentSettings
-from trioeval.cli.flag_rules import check_flags
+from trioeval.cli.environment import EnvironmentSettings, cache_path, database_path
 from trioeval.cli.flags import (
     BeginFlags,
     KeepFlags,
@@ -21,9 +19,10 @@ from trioeval.cli.flags import (
     RowFlags,
     RunFlags,
     WhatFlags,
+    check_flags,
+    read_age,
 )
-from trioeval.cli.keeping import Keeping
-from trioeval.cli.places import cache_path, database_path
+from trioeval.cli.run.storage import Keeping
 from trioeval.cli.stored_flags import StoredFlags, stored_flags
 from trioeval.errors import UsageError
 

@@ -9,16 +9,16 @@ import attrs
 import pytest
 import trio
 
-from trioeval.cli.beginning import beginning_of
 from trioeval.cli.environment import read_environment
-from trioeval.cli.execution import Execution
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.keeping import Keeping
+from trioeval.cli.run.execution import Execution
+from trioeval.cli.run.start import beginning_of
+from trioeval.cli.run.storage import Keeping
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.stored_results import open_runs
 from trioeval.errors import InputError
-from trioeval.suite import parse_suite
-from trioeval.tasks import PreparedSuite, prepare
+from trioeval.loading.load import parse_suite
+from trioeval.run import PreparedSuite, prepare
 
 Settle = Callable[[Sequence[Mapping[str, Any]]], PreparedSuite]
 

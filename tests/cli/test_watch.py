@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.watch import Watched, marks_of, wait_changed, watch
+from trioeval.cli.run.watch import Watched, marks_of, wait_changed, watch
 from trioeval.testing import run_virtual
 
 CHANGES: dict[str, Callable[[Path], object]] = {

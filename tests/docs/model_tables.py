@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import attrs
 
+from trioeval.documents.structure import camel
 from trioeval.grading import Assertion
 from trioeval.grading.model import HEAVIEST
-from trioeval.suite import Suite, Test
-from trioeval.suite.strict import camel
+from trioeval.suite.model import Suite, Test
 
 _TYPES: Mapping[Any, str] = {
     str: "text",

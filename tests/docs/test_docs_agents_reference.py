@@ -9,10 +9,10 @@ from model_tables import columns, documented, tables
 from snippets import DOCS
 from workbench import lay_out
 
-from trioeval.agents.dependencies import FailedDependency
-from trioeval.suite import load_suite
-from trioeval.suite.agent_models import AgentSettings, Case, RunLimits
-from trioeval.suite.agent_tests import AGENT_TYPES, RENAMED
+from trioeval.agent.cases import AGENT_TYPES, RENAMED
+from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.loading.load import load_suite
+from trioeval.suite.dependencies import FailedDependency
 
 PAGE = DOCS / "reference" / "agents.md"
 _CASE = {

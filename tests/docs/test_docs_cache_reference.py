@@ -5,11 +5,11 @@ import re
 
 from snippets import DOCS
 
-from trioeval.providers.cacheable import FORMAT, IGNORED_HEADERS, Question
-from trioeval.providers.wire import HttpRequest
-from trioeval.store.cache import LEASE
-from trioeval.store.cache_shelves import FIRST_LOOK, LONGEST_LOOK
-from trioeval.store.cache_tables import LIFETIME
+from trioeval.providers.cache_key import FORMAT, IGNORED_HEADERS, Question
+from trioeval.providers.http.wire import HttpRequest
+from trioeval.store.cache.backends import FIRST_LOOK, LONGEST_LOOK
+from trioeval.store.cache.cache import LEASE
+from trioeval.store.cache.file import LIFETIME
 
 PAGE = (DOCS / "reference" / "cache.md").read_text()
 

@@ -10,24 +10,24 @@ from model_tables import columns, documented, tables
 from snippets import DOCS
 from workbench import lay_out
 
-from trioeval.suite import load_suite
-from trioeval.suite.column_entries import PROCESSOR_KEYS
-from trioeval.suite.column_entries import RENAMED as SETTINGS_KEYS
-from trioeval.suite.column_forms import INSIDE, KINDS, RENAMED
-from trioeval.suite.column_models import (
+from trioeval.columns.column_form import COLUMN_KEYS, INSIDE, KINDS
+from trioeval.columns.form import PROCESSOR_KEYS
+from trioeval.columns.form import RENAMED as SETTINGS_KEYS
+from trioeval.columns.form_values import SAMPLERS
+from trioeval.columns.model import (
     Asking,
     ColumnEntry,
     ColumnsSettings,
     ErrorWindow,
     Processor,
     PythonColumn,
-    RowsOfTask,
     Score,
     Skip,
 )
-from trioeval.suite.column_samplers import SAMPLERS
-from trioeval.suite.row_sources import RENAMED as ROWS_KEYS
-from trioeval.suite.row_sources import ROW_NAMES, QuestionsOfTask
+from trioeval.loading.load import load_suite
+from trioeval.suite.model import RowsOfTask
+from trioeval.suite.rows_of_task import RENAMED as ROWS_KEYS
+from trioeval.suite.rows_of_task import ROW_NAMES, QuestionsOfTask
 
 PAGE = DOCS / "reference" / "columns.md"
 _PROVIDER = ("text or object", "", "required")
@@ -46,7 +46,7 @@ def own_names(model: type) -> dict[str, str | None]:
     """The keys of what one kind alone has."""
     common = dict.fromkeys(_COMMON - ({"outputs"} if model is PythonColumn else set()))
     inside = {INSIDE[model]: None} if model in INSIDE else {}
-    return {**RENAMED[model], **common, **inside}
+    return {**COLUMN_KEYS[model], **common, **inside}
 
 
 def section(heading: str) -> str:

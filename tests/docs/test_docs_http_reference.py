@@ -5,9 +5,11 @@ import re
 from snippets import DOCS, table
 
 from trioeval.providers.config import to_snake
-from trioeval.providers.generic import auth, keys, oauth, parts, redirects
+from trioeval.providers.generic import auth, keys, parts
+from trioeval.providers.generic import auth as oauth
+from trioeval.providers.generic import http as redirects
 from trioeval.providers.generic.code_keys import DEFAULT_FUNCTION
-from trioeval.providers.generic.transform import MemberPath, Query, read_transform
+from trioeval.providers.generic.reply import MemberPath, Query, read_transform
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
 

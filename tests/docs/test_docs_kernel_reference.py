@@ -11,8 +11,7 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval import kernel
-from trioeval.errors import CallError, PlanError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, PlanError
 from trioeval.kernel import (
     Allowance,
     BreakerState,

@@ -6,9 +6,9 @@ from importlib.resources import files
 
 from snippets import DOCS, table
 
+from trioeval.evaluation.graders import BUILT_IN, SEARCHING, BuiltIn
+from trioeval.evaluation.graders import SEARCHING_KINDS as SEARCHING_TYPES
 from trioeval.grading import KINDS
-from trioeval.tasks.grader_entries import SEARCHING as SEARCHING_TYPES
-from trioeval.tasks.graders import BUILT_IN, SEARCHING, BuiltIn
 
 PAGE = (DOCS / "howto" / "model-graded.md").read_text()
 

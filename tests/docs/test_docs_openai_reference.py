@@ -4,8 +4,8 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
-from trioeval.providers.endpoint import Service
-from trioeval.providers.vendors.chat_keys import CALL_KEYS, KEYS
+from trioeval.providers.http.endpoint import Service
+from trioeval.providers.vendors.chat import CALL_KEYS, KEYS
 from trioeval.providers.vendors.openai import READERS
 from trioeval.providers.vendors.services import SERVICES
 

@@ -8,11 +8,11 @@ from snippets import DOCS, table
 
 from trioeval.providers import Usage
 from trioeval.providers.config import Key
-from trioeval.providers.failure_rules import RULES, Rule
-from trioeval.providers.families import FORMS
+from trioeval.providers.http.failures import RULES, Rule
 from trioeval.providers.local import embedding, replay, sequence, sim
 from trioeval.providers.local.recordings import FIELDS
 from trioeval.providers.prices import list_prices
+from trioeval.providers.resolve import FORMS
 
 PAGE = (DOCS / "reference" / "providers.md").read_text()
 LOCAL = (DOCS / "reference" / "providers" / "local.md").read_text()

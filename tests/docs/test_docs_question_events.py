@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from trioeval.report.questions import event_json
-from trioeval.suite.strict import camel
-from trioeval.tasks.question_events import NOTES
-from trioeval.tasks.question_result import QuestionEvent
+from trioeval.documents.structure import camel
+from trioeval.question_eval.answer import QuestionEvent
+from trioeval.question_eval.events import NOTES
+from trioeval.report.question_eval import event_json
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "questions.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", PAGE.partition("## Events")[2], re.MULTILINE))

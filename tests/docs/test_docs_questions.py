@@ -15,9 +15,9 @@ import pytest
 from snippets import DOCS
 from workbench import lay_out, load
 
-from trioeval.grading.questions import Answer, ParseFault, grade_answer, parse_answer
-from trioeval.suite import load_suite
-from trioeval.suite.question_models import Question
+from trioeval.loading.load import load_suite
+from trioeval.question_eval.answer import Answer, ParseFault, grade_answer, parse_answer
+from trioeval.question_eval.model import Question
 
 EXAMPLES = DOCS / "examples"
 SCRIPT = DOCS / "howto" / "questions_from_gsm8k.py"

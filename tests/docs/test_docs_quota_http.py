@@ -5,8 +5,8 @@ import re
 from snippets import DOCS
 from starlette.routing import Route
 
-from trioeval.quota.memory import MemoryQuota
-from trioeval.quota.serve import make_app
+from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.server import make_app
 from trioeval.testing import run_virtual
 
 

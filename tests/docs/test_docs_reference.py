@@ -12,10 +12,11 @@ import pytest
 from cyclopts.validators import Number
 from snippets import DOCS, ROOT, table
 
-from trioeval import errors, faults
+from trioeval import errors
+from trioeval import errors as faults
 from trioeval.cli.app import app
 from trioeval.cli.environment import NOT_YET
-from trioeval.cli.exits import Exit
+from trioeval.cli.terminal import Exit
 
 REFERENCE = DOCS / "reference"
 _VALUES = {int: "whole number", float: "number", str: "text", Path: "path", bool: ""}

@@ -7,11 +7,13 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers import HttpReply
-from trioeval.providers.adapter import AdapterSettings
 from trioeval.providers.config import Key
-from trioeval.providers.endpoint import ENDPOINT_KEYS
-from trioeval.providers.vendors import openai_embeddings, openai_moderation, openai_responses
-from trioeval.providers.vendors.responses_body import PARAMETERS
+from trioeval.providers.http.adapter import AdapterSettings
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS
+from trioeval.providers.vendors import openai_other as openai_embeddings
+from trioeval.providers.vendors import openai_other as openai_moderation
+from trioeval.providers.vendors import openai_responses
+from trioeval.providers.vendors.responses_messages import PARAMETERS
 from trioeval.providers.vendors.services import SERVICES
 
 RESPONSES = (DOCS / "reference" / "providers" / "openai-responses.md").read_text()

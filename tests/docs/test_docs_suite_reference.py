@@ -11,8 +11,14 @@ from snippets import DOCS
 from workbench import lay_out
 
 from trioeval.grading import Assertion
-from trioeval.grading.questions import ParseFaultKind
-from trioeval.suite import (
+from trioeval.loading.load import load_suite
+from trioeval.loading.structure import RENAMED
+from trioeval.question_eval.answer import ParseFaultKind
+from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
+from trioeval.suite import form as keys
+from trioeval.suite.limit_form import unit_of
+from trioeval.suite.limit_settings import BatchSettings, QuotaSettings
+from trioeval.suite.model import (
     EvaluateOptions,
     LaneSettings,
     ProviderEntry,
@@ -20,14 +26,8 @@ from trioeval.suite import (
     Suite,
     Test,
     TestOptions,
-    keys,
-    load_suite,
 )
-from trioeval.suite.question_models import QuestionBudget, QuestionSettings, Tool
-from trioeval.suite.quota_forms import unit_of
-from trioeval.suite.quota_models import BatchSettings, QuotaSettings
-from trioeval.suite.structure import RENAMED
-from trioeval.suite.tests_forms import NOT_IN_TESTS
+from trioeval.suite.test_form import NOT_IN_TESTS
 
 PAGE = (DOCS / "reference" / "suite.md").read_text()
 

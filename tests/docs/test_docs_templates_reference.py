@@ -4,10 +4,10 @@ import re
 
 from snippets import DOCS
 
-from trioeval.suite.templates.bounds import CHARACTERS, LEVELS, STEPS
-from trioeval.suite.templates.checks import CHECKS
-from trioeval.suite.templates.list_filters import LIST_FILTERS
-from trioeval.suite.templates.text_filters import TEXT_FILTERS
+from trioeval.templates.checks import CHECKS
+from trioeval.templates.limits import CHARACTERS, LEVELS, STEPS
+from trioeval.templates.list_filters import LIST_FILTERS
+from trioeval.templates.text_filters import TEXT_FILTERS
 
 PAGE = (DOCS / "reference" / "templates.md").read_text()
 

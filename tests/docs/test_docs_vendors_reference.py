@@ -4,14 +4,11 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
-from trioeval.providers.endpoint import ENDPOINT_KEYS
-from trioeval.providers.vendors import (
-    anthropic,
-    anthropic_body,
-    gemini_body,
-    gemini_embedding,
-    gemini_reply,
-)
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS
+from trioeval.providers.vendors import anthropic, gemini_reply
+from trioeval.providers.vendors import anthropic_request as anthropic_body
+from trioeval.providers.vendors import gemini as gemini_embedding
+from trioeval.providers.vendors import gemini_request as gemini_body
 
 ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()

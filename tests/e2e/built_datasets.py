@@ -104,7 +104,7 @@ def note_of(folder: Path, task: str = "made") -> Any:
 
 def rows_of(folder: Path, task: str = "made") -> list[dict[str, Any]]:
     """The rows of a dataset."""
-    from trioeval.datasets.files import DatasetRows
+    from trioeval.columns.files import DatasetRows
 
     return [dict(row) for row in DatasetRows(folder / "datasets" / task)]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import trio
 
-from trioeval.agents.planner import Submission, planner_turn
-from trioeval.store.agent_planner import AgentPlanner, open_planner
-from trioeval.store.line_transactions import PlannerSettings
+from trioeval.agent.planner import Submission, planner_turn
+from trioeval.store.planner.planner import AgentPlanner, open_planner
+from trioeval.store.planner.transactions import PlannerSettings
 
 database, name, limit, count, log, *hanging = sys.argv[1:]
 file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

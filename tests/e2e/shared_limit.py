@@ -210,7 +210,7 @@ def run_programs(
 
 def main(windows: int = 3, window: float = 60.0) -> None:
     """Print what four programs make of a limit."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "quota"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "limits"))
     from redis_server import open_server
 
     with ExitStack() as stack:

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 from agent_suites import Bench, agent_of, finish, last, outcome_of, until
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
-
 from program_runs import is_alive, wait_gone
 
-from trioeval.agents.attempts import CONTINUATION
-from trioeval.agents.bus.reading import read_bus
-from trioeval.agents.bus.segments import segment_numbers
+from trioeval.agent.bus.reading import read_bus
+from trioeval.agent.bus.segments import segment_numbers
+from trioeval.agent.restarts import CONTINUATION
 
 pytestmark = [
     pytest.mark.slow,

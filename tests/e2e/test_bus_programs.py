@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trioeval.agents.bus.reading import read_bus
+from trioeval.agent.bus.reading import read_bus
 from trioeval.cli.app import run_command_line
 
 pytestmark = pytest.mark.slow
@@ -265,7 +265,7 @@ def test_a_post_imports_little(env: dict[str, str]) -> None:
     probe = (
         "import sys; from trioeval.cli.app import run_command_line as run; run(['bus', 'post', 'a']);"
         "print(*{'yaml', 'jinja2', 'httpx2', 'sqlite3', 'cattrs', 'trioeval.suite', 'trioeval.report',"
-        " 'trioeval.kernel', 'trioeval.store', 'trioeval.tasks'} & set(sys.modules))"
+        " 'trioeval.kernel', 'trioeval.store', 'trioeval.run'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", probe], env=env, capture_output=True, text=True, check=True

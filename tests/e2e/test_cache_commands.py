@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.store.cache_entry import Entry
-from trioeval.store.cache_tables import CACHE, keep_entry
+from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
 
 

@@ -20,10 +20,10 @@ import trio
 from chaos import lasting
 
 from trioeval.errors import ProviderError
+from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply, Request
+from trioeval.run import Row, run_suite
 from trioeval.store import RunStart, StoredRun, open_store, read_store
-from trioeval.suite import parse_suite
-from trioeval.tasks import Row, run_suite
 
 pytestmark = pytest.mark.slow
 

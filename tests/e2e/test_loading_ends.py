@@ -13,7 +13,7 @@ import trio
 from test_cancellation import family
 from test_command_line import ENV, write
 
-from trioeval.tasks import run_suite
+from trioeval.run import run_suite
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from trioeval.agents.planner import Submission
+from trioeval.agent.planner import Submission
 from trioeval.errors import UsageError
-from trioeval.store.agent_planner import open_planner
-from trioeval.store.line_transactions import PlannerSettings
+from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.transactions import PlannerSettings
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import trio
 
 import trioeval
 from trioeval.cli import run_command_line
+from trioeval.run import Row
 from trioeval.store import Store, StoredRun, read_store
-from trioeval.tasks import Row
 
 KEY = "sk-proj-0123456789abcdefghijklmnop"
 

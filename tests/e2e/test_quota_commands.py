@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.quota import remote
+from trioeval.limits import remote
 from trioeval.serving.token_files import read_token
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

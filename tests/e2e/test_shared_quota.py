@@ -2,13 +2,13 @@
 
 import json
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from redis_server import needs_redis, open_server
 from shared_limit import (
     AT_ONCE,
     LATE,
@@ -20,11 +20,8 @@ from shared_limit import (
     stats_of,
 )
 
-from trioeval.quota import LimitState
-from trioeval.quota.redis import open_redis
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "quota"))
-from redis_server import needs_redis, open_server
+from trioeval.limits import LimitState
+from trioeval.limits.redis import open_redis
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, needs_redis]
 

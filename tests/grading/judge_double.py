@@ -9,11 +9,11 @@ import jinja2
 import trio
 
 from trioeval.errors import GradingError
+from trioeval.evaluation.grader_calls import together
 from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict
 from trioeval.grading.grade import make_ready, verdict_of
 from trioeval.grading.kind import Asking
-from trioeval.grading.outside import Answer, Code, Commands, Flag, Outside
-from trioeval.tasks.together import together
+from trioeval.grading.services import Answer, Code, Commands, Flag, Outside
 
 PROSE = "I think that the output is quite good, all in all."
 HTML = "<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.grading import Assertion, grade
-from trioeval.grading.text_kinds import KINDS
+from trioeval.grading.kinds.text import KINDS
 
 CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-01", "Hello World", "contains", "world", False, 'does not contain "world"'),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.grading import Assertion, grade
-from trioeval.grading.bleu import bleu
-from trioeval.grading.check import check_assertion
+from trioeval.grading.grade import check_assertion
+from trioeval.grading.kinds.similarity import bleu
 
 SACRE: Any = importlib.import_module("sacrebleu")
 WORDS = st.sampled_from(["a", "b", "c", "D"])

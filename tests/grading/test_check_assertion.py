@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from trioeval.errors import GradingError
 from trioeval.grading import ASSERTION_TYPES, KINDS, Assertion, grade
-from trioeval.grading.check import INSTEAD, check_assertion
-from trioeval.grading.text_kinds import KINDS as TEXT_KINDS
+from trioeval.grading.grade import INSTEAD, check_assertion
+from trioeval.grading.kinds.text import KINDS as TEXT_KINDS
 
 LISTED = "all types are listed in docs/reference/assertions.md"
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from judge_double import HTML, PROSE, Judge, find, verdict
 
 from trioeval.errors import GradingError
-from trioeval.grading.judges.closed_qa import read_letter
-from trioeval.grading.outside import Answer
+from trioeval.grading.judges.facts import read_letter
+from trioeval.grading.services import Answer
 from trioeval.grading.strict_reading import UnusableReplyError
 
 

@@ -9,9 +9,8 @@ from judge_double import HTML, PROSE, Judge, find, verdict
 
 from trioeval.errors import GradingError
 from trioeval.grading import Subject
-from trioeval.grading.judges.context import read_quotes, units_of
-from trioeval.grading.judges.faithfulness import read_verdicts
-from trioeval.grading.outside import Answer
+from trioeval.grading.judges.rag import read_quotes, read_verdicts, units_of
+from trioeval.grading.services import Answer
 from trioeval.grading.strict_reading import UnusableReplyError
 
 FACTS = "Salt melts ice. Rome is old. Cats purr. Iron rusts."

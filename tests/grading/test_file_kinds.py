@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from trioeval import Assertion, grade
 from trioeval.errors import GradingError, Problem
 from trioeval.grading import Subject
-from trioeval.grading.check import check_assertion
-from trioeval.grading.model import Computed
-from trioeval.grading.workspace_files import LARGEST, NoFileError, find_file, path_fault, place_of
+from trioeval.grading.grade import check_assertion
+from trioeval.grading.kinds.workspace_files import (
+    LARGEST,
+    NoFileError,
+    find_file,
+    path_fault,
+    place_of,
+)
+from trioeval.text import Computed
 
 Told = tuple[bool, str]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.grading import Assertion, grade
-from trioeval.grading.gleu import gleu
+from trioeval.grading.kinds.similarity import gleu
 
 NLTK: Any = importlib.import_module("nltk.translate.gleu_score")
 WORDS = st.sampled_from(["a", "b", "c", "d"])

@@ -2,8 +2,9 @@ import pytest
 from pace import takes_less
 
 from trioeval.errors import GradingError
-from trioeval.grading import Assertion, grade, html_tree
-from trioeval.grading.html_kinds import html_fault, html_points
+from trioeval.grading import Assertion, grade
+from trioeval.grading.kinds import html as html_tree
+from trioeval.grading.kinds.html import html_fault, html_points
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, check_assertion, grade
-from trioeval.grading.json_kinds import LENIENT_KINDS
+from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.schemas import document_faults, rules_of, schema_faults
 
 NUMBER = {"type": "object", "required": ["a"], "properties": {"a": {"type": "number"}}}

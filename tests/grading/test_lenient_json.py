@@ -7,7 +7,7 @@ from pace import takes_less
 
 from trioeval.errors import GradingError
 from trioeval.grading.flow_yaml import read_yaml
-from trioeval.grading.lenient_json import objects_in
+from trioeval.grading.kinds.json import objects_in
 
 PLAIN = st.text("abc xyz,:[]\"'", max_size=10)
 

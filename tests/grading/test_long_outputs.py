@@ -10,9 +10,9 @@ from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject
 from trioeval.grading.grade import find, judged_here, make_ready
 from trioeval.grading.kind import AT_ONCE, SLOW_AT_ONCE, Finding, Kind, SlowError
-from trioeval.grading.kinds import KINDS
-from trioeval.grading.refusal import is_refusal
-from trioeval.grading.xml_kinds import xml_fault
+from trioeval.grading.kinds.text import is_refusal
+from trioeval.grading.kinds.xml import xml_fault
+from trioeval.grading.registry import KINDS
 
 VALUES = {"word-count": 3, "tool-call-f1": ["a"]}
 

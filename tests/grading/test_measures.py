@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, grade
-from trioeval.grading.check import check_assertion
-from trioeval.grading.measures import perplexity_of
+from trioeval.grading.grade import check_assertion
+from trioeval.grading.kinds.measures import perplexity_of
 
 PROBABLE = (-0.1, -0.2, -0.7)
 CASES: list[tuple[dict[str, Any], dict[str, Any], bool, float, str]] = [

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.grading import Assertion, grade
-from trioeval.grading.check import check_assertion
-from trioeval.grading.meteor import STANDARD, Weights, meteor
-from trioeval.grading.synonyms import find_synonyms
+from trioeval.grading.grade import check_assertion
+from trioeval.grading.kinds.meteor_rouge import STANDARD, Weights, find_synonyms, meteor
 
 NLTK: Any = importlib.import_module("nltk.translate.meteor_score")
 PORTER: Any = importlib.import_module("nltk.stem.porter").PorterStemmer

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.grading.questions import (
+from trioeval.question_eval.answer import (
     Answer,
     AnswerGrade,
     ParseFault,

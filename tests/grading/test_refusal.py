@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pace import takes_less
 
-from trioeval.grading.refusal import is_refusal
+from trioeval.grading.kinds.text import is_refusal
 
 DATA = json.loads(files("trioeval.grading").joinpath("refusal.json").read_text("utf-8"))
 

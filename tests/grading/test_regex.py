@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.grading.regex import compile_javascript
+from trioeval.grading.patterns import compile_javascript
 
 MATCHES: list[tuple[str, str, bool]] = [
     (r"^l2", "l1\nl2", False),

@@ -9,12 +9,12 @@ import trio.lowlevel
 from pace import takes_less
 
 from trioeval.errors import GradingError
-from trioeval.grading import Assertion, Kinds, Subject, grade, pattern_search
+from trioeval.evaluation.judging import Bench, Consulted, Judging
+from trioeval.grading import Assertion, Kinds, Subject, grade
+from trioeval.grading import patterns as pattern_search
 from trioeval.grading.kind import Finding, Kind, SlowError
-from trioeval.grading.pattern_search import AT_ONCE, found_at_once, found_in_time
-from trioeval.grading.regex import compile_javascript
-from trioeval.grading.text_kinds import KINDS
-from trioeval.tasks.judging import Bench, Consulted, Judging
+from trioeval.grading.kinds.text import KINDS
+from trioeval.grading.patterns import AT_ONCE, compile_javascript, found_at_once, found_in_time
 
 ENDLESS = r"^(?:a|a)*$"
 OUTPUT = "a" * 40 + "!"

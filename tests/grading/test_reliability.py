@@ -13,8 +13,8 @@ from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict, check_assertion
 from trioeval.grading.comparison import combine_choices, orders_of, read_choice, swapped
 from trioeval.grading.kind import Comparing, Contender
-from trioeval.grading.outside import Answer
-from trioeval.grading.reliability import combined
+from trioeval.grading.kinds.measures import combined
+from trioeval.grading.services import Answer
 from trioeval.grading.strict_reading import UnusableReplyError
 
 THREE = [

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.grading import Assertion, grade
-from trioeval.grading.check import check_assertion
-from trioeval.grading.rouge import rouge_1, treebank_words
+from trioeval.grading.grade import check_assertion
+from trioeval.grading.kinds.meteor_rouge import rouge_1, treebank_words
 
 SCORER: Any = importlib.import_module("rouge_score.rouge_scorer").RougeScorer(["rouge1"])
 

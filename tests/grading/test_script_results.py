@@ -15,8 +15,8 @@ from trioeval.errors import GradingError, ScriptError
 from trioeval.grading import KINDS, Assertion, Computed, Finding, Subject, check_assertion, grade
 from trioeval.grading.grade import Ready, make_ready, verdict_of
 from trioeval.grading.kind import Asking
-from trioeval.grading.outside import Outside
-from trioeval.grading.script_results import read_result
+from trioeval.grading.kinds.scripts import read_result
+from trioeval.grading.services import Outside
 
 GIVEN = {"pass": True, "score": 0.3, "reason": "r"}
 PROGRAM = Computed(Path("/suite/check.py"), "judge", "file://check.py:judge")

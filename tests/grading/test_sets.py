@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trioeval.errors import GradingError, TemplateError
 from trioeval.grading import Assertion, Verdict, grade
 from trioeval.grading.algebra import components, leaves
-from trioeval.grading.check import check_assertion
+from trioeval.grading.grade import check_assertion
 
 YES = Assertion(type="contains", value="a")
 NO = Assertion(type="contains", value="z")

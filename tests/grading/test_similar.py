@@ -11,8 +11,8 @@ from judge_double import Judge, find, verdict
 from trioeval.errors import GradingError
 from trioeval.grading import Subject, Verdict
 from trioeval.grading.judges.moderate import last_user_text
-from trioeval.grading.judges.vectors import cosine, distance, dot
-from trioeval.grading.outside import Flag
+from trioeval.grading.judges.similar import cosine, distance, dot
+from trioeval.grading.services import Flag
 
 VECTORS = {
     "out": [1.0, 0.0],

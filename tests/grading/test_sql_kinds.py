@@ -4,7 +4,7 @@ import pytest
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, check_assertion, grade
-from trioeval.grading.sql_kinds import sql_blocks, sql_fault
+from trioeval.grading.kinds.sql import sql_blocks, sql_fault
 
 GOOD = [
     "SELECT a FROM t",

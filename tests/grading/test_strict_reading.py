@@ -14,8 +14,8 @@ from pace import takes_less
 from trioeval.errors import GradingError
 from trioeval.grading import Finding
 from trioeval.grading.judges.rubric import read_verdict
-from trioeval.grading.outside import Answer
 from trioeval.grading.reply_json import objects_in
+from trioeval.grading.services import Answer
 from trioeval.grading.strict_reading import UnusableReplyError, names_of, score_of, with_hint
 from trioeval.grading.strict_reading import ask as ask_judge
 

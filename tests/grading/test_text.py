@@ -7,14 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.grading import output_text, quote
-from trioeval.grading.text import (
-    json_text,
-    number_text,
-    parse_json,
-    read_integer,
-    same_json,
-    score_text,
-)
+from trioeval.text import json_text, number_text, parse_json, read_integer, same_json, score_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

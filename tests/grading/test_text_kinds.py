@@ -10,7 +10,7 @@ from rapidfuzz.distance import Levenshtein
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, grade
-from trioeval.grading.lists import SPACES, comma_list, is_list
+from trioeval.grading.kinds.text import SPACES, comma_list, is_list
 
 TEXTS = st.text(
     st.sampled_from('abAB ,"\\\n') | st.characters(exclude_categories=["Cs"]), max_size=6

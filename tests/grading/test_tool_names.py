@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pace import takes_less
 
-from trioeval.grading.tool_names import UnreadableError, tool_names
+from trioeval.grading.kinds.tool_names import UnreadableError, tool_names
 
 CALL = '{"type": "function_call", "name": "a"}'
 OTHER = '{"type": "function_call", "name": "b"}'

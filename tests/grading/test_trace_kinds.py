@@ -14,8 +14,8 @@ import trioeval
 from trioeval import Status
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, Verdict, check_assertion, grade
-from trioeval.grading.globs import matches
-from trioeval.grading.traces import Span, trace_of
+from trioeval.grading.kinds.traces import Span, trace_of
+from trioeval.grading.kinds.workspace_files import matches
 
 SPANS: list[dict[str, Any]] = [
     {"name": "llm.call", "startTime": 0, "endTime": 100},

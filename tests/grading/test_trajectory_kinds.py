@@ -7,8 +7,8 @@ import pytest
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, Verdict, check_assertion, grade
-from trioeval.grading.traces import Trace, trace_of
-from trioeval.grading.trajectories import SHOWN, steps_of, trajectory_summary
+from trioeval.grading.kinds.traces import Trace, trace_of
+from trioeval.grading.kinds.trajectories import SHOWN, steps_of, trajectory_summary
 
 
 def trace(*spans: dict[str, Any], **more: Any) -> Trace:

@@ -2,8 +2,7 @@ import pytest
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, grade
-from trioeval.grading.xml_kinds import xml_fault
-from trioeval.grading.xml_scan import balanced_regions, element_tree
+from trioeval.grading.kinds.xml import balanced_regions, element_tree, xml_fault
 
 
 def passes(output: str, kind: str, value: object = None) -> bool:

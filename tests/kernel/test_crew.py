@@ -4,14 +4,13 @@ import math
 
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.backlog import Backlog
-from trioeval.kernel.crew import Crew
 from trioeval.kernel.ledger import Ledger
-from trioeval.kernel.running import Running
+from trioeval.kernel.run_state import Running
 from trioeval.kernel.timeouts import Timer
+from trioeval.kernel.workers import Crew
 from trioeval.testing import run_virtual
 
 

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from trioeval.faults import Fault
+from trioeval.errors import Fault
 from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, Why, explain
 from trioeval.testing import Attempt, Call, Scenario, Script, Shared, run_scenario
 

@@ -8,8 +8,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, PlanError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, PlanError
 from trioeval.kernel import (
     Admitted,
     Budget,

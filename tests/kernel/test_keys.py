@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Blocked,
     Calls,

@@ -21,7 +21,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
-from trioeval.kernel.needs import Need
+from trioeval.kernel.reservations import Need
 from trioeval.testing import run_virtual
 
 

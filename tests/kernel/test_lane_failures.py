@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from trioeval.errors import CallError, LaneClosedError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, LaneClosedError
 from trioeval.kernel import (
     Backoff,
     Calls,

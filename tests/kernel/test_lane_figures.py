@@ -11,8 +11,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Adaptive,
     Calls,

@@ -10,12 +10,12 @@ import trio
 from trioeval.errors import (
     BudgetError,
     CallError,
+    Fault,
     LaneClosedError,
     PlanError,
     QuotaError,
     TooLateError,
 )
-from trioeval.faults import Fault
 from trioeval.kernel import (
     Budget,
     Calls,
@@ -40,7 +40,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
-from trioeval.kernel.needs import Need
+from trioeval.kernel.reservations import Need
 from trioeval.testing import (
     Attempt,
     Call,

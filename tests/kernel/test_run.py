@@ -8,8 +8,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from trioeval.errors import CallError, PlanError, TooLateError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, PlanError, TooLateError
 from trioeval.kernel import (
     Calls,
     Cut,

@@ -6,8 +6,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import BudgetError, CallError, PlanError, UsageError
-from trioeval.faults import Fault
+from trioeval.errors import BudgetError, CallError, Fault, PlanError, UsageError
 from trioeval.kernel import (
     Budget,
     Calls,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 import trio
 
-from trioeval.errors import CallError, PlanError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, PlanError
 from trioeval.kernel import (
     Blocked,
     Calls,

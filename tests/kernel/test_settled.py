@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Calls,
     Done,

@@ -10,8 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import TooLateError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, TooLateError
 from trioeval.kernel import (
     Calls,
     Cut,

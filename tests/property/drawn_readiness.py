@@ -9,8 +9,7 @@ import attrs
 import trio
 from hypothesis import strategies as st
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Calls,
     Freed,

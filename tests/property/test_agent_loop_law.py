@@ -6,25 +6,18 @@ no two things fall together whose order nobody has promised.
 """
 
 import math
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import attrs
 import pytest
 import trio
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parent.parent / "agents"))
-
 from loop_bench import WELL, Bench, FreeSlots, Kids, failed
 
-from trioeval.agents.attempts import Attempt, AttemptEnd
-from trioeval.agents.events import AttemptEnded, AttemptStarted, AttemptWaiting, CaseEnded
-from trioeval.agents.loop import LoopEnd, run_until_done
-from trioeval.agents.markers import Flag
-from trioeval.agents.restarts import RestartPolicy
+from trioeval.agent.loop import LoopEnd, run_until_done
+from trioeval.agent.protocols import AttemptEnded, AttemptStarted, AttemptWaiting, CaseEnded, Flag
+from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.testing import run_virtual
 
 RAISES = failed("unexpected", "ValueError: no")

@@ -19,10 +19,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import ProviderError, Reply, Request, Row, parse_suite, run_suite
-from trioeval.tasks.agents.agent_terms import AgentTerms
-from trioeval.tasks.journal import CallRecord
-from trioeval.tasks.prepare import prepare
-from trioeval.testing.memory_journal import MemoryJournal, Write
+from trioeval.agent.open import AgentTerms
+from trioeval.evaluation.journal import CallRecord
+from trioeval.run.prepare import prepare
+from trioeval.testing.journals import MemoryJournal, Write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trioeval
-from trioeval.datasets.result import DatasetResult
+from trioeval.columns.events import DatasetEvent, GroupWritten
+from trioeval.columns.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
 from trioeval.store import RunStart, open_store
-from trioeval.tasks.columns.dataset_events import DatasetEvent, GroupWritten
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

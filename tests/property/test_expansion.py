@@ -11,20 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.grading import COMPARISONS, Assertion
-from trioeval.suite import (
+from trioeval.suite.expand import Expansion, all_tests, expand
+from trioeval.suite.filters import narrowed
+from trioeval.suite.model import (
     EvaluateOptions,
-    Expansion,
     Prompt,
     ProviderEntry,
     Scenario,
     Suite,
     Test,
     TestOptions,
-    expand,
 )
-from trioeval.suite.expand import all_tests
-from trioeval.suite.joined import Joined, SparseTests
-from trioeval.suite.narrowed import narrowed
+from trioeval.suite.tests import Joined, SparseTests
 
 pytestmark = pytest.mark.slow
 

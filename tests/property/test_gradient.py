@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.rates.aimd import AdaptiveLimit, FixedLimit, Refusal
-from trioeval.rates.gradient import GradientLimit
+from trioeval.rates.adaptive_limit import AdaptiveLimit, FixedLimit, GradientLimit, Refusal
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trioeval.faults import Fault
+from trioeval.errors import Fault
 from trioeval.kernel import Done, LaneSpec, LimitChanged, Outcome
 from trioeval.testing import (
     Attempt,

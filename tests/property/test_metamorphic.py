@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trioeval.faults import Fault
+from trioeval.errors import Fault
 from trioeval.kernel import Backoff, Edge, LaneSpec
 from trioeval.testing import (
     Attempt,
@@ -30,7 +30,7 @@ from trioeval.testing.metamorphic import (
     scaled,
 )
 from trioeval.testing.model import predict
-from trioeval.testing.plain import plain_scenarios
+from trioeval.testing.strategies import plain_scenarios
 
 pytestmark = pytest.mark.slow
 

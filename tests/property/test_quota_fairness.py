@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from trioeval.quota.waiting import Order, Waiter
+from trioeval.limits.waiting import Order, Waiter
 
 pytestmark = pytest.mark.slow
 

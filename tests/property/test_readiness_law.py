@@ -14,8 +14,7 @@ from drawn_readiness import Case, DrawnReadiness, by_lane, cases, run_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import Blocked, Failed, Rank, Salvaged
 from trioeval.testing import LAWS, Trace
 

@@ -9,10 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import parse_suite
+from trioeval.evaluation.identity import Identities, Identity
+from trioeval.evaluation.reconcile import StoredIdentity, reconcile
 from trioeval.grading import Assertion
-from trioeval.suite import Expansion, Test, expand
-from trioeval.tasks.identity import Identities, Identity
-from trioeval.tasks.reconcile import StoredIdentity, reconcile
+from trioeval.suite.expand import Expansion, expand
+from trioeval.suite.model import Test
 
 pytestmark = pytest.mark.slow
 

@@ -1,8 +1,8 @@
 """The kernel does what the reference scheduler predicts, start by start and outcome by outcome.
 
 Compared are the instants, jobs, lanes and numbers of all requests, the kinds and ends of all outcomes, and
-the end of the run, all exactly. Durations have fractions of their own (see `trioeval.testing.plain`), and
-the few runs with ties that the rules leave open are left out.
+the end of the run, all exactly. Durations have fractions of their own (see
+`trioeval.testing.strategies`), and the few runs with ties that the rules leave open are left out.
 """
 
 import itertools
@@ -14,13 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import UsageError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, UsageError
 from trioeval.kernel import Edge, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing import Attempt, Call, Pause, Scenario, Script, run_scenario
 from trioeval.testing.model import predict, predictions
 from trioeval.testing.model_parts import Prediction
-from trioeval.testing.plain import adaptive_scenarios, plain_scenarios
+from trioeval.testing.strategies import adaptive_scenarios, plain_scenarios
 from trioeval.testing.trace import Trace
 
 pytestmark = pytest.mark.slow

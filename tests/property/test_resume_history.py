@@ -29,11 +29,11 @@ from test_serialize import (
 )
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
-from trioeval.datasets.result import DatasetResult
+from trioeval.columns.result import DatasetResult
+from trioeval.evaluation.journal import CallKey, CallRecord, Paid
 from trioeval.report import row_json
-from trioeval.tasks import PreparedSuite, RowsNotRun
-from trioeval.tasks.journal import CallKey, CallRecord, Paid
-from trioeval.tasks.prepare import prepare
+from trioeval.run import PreparedSuite, RowsNotRun
+from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an example

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from test_serialize import HISTORY, UNTRACED
 
 from trioeval import ProviderError, Reply, Request, Row, SuiteSummary, parse_suite, run_suite
+from trioeval.evaluation.journal import CallKey, CallRecord, Journal
+from trioeval.evaluation.reconcile import Retry, has_ended
 from trioeval.providers import Usage
-from trioeval.tasks import PreparedSuite
-from trioeval.tasks.journal import CallKey, CallRecord, Journal
-from trioeval.tasks.prepare import prepare
-from trioeval.tasks.retries import Retry, has_ended
+from trioeval.run import PreparedSuite
+from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
-from trioeval.testing.memory_journal import MemoryJournal, WrittenRow
+from trioeval.testing.journals import MemoryJournal, WrittenRow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several suites an example
 

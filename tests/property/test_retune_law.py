@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.rates import Pace, TokenPace
-from trioeval.rates.tokens import Reservation
+from trioeval.rates.pace import Reservation
 from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.slow

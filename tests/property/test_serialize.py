@@ -16,11 +16,11 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import Provider, ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
+from trioeval.providers.config import Shared
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.echo import EchoSettings
-from trioeval.providers.settings import Shared
-from trioeval.tasks import PreparedSuite
-from trioeval.tasks.prepare import prepare
+from trioeval.run import PreparedSuite
+from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an example

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.rates.tokens import Reservation, TokenPace
+from trioeval.rates.pace import Reservation, TokenPace
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply
-from trioeval.providers.adapter import Adapter
+from trioeval.providers.http.adapter import Adapter
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -9,11 +9,11 @@ import attrs
 import trio
 
 from trioeval.providers import resolve
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
-from trioeval.providers.http import open_http
-from trioeval.providers.wire import HttpClient, HttpReply
-from trioeval.suite import Templates
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpClient, HttpReply
+from trioeval.templates import Templates
 
 
 @attrs.frozen

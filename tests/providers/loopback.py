@@ -15,7 +15,7 @@ import trio
 from trioeval.errors import SuiteError
 from trioeval.providers import OpenProvider, open_providers, resolve
 from trioeval.providers.resolve import ProviderSpec
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 
 @attrs.frozen

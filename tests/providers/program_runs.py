@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from trioeval.providers import Reply, Request
-from trioeval.providers.settings import Settings, Surroundings
-from trioeval.providers.wire import HttpClient, TlsSettings
-from trioeval.suite import Templates
+from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.templates import Templates
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ import trio
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Provider
-from trioeval.providers.http import open_http
+from trioeval.providers.config import Reader, Settings, Surroundings
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.providers.sdk import bedrock, entries
-from trioeval.providers.settings import Reader, Settings, Surroundings
-from trioeval.providers.wire import HttpClient, TlsSettings
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 KEY = "sk-very-secret"
 

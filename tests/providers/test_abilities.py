@@ -7,7 +7,7 @@ import pytest
 
 from trioeval.providers import ProviderSpec, resolve
 from trioeval.providers.abilities import abilities, may_search, schema_options
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 KEYS = dict.fromkeys(
     (

@@ -9,13 +9,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from program_runs import around, ask, run
 
-from trioeval.agents.slots import AGENT_RUNS
 from trioeval.errors import Problem, ProviderError, SuiteError
 from trioeval.providers import ProviderSpec, resolve
-from trioeval.providers.programs.agent_command import CommandAgentSettings, read_agent_command
-from trioeval.providers.programs.command_lines import split_line, split_templates
+from trioeval.providers.programs.entries import (
+    AGENT_RUNS,
+    CommandAgentSettings,
+    read_agent_command,
+    split_line,
+    split_templates,
+)
 from trioeval.providers.programs.exec import ExecSettings
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 HERE = Path(__file__).parent
 

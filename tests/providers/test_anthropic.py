@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.config import Surroundings
 from trioeval.providers.fake import FakeAddress
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.settings import Surroundings
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider, ServerEvent
+from trioeval.providers.http.wire import HttpClient, HttpReply
 from trioeval.providers.vendors.anthropic import MessagesAdapter, read
 from trioeval.providers.vendors.streams import join_stream
-from trioeval.providers.wire import HttpClient, HttpReply
-from trioeval.rates.hints import Allowance, RateHint
-from trioeval.suite import Templates
+from trioeval.rates.throttle import Allowance, RateHint
+from trioeval.templates import Templates
 from trioeval.usage import Usage
 
 TEMPLATES = Templates()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from trioeval.errors import SuiteError
 from trioeval.providers import Reply, Request, open_providers, resolve
-from trioeval.providers.cacheable import Question, name_in
-from trioeval.providers.wire import HttpRequest
-from trioeval.suite import Templates
+from trioeval.providers.cache_key import Question, name_in
+from trioeval.providers.http.wire import HttpRequest
+from trioeval.templates import Templates
 
 ENVIRON = {
     "OPENAI_API_KEY": "sk-one-0123456789",

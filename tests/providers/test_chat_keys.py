@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from trioeval.errors import Problem
-from trioeval.providers.adapter import AdapterSettings
+from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.vendors.openai_chat import ChatAdapter, read_chat
 from trioeval.providers.vendors.openai_models import is_reasoning, needs_responses
 from trioeval.providers.vendors.services import SERVICES

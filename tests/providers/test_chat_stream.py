@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
-from trioeval.providers.adapter import AdapterSettings
 from trioeval.providers.fake import FakeAddress
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.chat_stream import join_chunks
-from trioeval.providers.vendors.openai_chat import ChatAdapter, read_chat
+from trioeval.providers.http.adapter import AdapterSettings, ServerEvent
+from trioeval.providers.http.wire import HttpClient, HttpReply
+from trioeval.providers.vendors.openai_chat import ChatAdapter, join_chunks, read_chat
 from trioeval.providers.vendors.services import SERVICES
-from trioeval.providers.wire import HttpClient, HttpReply
 
 PLAIN = {"content-type": "application/json", "x-request-id": "req_1"}
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "req_1"}

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.errors import ProviderError
-from trioeval.faults import Fault, ProviderErrorKind
-from trioeval.providers.classify import classify, excerpt
-from trioeval.providers.wire import HttpReply
-from trioeval.rates.hints import Allowance, RateHint
+from trioeval.errors import Fault, ProviderError, ProviderErrorKind
+from trioeval.providers.http.failures import classify, excerpt
+from trioeval.providers.http.wire import HttpReply
+from trioeval.rates.throttle import Allowance, RateHint
 
 TOO_LARGE = (
     "Request too large for gpt-4.1 in organization org-x on tokens per min (TPM): "

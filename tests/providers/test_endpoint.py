@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from trioeval.errors import Problem
-from trioeval.providers.adapter import AdapterSettings
-from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.http.adapter import AdapterSettings
+from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.vendors.openai_chat import read_chat
 from trioeval.providers.vendors.services import SERVICES
 

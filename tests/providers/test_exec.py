@@ -15,11 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_runs import around, ask, carriers, is_alive, run, run_when_ready, wait_gone
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers import Reply
-from trioeval.providers.programs.capture import EXCERPT_BYTES, Tail, Whole, to_text
-from trioeval.providers.programs.exec import KEYS, ExecSettings, read
+from trioeval.providers.programs.exec import (
+    EXCERPT_BYTES,
+    KEYS,
+    ExecSettings,
+    Tail,
+    Whole,
+    read,
+    to_text,
+)
 from trioeval.providers.programs.python import KEYS as PYTHON_KEYS
 
 HERE = Path(__file__).parent

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.cli.fake import choose_hints
+from trioeval.cli.commands.fake_provider import choose_hints
 from trioeval.errors import ProviderError, UsageError
 from trioeval.providers import HttpReply, Usage
-from trioeval.providers.classify import classify
 from trioeval.providers.fake import (
     FakeSettings,
     FillerReplies,
@@ -18,8 +17,9 @@ from trioeval.providers.fake import (
     RecordedReplies,
     ScriptedReplies,
 )
-from trioeval.providers.fake.behaviour import Answer, FakeModel
+from trioeval.providers.fake.replies import Answer, FakeModel
 from trioeval.providers.fake.tally import KEPT_STARTS, Tally
+from trioeval.providers.http.failures import classify
 from trioeval.providers.local.recordings import RecordedError, Recording
 
 

@@ -2,9 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.fake.limits import Limits, format_duration, retry_headers
+from trioeval.providers.fake.limits import (
+    Bucket,
+    Limits,
+    RollingWindow,
+    format_duration,
+    retry_headers,
+)
 from trioeval.providers.fake.settings import FakeSettings
-from trioeval.providers.fake.window import Bucket, RollingWindow
 
 ASKS = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12)), max_size=30)
 

@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.config import Surroundings
 from trioeval.providers.fake import FakeAddress
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.settings import Surroundings
-from trioeval.providers.vendors.gemini import GenerateAdapter, read
-from trioeval.providers.vendors.gemini_embedding import EmbedAdapter
-from trioeval.providers.wire import HttpClient, HttpReply
-from trioeval.suite import Templates
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider, ServerEvent
+from trioeval.providers.http.wire import HttpClient, HttpReply
+from trioeval.providers.vendors.gemini import EmbedAdapter, GenerateAdapter, read
+from trioeval.templates import Templates
 from trioeval.usage import Usage
 
 TEMPLATES = Templates()

@@ -12,9 +12,9 @@ from loopback import generic, problems
 
 from trioeval.providers.generic.http import GenericSettings
 from trioeval.providers.generic.keys import KEYS
+from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.prices import Price
-from trioeval.providers.wire import TlsSettings
-from trioeval.suite.templates import unclosed_tag
+from trioeval.templates import unclosed_tag
 
 URL = "https://a.example/x"
 IN_QUERY = {"type": "api_key", "value": "k-12", "placement": "query"}

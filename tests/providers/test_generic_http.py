@@ -16,14 +16,13 @@ import trio
 import trustme
 from loopback import Answer, Respond, Seen, Server, as_json, generic, opened, redirect, serve
 
-from trioeval.errors import ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
-from trioeval.providers.generic.javascript import engine_workers
-from trioeval.providers.generic.own_code import open_code
+from trioeval.providers.generic.http import open_code
 from trioeval.providers.generic.queries import apply_query, query_workers
-from trioeval.providers.generic.transform import Answer as TransformAnswer
+from trioeval.providers.generic.reply import Answer as TransformAnswer
+from trioeval.providers.generic.reply import engine_workers
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
 
@@ -740,7 +739,7 @@ def test_a_large_reply_does_not_hold_up_others(
 ) -> None:
     """Five megabytes are read beside them, also where a secret is looked for."""
     patient = partial(apply_query, limit=60.0)  # it takes some seconds
-    monkeypatch.setattr("trioeval.providers.generic.own_code.apply_query", patient)
+    monkeypatch.setattr("trioeval.providers.generic.http.apply_query", patient)
     rows = [{"n": n, "text": f"row {n} " + "x" * 60, "tags": ["a", "b"]} for n in range(48_000)]
     large = as_json({"rows": rows}, status)
     assert len(large.body) > 5_000_000

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply
-from trioeval.providers.generic.auth import TokenRequest
-from trioeval.providers.generic.incoming import Reading, read_answer
-from trioeval.providers.generic.oauth import TokenSource, read_token, token_request
-from trioeval.providers.generic.redirects import Guard, next_request
-from trioeval.providers.generic.transform import TransformError, read_transform
+from trioeval.providers.generic.auth import TokenRequest, TokenSource, read_token, token_request
+from trioeval.providers.generic.http import Guard, next_request
+from trioeval.providers.generic.reply import Reading, TransformError, read_answer, read_transform
+from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.prices import Price
-from trioeval.providers.wire import HttpReply, HttpRequest
 from trioeval.scripting.javascript import Script
 from trioeval.usage import Usage
 

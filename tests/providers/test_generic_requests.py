@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers.generic.auth import Auth
-from trioeval.providers.generic.body import (
+from trioeval.providers.generic.json_text import JsonText
+from trioeval.providers.generic.request import (
     FieldPart,
     FilePart,
+    Filling,
     JsonBody,
     LoadedFile,
     MultipartBody,
+    RequestTemplate,
     text_body,
 )
-from trioeval.providers.generic.filling import Filling
-from trioeval.providers.generic.json_text import JsonText
-from trioeval.providers.generic.outgoing import RequestTemplate
 from trioeval.providers.generic.urls import has_dot_segments
-from trioeval.providers.wire import HttpRequest
-from trioeval.suite import Templates
+from trioeval.providers.http.wire import HttpRequest
+from trioeval.templates import Templates
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('{}%#"\\\n\r'))
 DATA = st.recursive(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.hints import read_duration, read_hints, read_spent_reset
-from trioeval.rates.hints import Allowance, RateHint
+from trioeval.providers.http.rate_hints import read_duration, read_hints, read_spent_reset
+from trioeval.rates.throttle import Allowance, RateHint
 
 DATE = "Fri, 07 Aug 2026 20:59:30 GMT"
 DAY = 86400.0

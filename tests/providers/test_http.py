@@ -16,10 +16,8 @@ import trio
 from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
 from loopback import Answer, serve
 
-from trioeval.errors import ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
-from trioeval.providers.classify import classify
 from trioeval.providers.fake import (
     FakeAddress,
     FakeSettings,
@@ -27,8 +25,9 @@ from trioeval.providers.fake import (
     GarbageReplies,
     ScriptedReplies,
 )
-from trioeval.providers.http import _explain, open_http
-from trioeval.providers.wire import HttpClient, HttpRequest
+from trioeval.providers.http.client import _explain, open_http
+from trioeval.providers.http.failures import classify
+from trioeval.providers.http.wire import HttpClient, HttpRequest
 
 pytestmark = pytest.mark.network
 

@@ -16,9 +16,14 @@ import trio
 from trioeval.errors import ProviderError, SuiteError
 from trioeval.providers import ProviderSpec, Reply, Request, Usage, open_providers, resolve
 from trioeval.providers.abilities import abilities
-from trioeval.providers.local.embedding import EXTRA, EmbeddingProvider
-from trioeval.providers.local.sentence_model import LONGEST_TEXT, ModelFiles, SentenceModel
-from trioeval.suite import Templates
+from trioeval.providers.local.embedding import (
+    EXTRA,
+    LONGEST_TEXT,
+    EmbeddingProvider,
+    ModelFiles,
+    SentenceModel,
+)
+from trioeval.templates import Templates
 
 NEEDS = "it needs model.onnx (there or in onnx/) and tokenizer.json"
 INT64, FLOAT = 7, 1

@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 import trio
 
-from trioeval.errors import CallError, ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.echo import EchoProvider

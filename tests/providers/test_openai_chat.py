@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Guardrails, Request, Usage, resolve
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider
+from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.vendors.openai_chat import ChatAdapter, read_chat
 from trioeval.providers.vendors.services import SERVICES
-from trioeval.providers.wire import HttpReply, HttpRequest
-from trioeval.rates.hints import Allowance, RateHint
-from trioeval.suite import Templates
+from trioeval.rates.throttle import Allowance, RateHint
+from trioeval.templates import Templates
 
 HEADERS = {"content-type": "application/json", "set-cookie": "a=b", "x-request-id": "req_1"}
 CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]

@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply, Request, Usage
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.openai_embeddings import (
-    EmbeddingAdapter,
-    read_embedding,
-    read_vector,
-)
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider, ServerEvent
+from trioeval.providers.vendors.openai_other import EmbeddingAdapter, read_embedding, read_vector
 from trioeval.providers.vendors.services import SERVICES
-from trioeval.rates.hints import Allowance, RateHint
+from trioeval.rates.throttle import Allowance, RateHint
 
 OPENAI = SERVICES["openai"]
 KEY = {"OPENAI_API_KEY": "sk-1234"}

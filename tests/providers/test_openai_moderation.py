@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply, Request, Usage
-from trioeval.providers.adapter import AdapterSettings
 from trioeval.providers.base import Guardrails
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.openai_moderation import ModerationAdapter, read_moderation
+from trioeval.providers.http.adapter import AdapterSettings, ServerEvent
+from trioeval.providers.vendors.openai_other import ModerationAdapter, read_moderation
 from trioeval.providers.vendors.services import SERVICES
 
 OPENAI = SERVICES["openai"]

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import HttpReply, Reply, Request, Usage
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.base import Guardrails
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.openai_responses import ResponsesAdapter, read_responses
-from trioeval.providers.vendors.responses_background import BackgroundSettings
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider, ServerEvent
+from trioeval.providers.vendors.openai_responses import (
+    BackgroundSettings,
+    ResponsesAdapter,
+    read_responses,
+)
 from trioeval.providers.vendors.services import SERVICES
 
 OPENAI = SERVICES["openai"]

@@ -11,8 +11,8 @@ import trio
 from trioeval.errors import OutputError, Problem, ProviderError, SuiteError
 from trioeval.providers import Provider, Recorder, Reply, Request, Usage, open_providers, resolve
 from trioeval.providers.base import Guardrails
-from trioeval.providers.env_references import expand_env
-from trioeval.suite import Templates
+from trioeval.providers.resolve import expand_env
+from trioeval.templates import Templates
 
 KEY = "sk-very-secret-1234"
 

@@ -19,7 +19,7 @@ from trioeval.providers.programs.members import (
     find_root,
     is_alive,
 )
-from trioeval.providers.programs.trees import Tree, describe_end, start_tree
+from trioeval.providers.programs.processes import Tree, describe_end, start_tree
 
 HERE = Path(__file__).parent
 
@@ -101,7 +101,7 @@ def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyP
         looks.append(found := find_members(*arguments))
         return found
 
-    monkeypatch.setattr("trioeval.providers.programs.trees.find_members", count)
+    monkeypatch.setattr("trioeval.providers.programs.processes.find_members", count)
 
     async def main() -> None:
         async with await start("true") as tree:

@@ -14,13 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from program_runs import NothingShared, around, ask, run
 
-from trioeval.errors import CallError, Problem, ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.base import Guardrails
-from trioeval.providers.programs.inprocess import ThreadFunction, TrioFunction
-from trioeval.providers.programs.python import PythonSettings, read
-from trioeval.providers.programs.results import read_result
+from trioeval.providers.programs.exec import read_result
+from trioeval.providers.programs.python import PythonSettings, ThreadFunction, TrioFunction, read
 
 ECHO = """
 def call_api(prompt, options, context):

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from trioeval.errors import OutputError, ProviderError, SuiteError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, OutputError, ProviderError, SuiteError
+from trioeval.loading.load import parse_suite
 from trioeval.providers import OpenProvider, Recorder, Reply, Request, Usage, open_providers
+from trioeval.providers.local.record import json_fault
 from trioeval.providers.local.recordings import Recording, parse_file
-from trioeval.providers.local.writing import json_fault
-from trioeval.suite import Suite, Templates, parse_suite
-from trioeval.tasks import PreparedSuite, prepare, run_suite
+from trioeval.run import PreparedSuite, prepare, run_suite
+from trioeval.suite.model import Suite
+from trioeval.templates import Templates
 
 
 def recorded(folder: Path, *answers: Reply | ProviderError) -> list[dict[str, Any]]:

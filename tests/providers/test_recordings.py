@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.faults import Fault, ProviderErrorKind
+from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers import Reply, Request, Usage
+from trioeval.providers.local.record import to_line, to_recording
 from trioeval.providers.local.recordings import (
     FIELDS,
+    PLACES,
     RecordedError,
     Recording,
+    Tape,
+    Wanted,
     parse_file,
     parse_recordings,
 )
-from trioeval.providers.local.tape import PLACES, Tape, Wanted
-from trioeval.providers.local.writing import to_line, to_recording
 
 
 def lines(*objects: Any) -> list[bytes]:

@@ -8,9 +8,9 @@ from trio.testing import MockClock
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
+from trioeval.providers.config import Surroundings
 from trioeval.providers.local.replay import ReplayProvider, ReplaySettings, read
-from trioeval.providers.settings import Surroundings
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 RECORDED = [
     {"prompt": "a", "output": "first", "latency_ms": 300, "usage": {"total": 3}, "model": "m"},

@@ -10,8 +10,8 @@ import trio
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers import Provider, ProviderSpec, Reply, Request, open_providers, resolve
-from trioeval.providers.families import FORMS, MODULES, find_reader
-from trioeval.suite import Templates
+from trioeval.providers.resolve import FORMS, MODULES, find_reader
+from trioeval.templates import Templates
 
 KEY = {"OPENAI_API_KEY": "sk-1234"}
 

@@ -16,9 +16,9 @@ import trio.testing
 
 from trioeval.errors import ProviderError
 from trioeval.providers import OpenProvider, Request, open_providers, resolve
-from trioeval.providers.vendors.responses_background import read_unfinished
-from trioeval.providers.wire import HttpReply
-from trioeval.suite import Templates
+from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.vendors.openai_responses import read_unfinished
+from trioeval.templates import Templates
 
 pytestmark = pytest.mark.network
 

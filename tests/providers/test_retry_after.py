@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.retry_after import read_retry_after
+from trioeval.providers.http.failures import read_retry_after
 
 DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 

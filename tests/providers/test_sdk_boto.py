@@ -10,8 +10,8 @@ from botocore import exceptions  # type: ignore[import-untyped]
 from sdk_runs import CASES, KEY, Answer, Echo, Hold, Server, opened, with_server
 
 from trioeval.errors import ProviderError
-from trioeval.providers.adapter import HttpProvider
 from trioeval.providers.base import Request
+from trioeval.providers.http.adapter import HttpProvider
 from trioeval.providers.sdk.boto import MAX_THREADS, BotoClient, _explain
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]  # importing boto3 takes its time

@@ -13,13 +13,13 @@ from sdk_runs import CASES, KEY, Answer, Case, Echo, HangUp, Hold, Server, opene
 import trioeval
 from trioeval.errors import ProviderError
 from trioeval.kernel import Backoff, Calls, Done, Job, Lanes, LaneSpec, Metered, Plan, collect
-from trioeval.providers.adapter import HttpProvider
 from trioeval.providers.base import Provider, Reply, Request
-from trioeval.providers.http import open_http
+from trioeval.providers.http.adapter import HttpProvider
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpRequest
 from trioeval.providers.sdk.entries import SdkSettings
 from trioeval.providers.sdk.google import wrap as wrap_google
 from trioeval.providers.sdk.transport import exchange_through, open_client
-from trioeval.providers.wire import HttpRequest
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]  # importing an SDK takes a second
 

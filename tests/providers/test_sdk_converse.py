@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request
-from trioeval.providers.endpoint import Endpoint, Service
+from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.endpoint import Endpoint, Service
+from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.prices import Price
-from trioeval.providers.sdk.converse import FINISH_BY_STOP, ConverseAdapter
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.wire import HttpReply
+from trioeval.providers.sdk.bedrock import FINISH_BY_STOP, ConverseAdapter
 
 ENDPOINT = Endpoint(
     service=Service(family="bedrock", default_url=None, key_variables=()),

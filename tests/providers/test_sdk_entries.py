@@ -10,11 +10,11 @@ import pytest
 from sdk_runs import CASES, KEY, Case, around
 
 from trioeval.providers.base import Request
-from trioeval.providers.endpoint import Endpoint, Service
+from trioeval.providers.http.endpoint import Endpoint, Service
+from trioeval.providers.http.wire import HttpRequest
 from trioeval.providers.sdk import bedrock, entries
 from trioeval.providers.sdk.bedrock import BedrockSettings
 from trioeval.providers.sdk.entries import PLACEHOLDER, other_headers, own_key
-from trioeval.providers.wire import HttpRequest
 
 URL = "http://127.0.0.1:1"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import is_secret_name
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ import pytest
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers import Request
-from trioeval.providers.adapter import AdapterSettings
-from trioeval.providers.endpoint import Endpoint, Service
-from trioeval.providers.families import MODULES
-from trioeval.providers.resolve import resolve
-from trioeval.providers.settings import Settings, Surroundings
+from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.http.adapter import AdapterSettings
+from trioeval.providers.http.endpoint import Endpoint, Service
+from trioeval.providers.resolve import MODULES, resolve
 from trioeval.providers.vendors.openai import read
 from trioeval.providers.vendors.services import SERVICES
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 KEY = "sk-1234"
 

@@ -9,7 +9,7 @@ import trio
 
 from trioeval.errors import Problem, ProviderError, SuiteError
 from trioeval.providers import ProviderSpec, Reply, Request, open_providers, resolve
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 from trioeval.testing import run_virtual
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.spellings import spelt
+from trioeval.providers.secrets import spelt
 
 SPELLINGS: list[Callable[[str], str]] = [
     str,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.anthropic_stream import read_message
-from trioeval.providers.vendors.chat_stream import join_chunks
-from trioeval.providers.vendors.gemini_stream import read_reply
+from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.vendors.anthropic import read_message
+from trioeval.providers.vendors.gemini import read_reply
+from trioeval.providers.vendors.openai_chat import join_chunks
 from trioeval.providers.vendors.streams import Join, Texts
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from trioeval.providers import HttpReply, Reply, resolve
-from trioeval.providers.adapter import AdapterSettings
-from trioeval.providers.thoughts import thoughts_in, without_thinking
-from trioeval.suite import Templates
+from trioeval.providers.http.adapter import AdapterSettings
+from trioeval.providers.http.replies import thoughts_in, without_thinking
+from trioeval.templates import Templates
 
 
 def read(entry: str, data: Any, **config: Any) -> Reply:

@@ -10,8 +10,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from loopback import problems
 
-from trioeval.providers.tls import check_tls, load_identity
-from trioeval.providers.wire import TlsSettings
+from trioeval.providers.http.client import check_tls, load_identity
+from trioeval.providers.http.wire import TlsSettings
 
 URL = "https://a.example/x"
 ENCRYPTED = "the key is encrypted; give one without a passphrase"
@@ -98,8 +98,8 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_nobody_is_asked_for_a_passphrase(folder: Path) -> None:
     """A process whose terminal waits for no answer comes to its end."""
     code = (
-        "import sys; from pathlib import Path; from trioeval.providers.tls import check_tls\n"
-        "from trioeval.providers.wire import TlsSettings\n"
+        "import sys; from pathlib import Path; from trioeval.providers.http.client import check_tls\n"
+        "from trioeval.providers.http.wire import TlsSettings\n"
         "print(check_tls(TlsSettings(certificate=Path(sys.argv[1]))))"
     )
     with subprocess.Popen(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.generic.transform import (
+from trioeval.providers.generic.reply import (
     NOTHING,
     Answer,
     MemberPath,

@@ -10,7 +10,7 @@ from loopback import Answer, Seen, as_json, serve
 
 import trioeval
 from trioeval.errors import GradingError
-from trioeval.tasks.webhooks import LARGEST, open_webhooks
+from trioeval.evaluation.judge_services import LARGEST, open_webhooks
 
 pytestmark = pytest.mark.network
 

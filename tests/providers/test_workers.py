@@ -15,8 +15,7 @@ import trio
 import trio.testing
 from program_runs import carriers, is_alive, run, run_when_ready, wait_gone
 
-from trioeval.errors import ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers.programs import worker
 from trioeval.providers.programs.workers import Workers, WorkerSpec, _start_worker, open_workers
 

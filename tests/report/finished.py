@@ -6,9 +6,9 @@ from typing import Any
 
 import trioeval
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, head_of, row_json, to_json
-from trioeval.suite import expand
-from trioeval.suite.strip import KEEP_ALL, Strip
-from trioeval.tasks import Row
+from trioeval.run import Row
+from trioeval.suite.expand import expand
+from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
 
 SUITE = {

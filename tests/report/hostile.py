@@ -25,7 +25,7 @@ from hostile_checks import (
 )
 
 import trioeval
-from trioeval.tasks import Row
+from trioeval.run import Row
 from trioeval.testing import run_virtual
 
 __all__ = [

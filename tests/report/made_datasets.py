@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from trioeval.datasets.result import (
+from trioeval.columns.result import (
     FILTERS,
     Cause,
     ColumnProfile,
@@ -17,7 +17,7 @@ from trioeval.datasets.result import (
     Histogram,
 )
 from trioeval.report import Head, Results, RunInfo, Totals
-from trioeval.suite.strip import KEEP_ALL, Strip
+from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.usage import Usage
 
 TOPIC = ColumnProfile(

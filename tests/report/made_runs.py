@@ -12,7 +12,7 @@ import trioeval
 from trioeval.kernel.events import CallEnded, CallStarted, LimitChanged, Throttled, Waiting, Why
 from trioeval.report import Results, RunInfo, Totals
 from trioeval.report.activity import Activity
-from trioeval.suite import expand
+from trioeval.suite.expand import expand
 
 _WORDS = """capital river answer because which largest city province therefore question number people
 live there according last census mountain lake bridge between both sides""".split()  # noqa: SIM905

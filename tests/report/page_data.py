@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.report.html_report.cells import CELL_FIELDS
+from trioeval.report.html_report.run_page import CELL_FIELDS
 
 
 @attrs.define

@@ -10,8 +10,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Admitted,
     CallEnded,

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from trioeval.report.compare import Comparison, RowChange
-from trioeval.report.compare_columns import KINDS
-from trioeval.report.compare_findings import findings_of
-from trioeval.report.compare_tables import (
+from trioeval.report.compare import (
+    Comparison,
+    RowChange,
     changes_table,
     compared_line,
     comparison_json,
     first_of,
     unfinished_lines,
 )
-from trioeval.report.json_text import json_chunks
+from trioeval.report.compare_runs import KINDS, findings_of
+from trioeval.report.formats.json import json_chunks
 
 Record = dict[str, Any]
 

@@ -15,10 +15,9 @@ from test_compare import Record, made
 
 from trioeval.report.compare import Comparison
 from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
-from trioeval.report.compare_columns import KeptMetrics
-from trioeval.report.compare_findings import Findings, findings_of
-from trioeval.report.fitting import FittingTable
+from trioeval.report.compare_runs import Findings, KeptMetrics, findings_of
 from trioeval.report.statistics import Bootstrap, mcnemar
+from trioeval.report.text import FittingTable
 
 NOT_RUN = {"trioeval": {"outcome": "not_run"}}
 

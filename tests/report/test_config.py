@@ -10,7 +10,7 @@ from finished import headed, results_of
 
 import trioeval
 from trioeval.report import Results, config_tests, document, json_chunks
-from trioeval.suite.strip import Strip
+from trioeval.suite.tests import Strip
 
 SUITE: dict[str, Any] = {
     "description": "d",

@@ -14,11 +14,11 @@ from page_data import PageData
 
 from trioeval.cli.output import FORMATS, write_results
 from trioeval.report import Results, document
-from trioeval.report.csv_text import csv_chunks
-from trioeval.report.dataset_json import dataset_json
+from trioeval.report.columns import dataset_json
+from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
-from trioeval.report.junit import junit_chunks
-from trioeval.suite.strip import Strip
+from trioeval.suite.tests import Strip
 
 
 def exam() -> Results:

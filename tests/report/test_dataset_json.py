@@ -5,10 +5,10 @@ import json
 from hypothesis import given, settings
 from made_datasets import CUT, MADE, datasets
 
-from trioeval.datasets.result import DatasetResult
-from trioeval.report.dataset_json import dataset_json, read_dataset, stripped_dataset
-from trioeval.report.json_text import compact
-from trioeval.suite.strip import Strip
+from trioeval.columns.result import DatasetResult
+from trioeval.report.columns import dataset_json, read_dataset, stripped_dataset
+from trioeval.report.formats.json import compact
+from trioeval.suite.tests import Strip
 
 
 @given(datasets)

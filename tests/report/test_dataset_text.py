@@ -9,10 +9,18 @@ import pytest
 from made_datasets import CUT, FINE, MADE, PROBLEM, TOPIC
 from rich.console import Console, RenderableType
 
-from trioeval.datasets.result import ColumnProfile, DatasetResult, DroppedRow, Histogram
-from trioeval.report.dataset_json import dataset_json, read_dataset
-from trioeval.report.dataset_tables import Profile, failures_view, row_values, rows_view
-from trioeval.report.dataset_text import dataset_lines, trouble, values_of
+from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow, Histogram
+from trioeval.report.columns import (
+    Profile,
+    dataset_json,
+    dataset_lines,
+    dropped_view,
+    read_dataset,
+    row_values,
+    rows_view,
+    trouble,
+    values_of,
+)
 
 
 def drawn(picture: RenderableType, width: int) -> str:
@@ -142,7 +150,7 @@ def test_rows_are_told_one_after_the_other() -> None:
 def test_what_an_expression_left_out_is_told_so() -> None:
     """The name of the cause alone says nothing behind the name of a column."""
     gone = DroppedRow(row=0, cause="expression", column="n")
-    assert failures_view([gone], 1) == "  row 0: n left out by expression"
+    assert dropped_view([gone], 1) == "  row 0: n left out by expression"
     result = DatasetResult(task="a", requested=4, written=1, dropped={"expression": 3})
     assert next(iter(dataset_lines(result))) == (
         "1 of 4 rows made; 3 dropped: left out by expression 3"
@@ -151,10 +159,10 @@ def test_what_an_expression_left_out_is_told_so() -> None:
 
 def test_failures_are_told_up_to_a_number() -> None:
     """And how many more there are."""
-    assert not failures_view((), 5)
+    assert not dropped_view((), 5)
     told = "  row 7: problem failed after 6 calls: down"
-    assert failures_view(MADE.failures[:1], 2) == f"{told}\n  … and 1 more"
-    assert failures_view(MADE.failures[:1], 1) == told
+    assert dropped_view(MADE.failures[:1], 2) == f"{told}\n  … and 1 more"
+    assert dropped_view(MADE.failures[:1], 1) == told
 
 
 def test_processors_of_the_whole_that_were_cut_off_leave_something() -> None:

@@ -14,7 +14,7 @@ import trio
 from finished import results_of
 
 from trioeval.cli.output import write_results
-from trioeval.report.datasette import HIDDEN, VIEWS, datasette_metadata
+from trioeval.report.formats.datasette import HIDDEN, VIEWS, datasette_metadata
 from trioeval.store import open_store
 
 

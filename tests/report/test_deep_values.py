@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from trioeval.cli.output import FORMATS, write_results
 from trioeval.report import row_json, to_json
-from trioeval.report.first_rows import FirstRows
-from trioeval.report.json_text import DEEPEST, TOO_DEEP, shallow
+from trioeval.report.formats.json import DEEPEST, TOO_DEEP, shallow
+from trioeval.report.tables import FirstRows
 
 
 def nested(levels: int, kind: type = list) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.report.derived import derive
-from trioeval.report.totals import ColumnTotals
-from trioeval.suite import Around, DerivedMetric
-from trioeval.tasks import Status
+from trioeval.documents.files import Around
+from trioeval.report.totals import ColumnTotals, derive
+from trioeval.run import Status
+from trioeval.suite.model import DerivedMetric
 
 AROUND = Around(directory=Path("/nowhere"))
 

@@ -7,6 +7,7 @@ from finished import headed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.loading.load import parse_suite
 from trioeval.report import Head
 from trioeval.report.graph import (
     Node,
@@ -18,8 +19,7 @@ from trioeval.report.graph import (
     task_nodes,
 )
 from trioeval.report.head import HeadCase
-from trioeval.suite import parse_suite
-from trioeval.tasks import Status
+from trioeval.run import Status
 
 
 def head_of(task: str | None, *needs: str, cases: Sequence[HeadCase] = ()) -> Head:

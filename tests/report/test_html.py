@@ -19,8 +19,8 @@ from page_data import PageData
 import trioeval
 from trioeval.report import Results
 from trioeval.report.html_report import compare_chunks, html_chunks, inert_html, plain
-from trioeval.report.html_report.packed import Packs
-from trioeval.suite.strip import KEEP_ALL, Strip
+from trioeval.report.html_report.page import Packs
+from trioeval.suite.tests import KEEP_ALL, Strip
 
 
 def page_of(*parts: Results) -> PageData:

@@ -17,13 +17,13 @@ from test_several_parts import of_task
 from trioeval.errors import SuiteError
 from trioeval.report import Results, RunInfo, Totals, json_chunks, run_document, to_json
 from trioeval.report.compare import Comparison
-from trioeval.report.csv_text import csv_chunks
+from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.imported import Imported, ImportedTask, imported
+from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
-from trioeval.report.imported import Imported, ImportedTask, imported
-from trioeval.report.junit import junit_chunks
 from trioeval.report.row_view import row_view
-from trioeval.suite.strip import KEEP_ALL, Strip
-from trioeval.tasks import Status
+from trioeval.run import Status
+from trioeval.suite.tests import KEEP_ALL, Strip
 
 DATA = Path(__file__).parent / "data"
 DOCUMENT = DATA / "promptfoo-0.123.1.json"

@@ -13,11 +13,11 @@ from finished import results_of
 
 import trioeval
 from trioeval.cli.output import write_results
-from trioeval.datasets.result import DatasetResult
+from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError
 from trioeval.report import Results
-from trioeval.report.inspect_log import logs_of
-from trioeval.suite.strip import Strip
+from trioeval.report.formats.inspect_log import logs_of
+from trioeval.suite.tests import Strip
 
 CHAT = json.dumps([{"role": "system", "content": "be"}, {"role": "user", "content": "{{word}}"}])
 SUITE: Mapping[str, Any] = {

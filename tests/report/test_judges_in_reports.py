@@ -8,10 +8,10 @@ from finished import headed, results_of, rows_of, totals_of
 from rich.console import Console
 
 import trioeval
-from trioeval.cli.ending import spent_line
+from trioeval.cli.run.exit_status import spent_line
 from trioeval.report import Results
-from trioeval.report.csv_text import csv_chunks
-from trioeval.report.junit import junit_chunks
+from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.tables import columns_table
 
 JUDGED = {

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from trioeval.report.cutting import cut_middle
-from trioeval.report.html_report.lanes import lanes_json
-from trioeval.report.lane_names import lane_names
+from trioeval.report.activity import lane_names
+from trioeval.report.html_report.run_page import lanes_json
+from trioeval.report.text import cut_middle
 from trioeval.web.lane_cards import ended_cards, lane_id
 
 HOST = "openai|http://127.0.0.1:8799/v1"

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from trioeval.cli.picture import Picture
+from trioeval.cli.progress.run import Picture
 from trioeval.kernel import Lanes, LaneSpec
-from trioeval.report.activity import Activity
-from trioeval.report.pace import Pace, all_left_s
+from trioeval.report.activity import Activity, Pace, all_left_s
 from trioeval.report.run_state import RunState
-from trioeval.tasks import Status
+from trioeval.run import Status
 from trioeval.testing import run_virtual
 
 

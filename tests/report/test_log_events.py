@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import trioeval.errors
-from trioeval.cli.logs import shown_logs
+from trioeval.cli.terminal import shown_logs
 from trioeval.errors import ProviderError
 from trioeval.kernel import (
     CallEnded,
@@ -18,7 +18,7 @@ from trioeval.kernel import (
     Waiting,
 )
 from trioeval.kernel.events import Why
-from trioeval.report.log_events import log_events
+from trioeval.report.run_metrics import log_events
 
 EVENTS: list[Event] = [
     CallStarted(1.0, 7, "m"),

@@ -7,12 +7,12 @@ from finished import records_of, results_of, rows_of, totals_of
 
 import trioeval
 from trioeval.errors import ProviderError
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply, Request, Usage
-from trioeval.report.inspect_sample import sample_of
-from trioeval.report.parquet import PARQUET_COLUMNS
-from trioeval.tasks.journal import CallKey, CallRecord
-from trioeval.telemetry import names
-from trioeval.telemetry.told import answered
+from trioeval.report.formats.inspect_log import sample_of
+from trioeval.report.formats.parquet import PARQUET_COLUMNS
+from trioeval.telemetry import spans as names
+from trioeval.telemetry.spans import answered
 
 USED = Usage(prompt=10, completion=5, total=15, reasoning=5)
 SUITE = {"providers": [{"id": "mine", "lane": {"retryDelay": 0}}], "prompts": ["say hi"]}

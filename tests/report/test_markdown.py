@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from trioeval.cli.step_summary import add_step_summary
+from trioeval.cli.run.execution import add_step_summary
 from trioeval.report import inert
-from trioeval.report.markdown import code, markdown_chunks
-from trioeval.suite.strip import Strip
+from trioeval.report.formats.markdown import code, markdown_chunks
+from trioeval.suite.tests import Strip
 
 ACTIVITY = {
     "durationS": 44.0,

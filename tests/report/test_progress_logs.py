@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from trioeval.cli.flags import ProgressMode
-from trioeval.cli.progress import open_log
-from trioeval.cli.progress_github import GitHubLog
-from trioeval.cli.progress_plain import plain_line
-from trioeval.cli.progress_streams import Guarded, Messages
-from trioeval.cli.progress_table import Room, picture
+from trioeval.cli.progress.github import GitHubLog
+from trioeval.cli.progress.plain import plain_line
+from trioeval.cli.progress.progress import open_log
+from trioeval.cli.progress.streams import Guarded, Messages
+from trioeval.cli.progress.table import Room, picture
 from trioeval.kernel import Why
 from trioeval.report import inert
-from trioeval.report.github import workflow_command
+from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.run_state import LaneState, RunState
-from trioeval.suite.strip import KEEP_ALL, Strip
+from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
 
 

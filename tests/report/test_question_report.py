@@ -14,18 +14,18 @@ from page_data import PageData
 from rich.console import Console
 
 import trioeval
+from trioeval.question_eval.result import OUTCOMES, QuestionCounts
 from trioeval.report import Results, RunInfo, stripped
-from trioeval.report.csv_text import csv_chunks
-from trioeval.report.document import run_document
-from trioeval.report.first_rows import FirstRows
+from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.document import run_document
+from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
-from trioeval.report.junit import junit_chunks
-from trioeval.report.questions import run_sentence, sentence
+from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.records import left, shown_of
 from trioeval.report.row_view import row_view
+from trioeval.report.tables import FirstRows
 from trioeval.report.totals import ColumnTotals, Totals
-from trioeval.suite.strip import Strip
-from trioeval.tasks.question_status import OUTCOMES, QuestionCounts
+from trioeval.suite.tests import Strip
 from trioeval.testing import run_virtual
 
 _SAID = ("The sky is <answer>Blue</answer>", "<answer>Red</answer>", "dunno", None)

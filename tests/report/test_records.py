@@ -11,8 +11,8 @@ import trioeval
 from trioeval.providers import Guardrails
 from trioeval.report import Head, row_json, stripped
 from trioeval.report.records import name_of_test, output_of, status_of
-from trioeval.suite.strip import KEEP_ALL, Strip
-from trioeval.tasks import Status
+from trioeval.run import Status
+from trioeval.suite.tests import KEEP_ALL, Strip
 
 
 def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:

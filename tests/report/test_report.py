@@ -13,11 +13,10 @@ from rich.console import Console
 
 import trioeval
 from trioeval.report import document, inert, json_chunks, row_json
-from trioeval.report.first_rows import FirstRows
 from trioeval.report.redact import redacted
-from trioeval.report.tables import columns_table, rows_table
+from trioeval.report.tables import FirstRows, columns_table, rows_table
 from trioeval.report.usage import usage_json
-from trioeval.tasks import Row
+from trioeval.run import Row
 from trioeval.testing import run_virtual
 
 SPENT = trioeval.Usage(prompt=2, completion=3, total=5)

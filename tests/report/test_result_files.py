@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 import trioeval
 from trioeval.report import document, json_chunks, to_json
-from trioeval.report.csv_text import csv_chunks, inert_cell
-from trioeval.report.json_text import compact, indented
-from trioeval.report.junit import junit_chunks
+from trioeval.report.formats.csv import csv_chunks, inert_cell
+from trioeval.report.formats.json import compact, indented
+from trioeval.report.formats.junit import junit_chunks, xml_chunks
+from trioeval.report.formats.yaml import yaml_chunks
 from trioeval.report.results import Results
-from trioeval.report.xml_text import xml_chunks
-from trioeval.report.yaml_text import yaml_chunks
-from trioeval.suite.strip import Strip
+from trioeval.suite.tests import Strip
 
 values = st.recursive(
     # Numbers beyond 64 bits are written in another way, and with them all that is written at once.

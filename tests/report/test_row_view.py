@@ -10,8 +10,8 @@ from rich.console import Console
 
 import trioeval
 from trioeval.kernel import Why
-from trioeval.report.inert import inert_lines
 from trioeval.report.row_view import row_view
+from trioeval.report.text import inert_lines
 
 
 @attrs.frozen(kw_only=True)

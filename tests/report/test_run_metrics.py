@@ -9,8 +9,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.agents.bus.stats import LOCK_WAIT_BOUNDS, BusStats
-from trioeval.agents.events import (
+from trioeval.agent.bus.settings import LOCK_WAIT_BOUNDS, BusStats
+from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
     AttemptStarted,

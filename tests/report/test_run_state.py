@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
 from trioeval.report.activity import Activity
 from trioeval.report.run_state import LaneState, RunState, lane_states

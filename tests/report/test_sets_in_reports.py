@@ -6,7 +6,7 @@ from finished import results_of, rows_of, totals_of
 import trioeval
 from trioeval.grading import Verdict
 from trioeval.report import row_json
-from trioeval.report.junit import junit_chunks
+from trioeval.report.formats.junit import junit_chunks
 
 SUITE = {
     "providers": ["echo"],

@@ -13,10 +13,10 @@ from finished import SUITE, results_of, rows_of
 
 from trioeval.cli.output import write_results
 from trioeval.report import Results, Totals, row_json, run_document
-from trioeval.report.csv_text import csv_chunks
-from trioeval.report.junit import junit_chunks
+from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.totals import ColumnTotals
-from trioeval.tasks import Status
+from trioeval.run import Status
 
 
 def of_task(results: Results, task: str, *depends_on: str) -> Results:

@@ -17,19 +17,19 @@ from rich.console import Console, RenderableType
 from test_row_view import Call, record_of
 
 import trioeval
-from trioeval.agents.attempts import AttemptEnd, AttemptFailure
-from trioeval.agents.loop import LoopEnd
-from trioeval.report.agent_facts import agent_lines, agent_of
-from trioeval.report.csv_text import csv_chunks
+from trioeval.agent.attempts import answer_of, reply_of
+from trioeval.agent.loop import LoopEnd
+from trioeval.agent.restarts import AttemptEnd, AttemptFailure
+from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.junit import junit_chunks
+from trioeval.report.head import agent_lines, agent_of
 from trioeval.report.html_report import html_chunks
-from trioeval.report.junit import junit_chunks
 from trioeval.report.records import name_of_test, output_of, own_of, shown_of, title_of_test
 from trioeval.report.row_view import row_view
 from trioeval.report.tables import columns_table
 from trioeval.report.totals import Totals
-from trioeval.suite import expand
-from trioeval.suite.strip import Strip
-from trioeval.tasks.agents.recorded import answer_of, reply_of
+from trioeval.suite.expand import expand
+from trioeval.suite.tests import Strip
 
 LOGS = "/runs/e1/t/a/logs"
 ENDS = (

@@ -17,8 +17,7 @@ from trioeval.report.statistics.distributions import (
     student_quantile,
     student_tail,
 )
-from trioeval.report.statistics.estimates import cluster_sums
-from trioeval.report.statistics.proportions import clustered_proportion
+from trioeval.report.statistics.estimates import cluster_sums, clustered_proportion
 
 TREATED = [94, 197, 16, 38, 99, 141, 23]
 CONTROL = [52, 104, 146, 10, 51, 30, 40, 27, 46]

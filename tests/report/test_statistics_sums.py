@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.report import Totals
-from trioeval.report.clusters import place_of
 from trioeval.report.statistics import (
     ColumnSums,
     Estimate,
@@ -24,6 +23,7 @@ from trioeval.report.statistics import (
     proportion,
 )
 from trioeval.report.statistics.grouped import Numbering
+from trioeval.report.totals import place_of
 
 KEYS = st.integers(0, 2**64 - 1) | st.integers(0, 5) | st.integers(0, 5).map(lambda n: n << 61)
 rows = st.lists(

@@ -11,13 +11,11 @@ from rich.console import Console
 import trioeval
 from trioeval.kernel import Why
 from trioeval.report import Totals
-from trioeval.report.failures import Failures
-from trioeval.report.first_rows import FirstRows
+from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.statistics import Place
 from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
-from trioeval.report.tables import columns_table, rows_table
-from trioeval.report.wait_words import WAIT_WORDS
-from trioeval.tasks import Status
+from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.run import Status
 
 MANY = {**SUITE, "providers": [{"id": "echo", "label": f"provider {n}"} for n in range(100)]}
 WIDE = {

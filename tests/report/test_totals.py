@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.report.totals import nearest_rank
-from trioeval.tasks import Status
+from trioeval.run import Status
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1), st.floats(0, 1))

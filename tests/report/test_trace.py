@@ -9,8 +9,7 @@ from hostile import TEXTS
 from hypothesis import given, settings
 from trace_rules import check_trace, read_cut
 
-from trioeval.errors import CallError, ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.kernel import (
     Admitted,
     CallEnded,

@@ -13,10 +13,10 @@ import trio
 from trace_rules import check_trace as check_records
 from trace_rules import read_cut
 
-from trioeval.cli.files import check_files
-from trioeval.cli.run import _written
+from trioeval.cli.inputs import check_files
+from trioeval.cli.run.observers import _Writing, check_trace, open_trace
+from trioeval.cli.run.run import _written
 from trioeval.cli.settings import RunSettings
-from trioeval.cli.tracing import _Writing, check_trace, open_trace
 from trioeval.errors import OutputError, UsageError
 from trioeval.kernel import CallStarted
 from trioeval.report.trace import Trace

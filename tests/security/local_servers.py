@@ -7,10 +7,10 @@ from functools import partial
 import attrs
 import trio
 
-from trioeval.cli.metrics_server import MetricsPage, registry_of
-from trioeval.quota import Limit
-from trioeval.quota.memory import MemoryQuota
-from trioeval.quota.serve import ServeSettings, serve_quota
+from trioeval.cli.run.observers import MetricsPage, registry_of
+from trioeval.limits import Limit
+from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.server import ServeSettings, serve_quota
 from trioeval.serving.conversation import Bounds
 from trioeval.serving.listening import open_listeners, serve_app
 

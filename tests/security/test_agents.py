@@ -12,24 +12,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tasks"))
-
 from agent_processes import Rig, attempt, carriers, in_rig, run, scripted, settings, wait_gone
 
-from trioeval.agents.attempts import Attempt, AttemptEnd
-from trioeval.agents.loop import LoopEnd, run_until_done
-from trioeval.agents.prompts import ensure_prompt
-from trioeval.agents.restarts import RestartPolicy
+from trioeval.agent.loop import LoopEnd, run_until_done
+from trioeval.agent.prompts import ensure_prompt
+from trioeval.agent.report_file import read_report_file
+from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
+from trioeval.agent.workspace_tools import ActionError, edit_text, read_text, write_text
 from trioeval.errors import AgentError, GradingError
-from trioeval.grading.workspace_files import NoFileError, find_file, read_file
-from trioeval.providers.programs.capture import Tail
+from trioeval.evaluation.commands import run_command
+from trioeval.grading.kinds.workspace_files import NoFileError, find_file, read_file
+from trioeval.providers.programs.exec import Tail
 from trioeval.providers.programs.limit_tags import has_tag
 from trioeval.providers.programs.members import find_started
-from trioeval.providers.programs.trees import make_mark
-from trioeval.tasks.agents.report_file import read_report_file
-from trioeval.tasks.agents.workspace_actions import ActionError, edit_text, read_text, write_text
-from trioeval.tasks.commands import run_command
+from trioeval.providers.programs.processes import make_mark
 
 pytestmark = pytest.mark.attack("agents")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from trioeval.errors import SuiteError
-from trioeval.store.payloads import read_text, stored_json
-from trioeval.suite import load_suite
+from trioeval.loading.load import load_suite
+from trioeval.store.records import read_text, stored_json
 
 pytestmark = pytest.mark.attack("decompression")
 

@@ -20,10 +20,9 @@ import trio
 import trustme
 
 import trioeval
-from trioeval.errors import ProviderError
-from trioeval.faults import Fault
-from trioeval.providers.http import open_http
-from trioeval.providers.wire import HttpRequest
+from trioeval.errors import Fault, ProviderError
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpRequest, TlsSettings
 
 pytestmark = [pytest.mark.attack("broken connections"), pytest.mark.network]
 
@@ -196,7 +195,7 @@ def test_http_2_is_not_offered_to_a_server_that_speaks_nothing_else() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listener.socket.getsockname()[1]
         with authority.cert_pem.tempfile() as path:
-            tls = trioeval.providers.wire.TlsSettings(ca=Path(path))
+            tls = TlsSettings(ca=Path(path))
             async with trio.open_nursery() as nursery, open_http(tls) as client:
                 nursery.start_soon(
                     trio.serve_listeners, answer, [trio.SSLListener(listener, context)]

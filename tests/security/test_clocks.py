@@ -10,15 +10,15 @@ import pytest
 import trio
 from planner_model import submission
 
-from trioeval.agents.run_ids import RunIds
+from trioeval.agent.prompts import RunIds
+from trioeval.evaluation.journal import Paid
+from trioeval.limits.model import lease_ids
 from trioeval.providers import Reply
 from trioeval.providers.programs.members import Clocks
-from trioeval.quota.lease_ids import lease_ids
-from trioeval.store.agent_planner import open_planner
-from trioeval.store.cache import Cache, open_cache
-from trioeval.store.line_transactions import PlannerSettings
-from trioeval.tasks.journal import Paid
-from trioeval.web.figures import age_text
+from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.transactions import PlannerSettings
+from trioeval.web.pages import age_text
 
 pytestmark = pytest.mark.attack("clocks")
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trioeval.report.csv_text import _line, inert_cell
+from trioeval.report.formats.csv import _line, inert_cell
 
 pytestmark = pytest.mark.attack("spreadsheets")
 

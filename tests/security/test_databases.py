@@ -15,11 +15,11 @@ import trio
 
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError
-from trioeval.store.agent_planner import open_planner
-from trioeval.store.agent_queue import read_queue
-from trioeval.store.cache_entry import Entry
-from trioeval.store.cache_tables import CACHE, keep_entry
+from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
+from trioeval.store.planner.entries import read_queue
+from trioeval.store.planner.planner import open_planner
 
 pytestmark = pytest.mark.attack("damaged databases")
 

@@ -11,9 +11,9 @@ import pytest
 
 from trioeval.cli import run_command_line
 from trioeval.errors import SuiteError
-from trioeval.suite import load_suite, parse_suite
-from trioeval.suite.json_schema import suite_schema
-from trioeval.tasks import prepare
+from trioeval.loading.json_schema import suite_schema
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.run import prepare
 
 pytestmark = pytest.mark.attack("paths out of the suite's folder")
 
@@ -562,7 +562,7 @@ def test_a_file_of_variables_does_not_name_certificates_outside(tmp_path: Path) 
 def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> None:
     """What is opened is what is allowed then, not what the suite said when it was loaded."""
     from trioeval.errors import UsageError
-    from trioeval.suite.own_files import place_of
+    from trioeval.loading.own_files import place_of
 
     folder = tmp_path / "s"
     (folder / "inner").mkdir(parents=True)

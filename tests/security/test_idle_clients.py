@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from local_servers import TOKEN, Local, in_trio, limits_server, metrics_server
 
+from trioeval.limits import Ask, Granted, Requirement
+from trioeval.limits.http_client import open_http_limits
 from trioeval.open_files import lowest_free
-from trioeval.quota import Ask, Granted, Requirement
-from trioeval.quota.http import open_http_limits
 from trioeval.serving.conversation import Bounds, Receive, Scope, Send
 from trioeval.serving.listening import open_listeners, serve_app
 

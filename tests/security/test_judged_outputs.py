@@ -15,7 +15,7 @@ from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject
 from trioeval.grading.grade import find, make_ready
 from trioeval.grading.kind import LONGEST_SEARCHED, SlowError
-from trioeval.grading.kinds import KINDS
+from trioeval.grading.registry import KINDS
 from trioeval.providers.bounds import MOST_BYTES
 
 pytestmark = [pytest.mark.attack("judging"), pytest.mark.slow]

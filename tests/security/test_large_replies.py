@@ -16,7 +16,7 @@ from trioeval.errors import ProviderError
 from trioeval.providers import open_providers, resolve
 from trioeval.providers.base import Request
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 
 pytestmark = [pytest.mark.attack("hang"), pytest.mark.slow, pytest.mark.network]
 

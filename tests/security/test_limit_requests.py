@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from local_servers import SLOTS, TOKEN, in_trio, limits_server
 
-from trioeval.quota import LimitState
+from trioeval.limits import LimitState
 
 pytestmark = [pytest.mark.attack("requests of limits"), pytest.mark.network]
 

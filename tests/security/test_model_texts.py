@@ -13,13 +13,14 @@ import trio
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite
 from trioeval.errors import GradingError
+from trioeval.evaluation.registers import History
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.grade import rendered
-from trioeval.providers.generic.filling import Filling
-from trioeval.suite import Templates, expand
-from trioeval.tasks.history import History
+from trioeval.providers.generic.request import Filling
+from trioeval.suite.expand import expand
+from trioeval.templates import Templates
 from trioeval.testing import run_virtual
-from trioeval.verbatim import FromModel, from_model
+from trioeval.text import FromModel, from_model
 
 pytestmark = pytest.mark.attack("texts of models")
 

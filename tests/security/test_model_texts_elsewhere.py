@@ -6,7 +6,6 @@ write and read.
 
 import functools
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,17 +13,14 @@ from typing import Any
 
 import pytest
 import trio
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tasks"))
-
 from asked_questions import RIGHT, Pupil, asked, calls_tool, number_of, quiz
 from test_model_agents import Bench, Script, chat
 from test_model_texts import PAYLOADS
 
 from trioeval import Reply, Request, collect, parse_suite
+from trioeval.agent.model import AgentSettings
 from trioeval.serving.conversation import Receive, Scope, Send
 from trioeval.serving.listening import open_listeners, serve_app
-from trioeval.suite.agent_models import AgentSettings
 from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.attack("texts of models")

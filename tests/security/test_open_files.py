@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
-
 from loopback import Answer, Seen, as_json, serve
 
 from trioeval.open_files import has_room, lowest_free

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from trioeval.documents import files as around
+from trioeval.documents.patterns import TooFarError, files_matching
 from trioeval.errors import SuiteError
-from trioeval.suite import load_suite
-from trioeval.suite.sources import around
-from trioeval.suite.sources.patterns import TooFarError, files_matching
+from trioeval.loading.load import load_suite
 
 pytestmark = pytest.mark.attack("plan")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from trioeval.cli import run_command_line
-from trioeval.cli.plan import plan_lines
-from trioeval.pytest_support.loading import load_file, named_items
-from trioeval.suite import load_suite
-from trioeval.tasks import prepare
+from trioeval.cli.run.plan import plan_lines
+from trioeval.loading.load import load_suite
+from trioeval.pytest_plugin.loading import load_file, named_items
+from trioeval.run import prepare
 
 pytestmark = pytest.mark.attack("code in a plan")
 

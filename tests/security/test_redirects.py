@@ -1,19 +1,13 @@
 """Servers that send a prompt, or a key, elsewhere."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import trio
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
-
 from loopback import Server, as_json, generic, opened, redirect, serve
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
-from trioeval.providers.generic.redirects import Guard, next_request
-from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.providers.generic.http import Guard, next_request
+from trioeval.providers.http.wire import HttpReply, HttpRequest
 
 pytestmark = pytest.mark.attack("redirects")
 

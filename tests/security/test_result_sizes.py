@@ -11,14 +11,14 @@ import pytest
 import trio
 
 from trioeval.errors import ProviderError
+from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.provider_calls import ReplyCache
+from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.providers.bounds import MOST_BYTES, excess
-from trioeval.store.cache import open_cache
-from trioeval.store.cache_entry import Entry
-from trioeval.suite import parse_suite
-from trioeval.tasks import Row, prepare, run_suite
-from trioeval.tasks.caching import ReplyCache
-from trioeval.tasks.journal import Paid
+from trioeval.run import Row, prepare, run_suite
+from trioeval.store.cache.cache import open_cache
+from trioeval.store.cache.entry import Entry
 
 pytestmark = pytest.mark.attack("results")
 

@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trioeval
-from trioeval.cli.plan import plan_lines
+from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import PlanError, SuiteError
+from trioeval.evaluation.reconcile import Retry
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.run import PreparedSuite, prepare
 from trioeval.store import RunStart, open_store, read_store
-from trioeval.suite import Suite, expand, load_suite, parse_suite
+from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
+from trioeval.suite.model import Suite
 from trioeval.suite.sizes import TooManyRowsError, count_rows, rows_by_column
-from trioeval.tasks import PreparedSuite, prepare
-from trioeval.tasks.retries import Retry
 
 pytestmark = pytest.mark.attack("sizes")
 
@@ -111,7 +113,7 @@ def test_an_untrusted_suite_only_lowers_its_bound(raised: int) -> None:
 
 def test_links_that_lead_back_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two links to their own folder make a tree of 2^40 paths: a pattern stops at its bound."""
-    monkeypatch.setattr("trioeval.suite.sources.around._MOST_FILES", 50)
+    monkeypatch.setattr("trioeval.documents.files._MOST_FILES", 50)
     (tmp_path / "a.txt").write_text("a")
     for name in ("x", "y"):
         (tmp_path / name).symlink_to(tmp_path)

@@ -8,20 +8,20 @@ import attrs
 import pytest
 import trio
 
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import MistakenError
+from trioeval.documents.trust import CODE_PREFIXES, Trust
 from trioeval.errors import GradingError, ScriptError, SuiteError, UsageError
+from trioeval.evaluation.commands import SuiteCommands
+from trioeval.evaluation.scripts import open_scripts
 from trioeval.grading import KINDS
 from trioeval.grading.kind import Asking
-from trioeval.providers.families import CODE, LOCAL, MODULES
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.providers.resolve import CODE, LOCAL, MODULES
+from trioeval.run import prepare, run_suite
 from trioeval.scripting.javascript import Script
-from trioeval.suite import Suite, load_suite, parse_suite
-from trioeval.suite.mistakes import MistakenError
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.filters import load_filters
-from trioeval.suite.sources.functions import call_function
-from trioeval.suite.trust import CODE_PREFIXES, Trust
-from trioeval.tasks import prepare, run_suite
-from trioeval.tasks.commands import SuiteCommands
-from trioeval.tasks.scripts import open_scripts
+from trioeval.suite.model import Suite
+from trioeval.suite.sources.code import call_function, load_filters
 
 pytestmark = pytest.mark.attack("code of an untrusted suite")
 

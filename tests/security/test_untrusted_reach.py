@@ -11,13 +11,14 @@ import pytest
 import trio
 
 from trioeval.errors import GradingError, ProviderError, SuiteError
-from trioeval.providers.families import CODE, LOCAL, MODULES
-from trioeval.providers.http import open_http
+from trioeval.evaluation.judge_services import open_webhooks
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpRequest
+from trioeval.providers.resolve import CODE, LOCAL, MODULES
 from trioeval.providers.vendor_hosts import key_variables, vendor_of
-from trioeval.providers.wire import HttpRequest
-from trioeval.suite import Suite, load_suite, parse_suite
-from trioeval.tasks import PreparedSuite, collect, prepare
-from trioeval.tasks.webhooks import open_webhooks
+from trioeval.run import PreparedSuite, collect, prepare
+from trioeval.suite.model import Suite
 
 pytestmark = pytest.mark.attack("keys and reach of an untrusted suite")
 

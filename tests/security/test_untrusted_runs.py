@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trioeval.cli.command import load
-from trioeval.cli.flag_rules import check_flags
-from trioeval.cli.flags import BeginFlags, OutputFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import BeginFlags, OutputFlags, RunFlags, WhatFlags, check_flags
+from trioeval.cli.run.command import load
 from trioeval.cli.stored_flags import StoredFlags, stored_flags
 from trioeval.errors import SuiteError, UsageError
 

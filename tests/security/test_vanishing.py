@@ -11,7 +11,8 @@ import openpyxl
 import pytest
 
 from trioeval.errors import SuiteError
-from trioeval.suite import Suite, parse_suite
+from trioeval.loading.load import parse_suite
+from trioeval.suite.model import Suite
 
 pytestmark = pytest.mark.attack("rows that vanish")
 

@@ -11,8 +11,8 @@ import trio
 from local_servers import SLOTS, TOKEN, Local, in_trio, limits_server, metrics_server
 
 from trioeval.errors import QuotaError
-from trioeval.quota import LimitState
-from trioeval.quota.http import open_http_limits
+from trioeval.limits import LimitState
+from trioeval.limits.http_client import open_http_limits
 from trioeval.serving.door import OwnNames
 from trioeval.serving.token_files import forget_token, keep_token, read_token
 

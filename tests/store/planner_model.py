@@ -8,12 +8,12 @@ from pathlib import Path
 
 import attrs
 
-from trioeval.agents.planner import Entry, EntryState, Submission
-from trioeval.store.agent_line import readable_text
-from trioeval.store.agent_owners import enter
-from trioeval.store.agent_planner import AgentPlanner
+from trioeval.agent.planner import Entry, EntryState, Submission
 from trioeval.store.database import open_database
-from trioeval.store.line_transactions import PlannerSettings, Transactions
+from trioeval.store.planner.owners import enter
+from trioeval.store.planner.planner import AgentPlanner
+from trioeval.store.planner.queue import readable_text
+from trioeval.store.planner.transactions import PlannerSettings, Transactions
 from trioeval.store.schema import RUNS
 
 QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=60)

@@ -7,9 +7,9 @@ import trio
 
 import trioeval
 from trioeval.errors import ProviderError
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply
 from trioeval.store import RunStart
-from trioeval.tasks.journal import CallKey, CallRecord
 from trioeval.usage import Usage
 
 

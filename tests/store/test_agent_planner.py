@@ -12,14 +12,13 @@ import pytest
 import trio
 from planner_model import QUICK, QUIET, bare_planner, kill, owner_of, submission, tables, told
 
-from trioeval.agents.memory_planner import MemoryPlanner
-from trioeval.agents.planner import Planner, planner_turn
+from trioeval.agent.planner import MemoryPlanner, Planner, planner_turn
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError, UsageError
-from trioeval.store.agent_line import read_entries
-from trioeval.store.agent_planner import open_planner
-from trioeval.store.cache_owners import Owners
-from trioeval.store.line_transactions import PlannerSettings
+from trioeval.store.cache.file import Owners
+from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.queue import read_entries
+from trioeval.store.planner.transactions import PlannerSettings
 
 
 @contextlib.asynccontextmanager

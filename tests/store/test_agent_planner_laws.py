@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from planner_model import Model, RefusedError, bare_planner, kill, owner_of, submission
 
-from trioeval.agents.memory_planner import MemoryPlanner
-from trioeval.agents.planner import Entry, Planner
+from trioeval.agent.planner import Entry, MemoryPlanner, Planner
 from trioeval.errors import UsageError
-from trioeval.store.agent_planner import AgentPlanner
+from trioeval.store.planner.planner import AgentPlanner
 
 IDS = st.sampled_from("abcdef")
 NEEDS = st.lists(IDS, max_size=2, unique=True).map(tuple)

@@ -15,15 +15,14 @@ import trio
 import trio.testing
 
 from trioeval.errors import BudgetError, ProviderError, StoreError
+from trioeval.evaluation.journal import Paid
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import Guardrails, Reply, Usage
-from trioeval.store.cache import Cache, open_cache
-from trioeval.store.cache_owners import Owners
-from trioeval.store.cache_shelves import FileShelf
-from trioeval.store.cache_tables import CACHE
-from trioeval.store.cache_writer import CacheWriter, Release
+from trioeval.store.cache.backends import FileShelf
+from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.store.cache.file import CACHE, Owners
+from trioeval.store.cache.writer import CacheWriter, Release
 from trioeval.store.database import open_database
-from trioeval.tasks.journal import Paid
 from trioeval.testing import run_virtual
 
 KEY = bytes(32) + b"openai:m"
@@ -337,7 +336,7 @@ def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest replies go first."""
-    monkeypatch.setattr("trioeval.store.cache_shelves.MEMORY", 10_000)
+    monkeypatch.setattr("trioeval.store.cache.backends.MEMORY", 10_000)
 
     async def use(cache: Cache) -> list[bool]:
         keys = [number.to_bytes(32, "big") for number in range(5)]
@@ -474,7 +473,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         connection.execute("PRAGMA max_page_count = 12")
         return connection
 
-    monkeypatch.setattr("trioeval.store.cache.open_database", small)
+    monkeypatch.setattr("trioeval.store.cache.cache.open_database", small)
 
     async def use(cache: Cache) -> int:
         fetch = Fetcher(Reply(output=os.urandom(3000).hex()))
@@ -493,7 +492,7 @@ def test_a_file_that_another_program_locks_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a while; the calls that wait for it go on."""
-    monkeypatch.setattr("trioeval.store.cache_writer.PATIENCE", 0.1)
+    monkeypatch.setattr("trioeval.store.cache.writer.PATIENCE", 0.1)
     path, told = tmp_path / "c.db", list[StoreError]()
     open_database(path, CACHE).close()
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from trioeval.errors import StoreError
-from trioeval.store.cache_entry import Entry
-from trioeval.store.cache_file import clear_cache, export_entries, read_contents
-from trioeval.store.cache_tables import CACHE, keep_entry
+from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.file import CACHE, clear_cache, export_entries, keep_entry, read_contents
 from trioeval.store.database import open_database
 
 NOW = 1_000_000_000.0

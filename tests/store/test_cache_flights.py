@@ -12,9 +12,8 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.errors import BudgetError, CallError, ProviderError
-from trioeval.faults import Fault
-from trioeval.store.cache_flights import Flights, Landing, again
+from trioeval.errors import BudgetError, CallError, Fault, ProviderError
+from trioeval.store.cache.single_flight import Flights, Landing, again
 from trioeval.testing import run_virtual
 
 Ending = Literal["value", "refused", "budget"]

@@ -13,10 +13,9 @@ from stored_things import call_at, row_at, start_of
 
 from trioeval.errors import StoreError
 from trioeval.store import open_store, read_store
-from trioeval.store.payloads import stored_json
-from trioeval.store.records import Source, record_texts
+from trioeval.store.records import Source, record_texts, stored_json
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.works import Place, RowWork
+from trioeval.store.writes import Place, RowWork
 
 pytestmark = pytest.mark.attack("damaged databases")
 

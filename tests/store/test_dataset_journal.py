@@ -17,21 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stored_things import row_at, start_of
 
-from trioeval.datasets.files import GroupFile
-from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.result import Cause, DroppedRow
+from trioeval.columns.files import GroupFile
+from trioeval.columns.graph import Grouping
+from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.result import Cause, DroppedRow
+from trioeval.evaluation.reconcile import Retry
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
-from trioeval.store.dataset_works import CellWork, DropWork
-from trioeval.store.laying import lay
+from trioeval.store.dataset import StoredDataset
+from trioeval.store.dataset_writes import CellWork, DropWork
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
-from trioeval.store.stored_dataset import StoredDataset
-from trioeval.store.works import Place, Work
-from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
-from trioeval.tasks.retries import Retry
-from trioeval.testing.memory_dataset import MemoryDataset
-from trioeval.testing.memory_journal import MemoryJournal
+from trioeval.store.writer import lay
+from trioeval.store.writes import Place, Work
+from trioeval.testing.journals import MemoryDataset, MemoryJournal
 
 T = TypeVar("T")
 

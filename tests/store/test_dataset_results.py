@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from trioeval.datasets.files import GroupFile
-from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.result import DatasetResult, DroppedRow
+from trioeval.columns.files import GroupFile
+from trioeval.columns.graph import Grouping
+from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.errors import StoreError
-from trioeval.report.dataset_json import dataset_json
+from trioeval.report.columns import dataset_json
 from trioeval.store import RunStart, open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.runs import begin_run

@@ -12,19 +12,19 @@ import pytest
 import trio
 from planner_model import QUICK, QUIET, bare_planner, kill, submission, tables
 
-from trioeval.agents.planner import Recovery
+from trioeval.agent.planner import Recovery
+from trioeval.agent.processes import this_host
 from trioeval.errors import StoreError
-from trioeval.providers.programs.trees import make_mark
-from trioeval.store import agent_planner
-from trioeval.store.agent_owners import Incarnation, enter
-from trioeval.store.agent_planner import open_planner
-from trioeval.store.agent_queue import read_queue
+from trioeval.providers.programs.processes import make_mark
+from trioeval.store.database import lock_run
 from trioeval.store.facts import RunStart
-from trioeval.store.line_transactions import PlannerSettings
-from trioeval.store.locks import lock_run
+from trioeval.store.planner import planner as agent_planner
+from trioeval.store.planner.entries import read_queue
+from trioeval.store.planner.owners import Incarnation, enter
+from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.transactions import PlannerSettings
 from trioeval.store.runs import begin_run, finish_run, go_on
 from trioeval.store.schema import INDEX_BITS
-from trioeval.tasks.agents.survivors import this_host
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import trio
 from planner_model import QUIET, bare_planner, kill, submission, tables, told
 
 from trioeval.errors import StoreError
-from trioeval.store import agent_planner
-from trioeval.store.agent_planner import open_planner
-from trioeval.store.line_transactions import PlannerSettings
+from trioeval.store.planner import planner as agent_planner
+from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.transactions import PlannerSettings
 
 
 @pytest.fixture

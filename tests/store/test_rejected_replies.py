@@ -8,11 +8,11 @@ import trio
 from stored_things import call_at, row_at, start_of
 
 from trioeval import Status
+from trioeval.evaluation.journal import CallKey, Paid
+from trioeval.evaluation.reconcile import Retry
 from trioeval.providers import Reply
 from trioeval.store import open_store
-from trioeval.store.cache import open_cache
-from trioeval.tasks.journal import CallKey, Paid
-from trioeval.tasks.retries import Retry
+from trioeval.store.cache.cache import open_cache
 
 Q, R = b"q" * 16, b"r" * 16
 

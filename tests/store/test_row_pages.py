@@ -11,9 +11,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.report.json_text import compact
+from trioeval.report.formats.json import compact
 from trioeval.store import RunStart, open_store, read_store
-from trioeval.store.payloads import read_text, stored_json
+from trioeval.store.records import read_text, stored_json
 from trioeval.store.row_pages import PagedRow, RowQuery, RowStatus, may_say, says
 from trioeval.store.schema import INDEX_BITS
 

@@ -161,7 +161,7 @@ def test_a_long_wait_for_another_program_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, while it lasts; also of a database that is locked as it is opened."""
-    from trioeval.store import opening
+    from trioeval.store import database as opening
     from trioeval.store import writer as writing
 
     path = tmp_path / "r.db"

@@ -10,8 +10,8 @@ import attrs
 import trio
 from stored_things import start_of
 
+from trioeval.evaluation.journal import ProcessIdentity, RunningAttempt
 from trioeval.store import RunFacts, open_store, read_store
-from trioeval.tasks.agents.agent_journal import ProcessIdentity, RunningAttempt
 
 TASKS = ("repairs", "later")
 HEADS = [{"task": task} for task in TASKS]

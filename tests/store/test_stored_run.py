@@ -16,18 +16,17 @@ from stored_things import ROWS, call_at, row_at, start_of, suite_of
 
 import trioeval
 from trioeval.errors import ProviderError, StoreError, UsageError
+from trioeval.evaluation.identity import Identities
+from trioeval.evaluation.journal import CallKey
+from trioeval.evaluation.reconcile import Retry, reconcile
+from trioeval.evaluation.row import RowIds
 from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, Why
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.json_text import compact
+from trioeval.report.formats.json import compact
+from trioeval.run import Status
 from trioeval.store import Store, StoredRun, open_store, read_store
-from trioeval.store.replies import read_reply, reply_facts, reply_json
-from trioeval.suite import expand
-from trioeval.tasks import Status
-from trioeval.tasks.identity import Identities
-from trioeval.tasks.journal import CallKey
-from trioeval.tasks.reconcile import reconcile
-from trioeval.tasks.retries import Retry
-from trioeval.tasks.row_ids import RowIds
+from trioeval.store.records import read_reply, reply_facts, reply_json
+from trioeval.suite.expand import expand
 from trioeval.usage import Usage
 
 

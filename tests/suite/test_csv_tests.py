@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import Assertion
-from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.models import Test
-from trioeval.suite.sources.around import Around
+from trioeval.suite.model import Test
 from trioeval.suite.sources.csv_tests import cell_number, read_csv_tests
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.suite.mistakes import MistakenError
+from trioeval.documents.mistakes import MistakenError
 from trioeval.suite.sources.csv_text import place_at, read_rows
 
 

@@ -6,7 +6,9 @@ import attrs
 import pytest
 
 from trioeval.errors import PlanError
-from trioeval.suite import Prompt, ProviderEntry, Suite, Test, TestOptions, expand, parse_suite
+from trioeval.loading.load import parse_suite
+from trioeval.suite.expand import expand
+from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions
 
 PROMPTS = tuple(
     Prompt(raw=label, label=label, id=f"digest of {label}", given_id=given_id)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from trioeval.documents.mistakes import MistakenError
 from trioeval.grading import KINDS, kind_of
-from trioeval.grading.lists import comma_list
-from trioeval.suite.mistakes import MistakenError
+from trioeval.grading.kinds.text import comma_list
 from trioeval.suite.sources.expected import assertion_from_text, looks_typed
 
 CELLS: list[tuple[str, dict[str, Any]]] = [

@@ -9,11 +9,9 @@ from typing import Any
 import pypdf
 import pytest
 
-from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.file_values import load_file_value
-from trioeval.suite.sources.nested_files import with_files
-from trioeval.suite.sources.variables import read_vars, resolve_file_vars
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.suite.sources.values import load_file_value, read_vars, resolve_file_vars, with_files
 
 PNG = b"\x89PNG\r\n\x1a\n...."
 

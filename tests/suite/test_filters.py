@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import UsageError
-from trioeval.grading.regex import compile_javascript
-from trioeval.suite import Suite, expand, parse_suite
-from trioeval.suite.expand import all_tests
+from trioeval.grading.patterns import compile_javascript
+from trioeval.loading.load import parse_suite
+from trioeval.suite.expand import all_tests, expand
 from trioeval.suite.filters import (
     EarlierRow,
     Filters,
@@ -23,6 +23,7 @@ from trioeval.suite.filters import (
     select_tests,
     variables_key,
 )
+from trioeval.suite.model import Suite
 
 
 def suite_of(tests: Iterable[Any], **more: Any) -> Suite:

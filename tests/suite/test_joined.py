@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.suite import Test
-from trioeval.suite.joined import Joined, remarkable_places
+from trioeval.suite.model import Test
+from trioeval.suite.tests import Joined, remarkable_places
 
 PARTS = st.lists(
     st.lists(st.integers(0, 9).map(lambda n: Test(threshold=n)), max_size=3).map(tuple)

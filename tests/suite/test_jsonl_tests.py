@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.models import Test
-from trioeval.suite.sources.around import Around
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.suite.model import Test
 from trioeval.suite.sources.jsonl_tests import (
     CHECKED_AT_ONCE,
     JsonlTests,

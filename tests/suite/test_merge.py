@@ -4,8 +4,8 @@ import attrs
 import pytest
 
 from trioeval.grading import Assertion
-from trioeval.suite import ProviderEntry, Scenario, Suite, Test, TestOptions
 from trioeval.suite.merge import ScenarioTests, merged
+from trioeval.suite.model import ProviderEntry, Scenario, Suite, Test, TestOptions
 
 ONE, TWO, THREE = (Assertion(type="contains", value=value) for value in "abc")
 FULL = Test(

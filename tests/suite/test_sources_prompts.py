@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.suite.mistakes import MistakenError
-from trioeval.suite.models import Prompt, PromptFunction
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.prompt_files import _parts
-from trioeval.suite.sources.prompts import read_prompts
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import MistakenError
+from trioeval.suite.model import Prompt, PromptFunction
+from trioeval.suite.sources.prompts import _parts, read_prompts
 
 
 def read(entry: Any, folder: Path, **environ: str) -> tuple[Prompt, ...]:

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 import trio
 
-from trioeval.suite import parse_suite
-from trioeval.suite.mistakes import MistakenError
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.filters import load_filters
-from trioeval.suite.sources.functions import Calls, call_for_each, call_function
-from trioeval.suite.sources.transform_vars import transform_vars, transform_vars_of_each
-from trioeval.tasks import collect
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import MistakenError
+from trioeval.loading.load import parse_suite
+from trioeval.run import collect
+from trioeval.suite.sources.code import (
+    Calls,
+    call_for_each,
+    call_function,
+    load_filters,
+    transform_vars,
+    transform_vars_of_each,
+)
 
 pytestmark = pytest.mark.slow  # processes
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from trioeval.errors import SuiteError
-from trioeval.grading.text import is_template
-from trioeval.suite import parse_suite
-from trioeval.suite.plain_form import plain_test
+from trioeval.loading.load import parse_suite
+from trioeval.suite.plain import plain_test
+from trioeval.text import is_template
 
 WRONG = "{{ b.length }}"
 SAID = "nunjucks-only: `.length` at line 1; write `x | length`"

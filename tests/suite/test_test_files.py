@@ -10,9 +10,9 @@ from typing import Any
 import openpyxl
 import pytest
 
-from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.models import Test
-from trioeval.suite.sources.around import Around
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.suite.model import Test
 from trioeval.suite.sources.tests import read_tests
 
 

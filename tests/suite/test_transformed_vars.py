@@ -8,8 +8,9 @@ import pytest
 import trio
 
 from trioeval.errors import SuiteError
-from trioeval.suite import expand, load_suite
-from trioeval.tasks import Row, run_suite
+from trioeval.loading.load import load_suite
+from trioeval.run import Row, run_suite
+from trioeval.suite.expand import expand
 
 pytestmark = pytest.mark.slow  # processes
 

@@ -14,18 +14,19 @@ import opentelemetry.semconv.attributes as stable
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
-from trioeval.agents.attempts import AttemptEnd, AttemptFailure
+from trioeval.agent.attempts import reply_of
+from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.errors import ProviderError, UsageError
+from trioeval.evaluation.journal import CallKey, CallRecord, CallRole
 from trioeval.providers import Reply, Usage, resolve
-from trioeval.providers.asked import Asked
+from trioeval.providers.base import Asked
 from trioeval.providers.vendors.services import SERVICES
-from trioeval.suite import Templates
-from trioeval.tasks.agents.recorded import reply_of
-from trioeval.tasks.journal import CallKey, CallRecord, CallRole
-from trioeval.telemetry import names, told
-from trioeval.telemetry.asked import _OPERATIONS, _PROVIDERS, operation_of
+from trioeval.telemetry import spans as names
+from trioeval.telemetry import spans as told
 from trioeval.telemetry.content import input_messages, output_messages, wants_content
 from trioeval.telemetry.export import find_exporters
+from trioeval.telemetry.spans import _OPERATIONS, _PROVIDERS, operation_of
+from trioeval.templates import Templates
 
 
 def known_names() -> set[str]:

@@ -7,7 +7,7 @@ import pytest
 import trio
 from opentelemetry import _logs, trace
 
-from trioeval.cli.telemetry import check_telemetry, open_telemetry
+from trioeval.cli.run.observers import check_telemetry, open_telemetry
 from trioeval.errors import UsageError
 from trioeval.telemetry.export import Exporting
 

@@ -12,9 +12,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from trioeval import Reply, Request
 from trioeval.errors import ProviderError
+from trioeval.evaluation.journal import CallKey, Paid
 from trioeval.providers import Usage
-from trioeval.tasks.journal import CallKey, Paid
-from trioeval.telemetry.telling import NoJournal
+from trioeval.telemetry.journal import NoJournal
 
 GOOD = '{"pass": true, "score": 0.75, "reason": "it is right"}'
 

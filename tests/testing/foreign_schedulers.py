@@ -10,8 +10,7 @@ import anyio
 import attrs
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import LaneSpec
 from trioeval.testing.foreign import Emit, ForeignJob, Send
 

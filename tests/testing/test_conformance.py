@@ -24,11 +24,13 @@ from trioeval.testing.conformance import (
     CAPABILITIES,
     OUTSIDE_LAWS,
     Capability,
+    MakePace,
     broken_laws,
+    broken_pace_rules,
+    check_pacer,
     check_scheduler,
     outside_scenarios,
 )
-from trioeval.testing.conformance_pace import MakePace, broken_pace_rules, check_pacer
 from trioeval.testing.foreign import Answer, Emit, ForeignJob, Scheduler, Send, call_of
 from trioeval.testing.scenario import Scenario
 

@@ -9,14 +9,13 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.providers import HttpClient, Provider, Reply, Request, resolve
-from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
-from trioeval.providers.http import open_http
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider
+from trioeval.providers.http.client import open_http
 from trioeval.providers.local.echo import EchoProvider
-from trioeval.suite import Templates
+from trioeval.templates import Templates
 from trioeval.testing import run_virtual
 from trioeval.testing.conformance_provider import broken_promises, check_provider, echoes
 

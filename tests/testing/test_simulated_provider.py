@@ -8,8 +8,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, UsageError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, UsageError
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Outcome, Plan, collect
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing import run_virtual

@@ -6,7 +6,7 @@ import trio
 from trioeval.kernel import Lanes, LaneSpec
 from trioeval.report.activity import Activity
 from trioeval.report.run_state import RunState, lane_states
-from trioeval.web.steering import Steering
+from trioeval.web.live import Steering
 
 RUN = "eval-20260115T093000-5f0c21"
 

@@ -21,9 +21,9 @@ from live_runs import RUN, WatchedRun, watched_run
 
 from trioeval.errors import NotLiveError
 from trioeval.kernel import LaneSpec
-from trioeval.web import live_server
+from trioeval.web import live as live_server
+from trioeval.web.live import TellRow, serve_live
 from trioeval.web.live_client import Live, live_run_ids, open_live
-from trioeval.web.live_server import TellRow, serve_live
 from trioeval.web.sockets import connect_to, listen_for
 
 pytestmark = pytest.mark.skipif(

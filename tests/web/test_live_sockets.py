@@ -12,7 +12,7 @@ from live_runs import RUN, watched_run
 
 from trioeval.errors import NotLiveError
 from trioeval.serving.private_folder import live_folders
-from trioeval.web.live_server import serve_live
+from trioeval.web.live import serve_live
 from trioeval.web.sockets import connect_to, is_same_user, listen_for, reachable_runs, remove
 
 pytestmark = pytest.mark.skipif(

@@ -27,9 +27,9 @@ from trioeval.report.head import HeadColumn
 from trioeval.serving.conversation import Bounds, Conversation
 from trioeval.store import Reader, StoredRun, open_store
 from trioeval.testing import run_virtual
-from trioeval.web.live_server import serve_live
-from trioeval.web.presence import WhilePresent
-from trioeval.web.reading import StoreReading
+from trioeval.web.app import WhilePresent
+from trioeval.web.live import serve_live
+from trioeval.web.pages import StoreReading
 
 pytestmark = pytest.mark.network
 

@@ -15,7 +15,7 @@ from trioeval.serving.conversation import Bounds
 from trioeval.serving.door import OwnNames
 from trioeval.serving.listening import Address, open_listeners, serve_app
 from trioeval.web.app import View
-from trioeval.web.reading import StoreReading
+from trioeval.web.pages import StoreReading
 from trioeval.web.security import Door
 from trioeval.web.watches import Watches
 

@@ -20,9 +20,8 @@ from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
-from trioeval.cli import run_commands
 from trioeval.cli.arguments import with_values
-from trioeval.cli.exits import Exit
+from trioeval.cli.commands import runs as run_commands
 from trioeval.cli.flags import (
     NOT_PROVIDED,
     BeginFlags,
@@ -39,8 +38,8 @@ from trioeval.cli.flags import (
     WhatFlags,
 )
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.progress_streams import guarded, is_github
-from trioeval.cli.terminal import draw, open_console, printing, say, show, take_all_characters
+from trioeval.cli.progress.streams import guarded, is_github
+from trioeval.cli.terminal import Exit, draw, open_console, printing, say, show, take_all_characters
 from trioeval.errors import (
     BusError,
     CursorExpiredError,
@@ -88,7 +87,7 @@ def run(
     suite
         The suite file: JSON, YAML or TOML.
     """
-    from trioeval.cli.command import run_command  # noqa: PLC0415 - see above
+    from trioeval.cli.run.command import run_command  # noqa: PLC0415 - see above
 
     flags = RunFlags(what=what, rows=rows, limits=limits, keep=keep, begin=begin, output=output)
     return run_command(suite, flags, interrupts)
@@ -143,8 +142,8 @@ def preview(
     cache
         Whether replies come from the cache, and go into it.
     """
-    from trioeval.cli.preview import Preview  # noqa: PLC0415 - see above
-    from trioeval.cli.preview import preview as make_preview  # noqa: PLC0415
+    from trioeval.cli.commands.preview import Preview  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.preview import preview as make_preview  # noqa: PLC0415
 
     return make_preview(
         Preview(
@@ -171,7 +170,7 @@ def init(folder: Path = Path(), /) -> int:
     folder
         Where to; it is made if it is not there.
     """
-    from trioeval.cli.init import write_starter  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.init import write_starter  # noqa: PLC0415 - see above
 
     return write_starter(folder)
 
@@ -179,7 +178,7 @@ def init(folder: Path = Path(), /) -> int:
 @app.command(name="schema")
 def schema() -> int:
     """Print the JSON Schema of suite files, for editors."""
-    from trioeval.cli.schema import schema_text  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.schema import schema_text  # noqa: PLC0415 - see above
 
     show(schema_text().rstrip("\n"))
     return Exit.OK
@@ -246,7 +245,11 @@ def fake_provider(
     seed
         Of everything that is drawn at random.
     """
-    from trioeval.cli.fake import choose_hints, choose_replies, serve_until_interrupted  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.fake_provider import (  # noqa: PLC0415 - see above
+        choose_hints,
+        choose_replies,
+        serve_until_interrupted,
+    )
     from trioeval.providers.fake import FakeSettings  # noqa: PLC0415
 
     return serve_until_interrupted(

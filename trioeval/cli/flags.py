@@ -4,12 +4,40 @@ A flag that is not given is None, or empty: then the suite's `commandLineOptions
 `evaluateOptions`, then the environment.
 """
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import attrs
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
+
+from trioeval.errors import Problem, SuiteError, UsageError
+
+# How long ago, as a flag says it. Pure.
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])", re.ASCII)
+
+
+def read_age(text: str, flag: str) -> float:
+    """Seconds of an age with its unit: `90s`, `45m`, `12h`, `30d` or `8w`.
+
+    Raises:
+        UsageError: It is none.
+
+    Example:
+        >>> read_age("1.5h", "--older-than")
+        5400.0
+    """
+    found = _AGE.fullmatch(text.strip().lower())
+    if found is None:
+        raise UsageError(f"{flag} must be an age such as 12h, 30d or 8w, got {text!r}")
+    return float(found[1]) * _SECONDS[found[2]]
+
 
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
@@ -234,3 +262,110 @@ NOT_PROVIDED = {
     "--shuffle": "rows start in the order of the suite, and are written in it",
 }
 """Flags of promptfoo that mean nothing here, each with a sentence."""
+
+
+# Tells mistakes in what a flag says as that flag's, and not as those of a suite that says something else.
+
+
+@contextmanager
+def blaming_flags(flags: WhatFlags) -> Iterator[None]:
+    """Problems at keys that flags give name the flag in place of file, line and path.
+
+    Raises:
+        SuiteError: The one that the block raised, told so.
+    """
+    try:
+        yield
+    except SuiteError as error:
+        named = _named(flags)
+        told = [_told(problem, named) for problem in error.problems]
+        raise SuiteError(told, files=error.files) from None
+
+
+def _named(flags: WhatFlags) -> Mapping[str, str]:
+    """What is given, by the key that it stands for."""
+    given = {
+        "prompts": ("-p", flags.prompts),
+        "providers": ("-r", flags.providers),
+        "extensions": ("-x", flags.extension),
+        "tests": ("-t", () if flags.tests is None else (flags.tests,)),
+    }
+    return {
+        f"$.{key}": f"{flag} {values[0]}" if len(values) == 1 else flag
+        for key, (flag, values) in given.items()
+        if values
+    }
+
+
+def _told(problem: Problem, named: Mapping[str, str]) -> Problem:
+    for path, flag in named.items():
+        rest = problem.path.removeprefix(path)
+        if rest != problem.path and (not rest or rest[0] in "[."):
+            return attrs.evolve(problem, path=flag, file=None, line=None, column=None)
+    return problem
+
+
+# Which flags contradict each other. Pure.
+
+
+def check_flags(flags: RunFlags) -> None:
+    """Refuse flags that contradict each other.
+
+    Raises:
+        UsageError: All that do are named.
+    """
+    keep, begin = flags.keep, flags.begin
+    wrong = []
+    if keep.retry is not None and keep.retry_errors:
+        wrong.append("--retry-errors and --retry exclude each other: it is --retry errors")
+    if begin.resume is not None and keep.retry_errors:
+        # Either way to resume, `--resume` and `resume`.
+        wrong.append(
+            "--retry-errors is not for a run that is resumed: write --retry errors instead"
+        )
+    if keep.refresh and keep.cache is False:
+        wrong.append(
+            "--refresh and --no-cache exclude each other: without a cache all is asked anew"
+        )
+    wrong += _told_twice(flags.output)
+    if flags.what.untrusted and flags.what.allow_outside:
+        wrong.append(
+            "--untrusted and --allow-outside exclude each other: an untrusted suite stays in its folder"
+        )
+    if flags.what.allow_env and not flags.what.untrusted:
+        wrong.append("--allow-env is for --untrusted: any other suite sees the whole environment")
+    if goes_on(flags):
+        wrong += [
+            f"{flag} is of a whole run: it cannot be given for the rest of one"
+            for flag, given in (
+                ("--no-write", begin.write is False),
+                ("--watch", flags.output.watch),
+                ("--plan", flags.output.plan),
+            )
+            if given
+        ]
+    elif keep.reconcile:
+        wrong.append("--reconcile is for a run that goes on: it needs --resume or --retry")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
+def _told_twice(output: OutputFlags) -> list[str]:
+    """What is to be told and not to be told."""
+    found = []
+    if output.quiet:
+        asked = {
+            "--progress": output.progress,
+            "--progress-mode": output.progress_mode,
+            "--table": output.table,
+            "--verbose": output.verbose,
+        }
+        found = [f"--quiet and {flag} exclude each other" for flag, asks in asked.items() if asks]
+    if output.progress is False and output.progress_mode is not None:
+        found.append("--no-progress and --progress-mode exclude each other")
+    return found
+
+
+def goes_on(flags: RunFlags) -> bool:
+    """Whether a run is asked for that is there already."""
+    return flags.begin.resume is not None or flags.keep.retry is not None or flags.keep.retry_errors

@@ -181,38 +181,38 @@ def _json(parts: Sequence[Results]) -> Iterator[str]:
 
 
 def _yaml(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.yaml_text import yaml_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.yaml import yaml_chunks  # noqa: PLC0415 - rarely needed
 
     return yaml_chunks(run_document(parts))
 
 
 def _csv(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.csv_text import csv_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.csv import csv_chunks  # noqa: PLC0415 - rarely needed
 
     return csv_chunks(*parts)
 
 
 def _xml(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.xml_text import HEADER, xml_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.junit import HEADER, xml_chunks  # noqa: PLC0415 - rarely needed
 
     yield HEADER
     yield from xml_chunks("promptfoo", run_document(parts))
 
 
 def _junit(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.junit import junit_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.junit import junit_chunks  # noqa: PLC0415 - rarely needed
 
     return junit_chunks(*parts)
 
 
 def _datasette(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.datasette import datasette_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.datasette import datasette_chunks  # noqa: PLC0415 - rarely needed
 
     return datasette_chunks(*parts)
 
 
 def _markdown(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
 
     return markdown_chunks(*parts)
 
@@ -268,7 +268,7 @@ class BinaryFormat:
 
 
 def _inspect_logs(path: Path, parts: Sequence[Results]) -> Mapping[Path, Callable[[Path], None]]:
-    from trioeval.report.inspect_log import logs_of, write_log  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.inspect_log import logs_of, write_log  # noqa: PLC0415 - rarely needed
 
     return {
         name: partial(write_log, column=column) for name, column in logs_of(path, parts).items()
@@ -276,13 +276,13 @@ def _inspect_logs(path: Path, parts: Sequence[Results]) -> Mapping[Path, Callabl
 
 
 def _parquet(path: Path, parts: Sequence[Results]) -> None:
-    from trioeval.report.parquet import write_parquet  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.parquet import write_parquet  # noqa: PLC0415 - rarely needed
 
     write_parquet(path, parts)
 
 
 def _missing_for_parquet() -> str | None:
-    from trioeval.report.parquet import missing_for_parquet  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.parquet import missing_for_parquet  # noqa: PLC0415 - rarely needed
 
     return missing_for_parquet()
 

@@ -21,7 +21,8 @@ from trioeval.cli.flags import (
     RunFlags,
     WhatFlags,
 )
-from trioeval.suite import BudgetSettings, CommandLineOptions, Suite, Test
+from trioeval.documents.structure import camel
+from trioeval.loading.own_files import place_of
 from trioeval.suite.filters import (
     Filters,
     keep_prompts,
@@ -30,9 +31,7 @@ from trioeval.suite.filters import (
     read_pattern,
     read_range,
 )
-from trioeval.suite.models import MOST_ROWS
-from trioeval.suite.own_files import place_of
-from trioeval.suite.strict import camel
+from trioeval.suite.model import MOST_ROWS, BudgetSettings, CommandLineOptions, Suite, Test
 
 T = TypeVar("T")
 

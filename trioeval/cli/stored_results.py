@@ -6,20 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trioeval.cli.beginning import utc
-from trioeval.cli.collector import write_documents
-from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.environment import EnvironmentSettings, database_path
 from trioeval.cli.output import LINES, LinesFile, output_suffix
-from trioeval.cli.places import database_path
-from trioeval.datasets.result import DatasetResult
+from trioeval.cli.run.results import write_documents
+from trioeval.cli.run.start import utc
+from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError, UsageError
 from trioeval.report import Head, Results, RunInfo, Totals
-from trioeval.report.dataset_json import read_dataset
-from trioeval.report.json_text import compact
+from trioeval.report.columns import read_dataset
+from trioeval.report.formats.json import compact
 from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
+from trioeval.run import Status
 from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts, read_store
-from trioeval.tasks import Status
 
 
 @contextmanager

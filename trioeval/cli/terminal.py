@@ -4,7 +4,9 @@ All that the program prints goes through here, and all of it is made harmless he
 gets to a terminal but text, and the colours of tables. Callers need not know which texts are foreign.
 """
 
+import enum
 import io
+import logging
 import os
 import select
 import sys
@@ -12,10 +14,30 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from trioeval.cli.flags import LogLevel
 from trioeval.errors import OutputError
+from trioeval.report.text import inert_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+# Exit codes.
+
+
+class Exit(enum.IntEnum):
+    """What the process tells its caller; the last line on stderr says why."""
+
+    OK = 0
+    """Every row passed."""
+    FAULT = 1
+    """A result could not be written, or trioeval itself is at fault."""
+    USAGE = 2
+    """The suite or the command line is wrong; nothing was called."""
+    FAILED = 100
+    """Some rows failed, ended as errors or have no verdict."""
+    SIGNAL = 128
+    """Ended by a signal; its number is added: 130 for SIGINT, 143 for SIGTERM."""
+
 
 FILE_WIDTH = 120
 """Characters of tables that do not go to a terminal, which has a width of its own."""
@@ -183,7 +205,7 @@ def _harmless(line: object) -> str:
     text = str(line)
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    from trioeval.report.inert import escaped  # noqa: PLC0415 - most of what is printed is plain
+    from trioeval.report.text import escaped  # noqa: PLC0415 - most of what is printed is plain
 
     return escaped(text)
 
@@ -210,3 +232,33 @@ def _silence(stream: TextIO | None) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+# `--log LEVEL`: what the library logs, on stderr.
+
+
+_MOST = 4000  # characters of a record, with its traceback
+
+
+@contextmanager
+def shown_logs(level: LogLevel | None) -> Iterator[None]:
+    """Show records of `trioeval` from a level on, for as long as the block; None shows none."""
+    if level is None:
+        yield
+        return
+    logger, handler = logging.getLogger("trioeval"), _Lines()
+    before = logger.level
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it; names and reasons of others stand in it."""
+        say(inert_lines(self.format(record), _MOST))

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import attrs
 
 from trioeval.grading.model import Assertion, Spent, Verdict
-from trioeval.grading.text import number_text, score_text
+from trioeval.text import number_text, score_text
 
 SET = "assert-set"
 """The type of a set of assertions, which judges nothing itself."""

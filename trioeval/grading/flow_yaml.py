@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import yaml
 
-from trioeval.grading.text import output_text, read_integer
+from trioeval.text import output_text, read_integer
 
 DEEPEST = 100
 """Collections in each other."""

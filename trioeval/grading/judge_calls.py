@@ -8,8 +8,9 @@ import attrs
 
 from trioeval.grading.judges import KINDS as JUDGES
 from trioeval.grading.kind import Kind, Role
-from trioeval.grading.kinds import split_type
-from trioeval.grading.model import Assertion, Computed
+from trioeval.grading.model import Assertion
+from trioeval.grading.registry import split_type
+from trioeval.text import Computed
 
 _QUESTIONS: Mapping[str, int] = {"answer-relevance": 3, "context-faithfulness": 2, "g-eval": 2}
 """Of one judgement, where that is more than one; `g-eval` asks them for each criterion."""

@@ -16,9 +16,9 @@ import attrs
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.outside import Outside
+from trioeval.grading.services import Outside
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import quote
+from trioeval.text import quote
 
 AT_ONCE = 65_536
 """Characters of an output that most types judge in so little time that others can wait for it."""

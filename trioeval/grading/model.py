@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,29 +10,6 @@ from trioeval.usage import Usage
 
 HEAVIEST = 1e9
 """The largest weight: sums of weights stay finite."""
-
-
-@attrs.frozen
-class Computed:
-    """A value that a function of a file gives when a row is judged."""
-
-    file: Path
-    """Absolute; its name's ending tells the language."""
-    function: str | None
-    """None takes what such a file is expected to have."""
-    written: str
-    """As it stands in the suite."""
-
-
-class AsWritten(str):
-    """A text that came from a file: it is compared with as it stands there, whatever marks it has.
-
-    Example:
-        >>> AsWritten("{{x}}") == "{{x}}"
-        True
-    """
-
-    __slots__ = ()
 
 
 @attrs.frozen(kw_only=True)

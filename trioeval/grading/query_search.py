@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
-from trioeval.grading.text import quote
 from trioeval.scripting.queries import program
+from trioeval.text import quote
 
 
 def values_at(path: str, document: Any, size: int) -> list[Any]:

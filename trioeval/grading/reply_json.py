@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trioeval.grading.outside import Answer
-from trioeval.grading.text import read_integer
+from trioeval.grading.services import Answer
+from trioeval.text import read_integer
 
 _READ = 200_000
 """Characters of a reply that are looked at."""

@@ -14,9 +14,9 @@ import attrs
 from trioeval.errors import GradingError
 from trioeval.grading.kind import Finding, OutsideJudge
 from trioeval.grading.model import Assertion
-from trioeval.grading.outside import CUT_OFF, Answer, Outside, without_thoughts
+from trioeval.grading.services import CUT_OFF, Answer, Outside, without_thoughts
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import json_text, parse_json, quote
+from trioeval.text import json_text, parse_json, quote
 
 T = TypeVar("T")
 

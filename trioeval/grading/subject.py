@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError
-from trioeval.grading.text import output_text
+from trioeval.text import output_text
 
 
 @attrs.frozen(kw_only=True)

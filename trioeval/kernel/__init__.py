@@ -28,7 +28,6 @@ from trioeval.kernel.lane_spec import Adaptive as Adaptive
 from trioeval.kernel.lane_spec import LaneSpec as LaneSpec
 from trioeval.kernel.lane_spec import LaneStatistics as LaneStatistics
 from trioeval.kernel.lanes import Lanes as Lanes
-from trioeval.kernel.metered import Metered as Metered
 from trioeval.kernel.outcomes import Blocked as Blocked
 from trioeval.kernel.outcomes import Cut as Cut
 from trioeval.kernel.outcomes import Done as Done
@@ -38,9 +37,10 @@ from trioeval.kernel.outcomes import NotRun as NotRun
 from trioeval.kernel.outcomes import Outcome as Outcome
 from trioeval.kernel.outcomes import Started as Started
 from trioeval.kernel.outcomes import TimedOut as TimedOut
-from trioeval.kernel.permits import Permit as Permit
-from trioeval.kernel.permits import Permits as Permits
-from trioeval.kernel.permits import Shortage as Shortage
+from trioeval.kernel.reservations import Metered as Metered
+from trioeval.kernel.reservations import Permit as Permit
+from trioeval.kernel.reservations import Permits as Permits
+from trioeval.kernel.reservations import Shortage as Shortage
 from trioeval.kernel.run import Summary as Summary
 from trioeval.kernel.run import collect as collect
 from trioeval.kernel.run import run_plan as run_plan

@@ -22,10 +22,8 @@ from typing import Generic
 
 import attrs
 
-from trioeval.kernel.edges import Edges
 from trioeval.kernel.jobs import Job, P, Plan, Rank
-from trioeval.kernel.keys import Keys
-from trioeval.kernel.readiness import Checked, Said
+from trioeval.kernel.readiness import Checked, Edges, Keys, Said
 
 _STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once

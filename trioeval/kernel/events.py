@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 
 from trioeval.kernel.outcomes import Outcome
-from trioeval.kernel.permits import Shortage
+from trioeval.kernel.reservations import Shortage
 
 _log = logging.getLogger("trioeval.kernel")
 

@@ -19,7 +19,7 @@ from trioeval.kernel.events import (
     Waiting,
 )
 from trioeval.kernel.outcomes import Blocked, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
-from trioeval.kernel.permits import Shortage
+from trioeval.kernel.reservations import Shortage
 
 _Moment: TypeAlias = tuple[float, str]
 

@@ -25,17 +25,19 @@ from functools import partial
 import attrs
 import trio
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
-from trioeval.kernel.asking import Asking, Caller
-from trioeval.kernel.cap import Cap
+from trioeval.errors import CallError, Fault
 from trioeval.kernel.events import Observer, Why
-from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
-from trioeval.kernel.line import Line, Place
-from trioeval.kernel.needs import Account, Need
-from trioeval.kernel.permits import Permit, Permits
-from trioeval.kernel.throttles import check_rates, learn_failure, make_throttle, pacer
-from trioeval.kernel.turns import Obstacle, Turns
+from trioeval.kernel.lane_spec import (
+    LaneSpec,
+    LaneStatistics,
+    Rng,
+    check_rates,
+    learn_failure,
+    make_throttle,
+    pacer,
+)
+from trioeval.kernel.reservations import Account, Need, Permit, Permits
+from trioeval.kernel.wait_queue import Asking, Caller, Cap, Line, Obstacle, Place, Turns
 from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
 

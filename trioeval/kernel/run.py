@@ -17,8 +17,6 @@ import trio
 from trioeval.errors import PlanError
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Calls
-from trioeval.kernel.crew import Crew
-from trioeval.kernel.edges import check_edges
 from trioeval.kernel.events import Observer, guarded
 from trioeval.kernel.free import Scout
 from trioeval.kernel.jobs import Job, P, Plan
@@ -34,9 +32,10 @@ from trioeval.kernel.outcomes import (
     TimedOut,
     V,
 )
-from trioeval.kernel.running import Running
-from trioeval.kernel.serial import SerialLine
+from trioeval.kernel.readiness import check_edges
+from trioeval.kernel.run_state import Running
 from trioeval.kernel.work import work
+from trioeval.kernel.workers import Crew, SerialLine
 from trioeval.rates import Budget
 
 

@@ -19,7 +19,7 @@ import trio
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.outcomes import Done, Failed, Interrupted, TimedOut, V
-from trioeval.kernel.running import Running
+from trioeval.kernel.run_state import Running
 from trioeval.kernel.timeouts import Timer
 
 _PAUSE_AFTER = 0.005

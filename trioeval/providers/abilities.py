@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 from trioeval.errors import ProviderError
-from trioeval.providers.adapter import Adapter, HasAdapter
 from trioeval.providers.base import Request
+from trioeval.providers.config import Settings
+from trioeval.providers.http.adapter import Adapter, HasAdapter
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.embedding import EmbeddingSettings
 from trioeval.providers.local.replay import ReplaySettings
 from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.local.sim import SimSettings
+from trioeval.providers.programs.exec import OUTPUT_BY_FUNCTION
 from trioeval.providers.programs.python import PythonSettings
-from trioeval.providers.programs.results import OUTPUT_BY_FUNCTION
-from trioeval.providers.settings import Settings
 from trioeval.providers.vendors.openai_models import takes_schemas
 
 Ability: TypeAlias = Literal["text", "embedding", "classification", "moderation"]

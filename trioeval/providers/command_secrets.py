@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from trioeval.providers.secret_names import is_secret_name
-from trioeval.providers.secrets import BLANK, secret_parts
+from trioeval.providers.secrets import BLANK, is_secret_name, secret_parts
 
 _VALUE = r"""(?P<value>"(?:\\.|[^"\\])*"|'[^']*'|[^\s"';|&]+)"""
 _OPTION = re.compile(rf"""(?<![\w-])--?(?P<name>[A-Za-z][\w-]*)(?:=|\s+(?!-)){_VALUE}""")

@@ -1,21 +1,26 @@
 """From the id and config of a suite's entry to settings that can be opened."""
 
 import difflib
+import importlib
+import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, SuiteError
-from trioeval.fence import Fence
-from trioeval.providers.adapter import HasAdapter
-from trioeval.providers.asked import Asked
-from trioeval.providers.base import Provider
+from trioeval.errors import Problem, SuiteError, TemplateError
+from trioeval.paths import Fence
+from trioeval.providers.base import Asked, Provider
 from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.config import (
     Key,
+    Reader,
+    Settings,
+    Surroundings,
+    Templates,
     config_path,
     is_integer,
     is_number,
@@ -23,16 +28,292 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.endpoint import digest
-from trioeval.providers.env_references import expand_env
-from trioeval.providers.families import FORMS, MODULES, find_reader, not_supported
+from trioeval.providers.http.adapter import HasAdapter
+from trioeval.providers.http.endpoint import digest
 from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.replay import ReplaySettings
 from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.metering import Metering, read_metering
-from trioeval.providers.secrets import SHORTEST, hide, hide_in_problem, longest_first
-from trioeval.providers.settings import Reader, Settings, Surroundings, Templates
+from trioeval.providers.secrets import (
+    SHORTEST,
+    hide,
+    hide_in_problem,
+    is_secret_name,
+    longest_first,
+    secret_parts,
+)
+from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES
+
+# `{{env.NAME}}` in the config of a provider: how keys come into a suite without standing in it.
+
+
+_NAME = r"""env(?:\.([A-Za-z_]\w*)|\[(?:'([^']+)'|"([^"]+)")\])"""
+_REFERENCE = re.compile(rf"\{{\{{-?\s*{_NAME}\s*-?\}}\}}")
+_NAMES = re.compile(rf"\b{_NAME}")
+_PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+
+
+@attrs.define
+class Expanded:
+    """A config with its references filled in."""
+
+    value: Any
+    names: list[str] = attrs.field(factory=list)
+    """The variables that were filled in."""
+    secrets: list[str] = attrs.field(factory=list, repr=False)
+    """Values of variables whose names say that they are secret, and what they are made of."""
+    problems: list[Problem] = attrs.field(factory=list)
+
+
+def expand_env(
+    config: Mapping[str, Any],
+    environ: Mapping[str, str],
+    templates: Templates,
+    withheld: AbstractSet[str] = frozenset(),
+) -> Expanded:
+    """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay as they are.
+
+    A name alone must be set. Behind a filter, as in `{{ env.NAME | default('x') }}`, it need not be.
+
+    Args:
+        config: The config of an entry.
+        environ: What names are looked up in.
+        templates: What renders those that are more than a name.
+        withheld: Names that templates must not fill in.
+
+    Example:
+        >>> from trioeval.suite import Templates
+        >>> environ = {"TEAM": "blue"}
+        >>> config = {"headers": {"x-team": "{{env.TEAM}}", "x-a": "{{ env.TEAM | upper }} {{x}}"}}
+        >>> expand_env(config, environ, Templates(env=environ)).value
+        {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
+    """
+    expander = _Expander(environ, templates, withheld, Expanded(None))
+    expander.into.value = expander.expand(config, ".config")
+    return expander.into
+
+
+@attrs.frozen
+class _Expander:
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    templates: Templates
+    withheld: AbstractSet[str]
+    into: Expanded
+
+    def expand(self, value: Any, path: str) -> Any:
+        """The value at a path, with its references filled in."""
+        match value:
+            case str() if "{{" in value and "env" in value:
+                return _PART.sub(lambda part: self._part(part[0], path), value)
+            case Mapping():
+                return {key: self.expand(part, f"{path}.{key}") for key, part in value.items()}
+            case list() | tuple():
+                return [self.expand(part, f"{path}[{place}]") for place, part in enumerate(value)]
+            case _:
+                return value
+
+    def _part(self, part: str, path: str) -> str:
+        names = ["".join(found) for found in _NAMES.findall(part)]
+        if not names:
+            return part
+        if hidden := [name for name in names if name in self.withheld]:
+            self.into.problems += (
+                Problem(
+                    path,
+                    f"an untrusted suite does not see the environment variable {name}",
+                    f"allow it with --allow-env {name}",
+                )
+                for name in dict.fromkeys(hidden)
+            )
+            return ""
+        self.into.names += names
+        if _REFERENCE.fullmatch(part):
+            text = self.environ.get(names[0], "")
+            if not text:
+                message = f"the environment variable {names[0]} is not set"
+                self.into.problems.append(Problem(path, message, f"set {names[0]}"))
+        else:
+            text = self._rendered(part, path)
+        for name in names:
+            if is_secret_name(name):
+                parts = {*secret_parts(self.environ.get(name, "")), *secret_parts(text)}
+                self.into.secrets += sorted(parts)
+        return text
+
+    def _rendered(self, part: str, path: str) -> str:
+        try:
+            return self.templates.render(part, {})
+        except TemplateError as error:
+            self.into.problems.append(Problem(path, str(error)))
+            return ""
+
+
+# Which module reads the entries of a prefix.
+#
+# Modules are named here and imported when an entry needs them: a suite of echoes loads no vendor.
+
+
+MODULES: Mapping[str, str] = {
+    "echo": "local.echo",
+    "sequence": "local.sequence",
+    "replay": "local.replay",
+    "sim": "local.sim",
+    "local": "local.embedding",
+    **dict.fromkeys((*SERVICES, ANY_SERVICE), "vendors.openai"),
+    "anthropic": "vendors.anthropic",
+    "google": "vendors.gemini",
+    "gemini": "vendors.gemini",
+    "vertex": "vendors.gemini",
+    "http": "generic.http",
+    "https": "generic.http",
+    "exec": "programs.exec",
+    "python": "programs.python",
+    "openai-sdk": "sdk.entries",
+    "anthropic-sdk": "sdk.entries",
+    "google-sdk": "sdk.entries",
+    "bedrock": "sdk.bedrock",
+}
+"""By prefix; each module has a function `read`."""
+
+LOCAL = frozenset({"echo", "local", "replay", "sequence", "sim"})
+"""Prefixes of entries that call no server."""
+
+CODE = frozenset({"exec", "python"})
+"""Prefixes of entries that run code on this machine; all others ask a server."""
+
+FORMS = (
+    "echo",
+    "sequence",
+    "replay:<file>",
+    "sim:<name>",
+    "local:embedding",
+    "local:embedding:<folder>",
+    "openai:<model>",
+    "openai:<kind>:<model>",
+    "<service>:<model>",
+    f"{ANY_SERVICE}:<service>:<model>",
+    "anthropic:<model>",
+    "google:<model>",
+    "bedrock:<model>",
+    "openai-sdk:<model>",
+    "anthropic-sdk:<model>",
+    "google-sdk:<model>",
+    "https://<url>",
+    "exec:<command>",
+    "python:<file>",
+)
+"""What ids look like, for messages; services are those of `SERVICES`."""
+
+
+_IMAGES = frozenset({"image", "video"})
+_OPENAI = frozenset(
+    {
+        *_IMAGES,
+        *("agents", "assistant", "chatkit", "codex", "codex-app-server", "codex-desktop"),
+        *("codex-sdk", "completion", "realtime", "speech", "transcription", "tts"),
+    }
+)
+_CLAUDE = frozenset({"claude-agent-sdk", "claude-code", "completion"})
+_GEMINI = frozenset({*_IMAGES, "live"})
+
+KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys((*SERVICES, ANY_SERVICE), _OPENAI),
+    "anthropic": _CLAUDE,
+    "azure": _OPENAI | {"foundry-agent", "moderation"},
+    "bedrock": frozenset(
+        {
+            *("agents", "completion", "converse", "embedding", "embeddings", "kb"),
+            *("knowledge-base", "nova-sonic", "video"),
+        }
+    ),
+    "gemini": _GEMINI,
+    "google": _GEMINI,
+    "mistral": _OPENAI | {"embed"},
+    "xai": _OPENAI | {"embedding", "embeddings", "voice"},
+}
+"""By prefix, what other tools know behind it, which must not be taken for a model's name."""
+
+_MODELS_NOT_SUPPORTED = {
+    "bedrock": re.compile(r"amazon\.nova-(?:sonic|reel)|luma\.ray"),
+    "openai": re.compile(r"(?:^|-)realtime(?:-|$)"),
+}
+
+_PREFIXES_NOT_SUPPORTED = frozenset(
+    {
+        *("abliteration", "agentic", "ai21", "aimlapi", "alibaba", "alicloud", "aliyun"),
+        *("atlascloud", "bam", "bedrock-agent", "browser", "cloudera", "cloudflare-ai"),
+        *("cloudflare-gateway", "cohere", "cometapi", "dashscope", "docker", "elevenlabs"),
+        *("envoy", "f5", "fal", "github", "golang", "helicone", "hf", "huggingface"),
+        *("hyperbolic", "jfrog", "llama", "llamaapi", "mcp", "modelslab", "nscale"),
+        *("openclaw", "opencode", "package", "palm", "portkey", "promptfoo", "quiverai"),
+        *("qwak", "replicate", "ruby", "sagemaker", "slack", "snowflake", "transformers"),
+        *("transformers.js", "truefoundry", "vercel", "voyage", "watsonx", "webhook"),
+        *("websocket", "ws", "wss"),
+    }
+)
+"""Prefixes that other tools know."""
+
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "claude-agent-sdk",
+            "claude-code",
+            "codex",
+            "codex-app-server",
+            "codex-desktop",
+            "codex-sdk",
+        ),
+        "write exec:<command> in a task of type agent to run its command line",
+    ),
+    "converse": "write bedrock:<model>, which uses Converse",
+    "embed": "write mistral:embedding:<model>",
+}
+_PROGRAM = re.compile(r"\.([cm]?[jt]s|go|rb)(?::\w+)?$")
+_OWN = "https://<url>, python:<file> or exec:<command> can ask anything else"
+
+
+def not_supported(prefix: str, rest: str) -> Problem | None:
+    r"""The problem of an id of another tool whose kind of provider does not exist here.
+
+    Example:
+        >>> str(not_supported("openai", "tts:tts-1")).partition("\n")[0]
+        '.id: "openai:tts" is not supported'
+        >>> not_supported("openai", "gpt-4.1") is None
+        True
+    """
+    file = rest if prefix == "python" else "" if rest else prefix
+    if program := _PROGRAM.search(file):
+        runner = {"s": "node", "o": "go run", "b": "ruby"}[program[1][-1]]
+        hint = f"write it in Python, or run it with exec:{runner} {file}"
+        return Problem(".id", f'"{file}" is not Python: providers are Python files', hint)
+    if prefix in _PREFIXES_NOT_SUPPORTED:
+        hint = f"if its API is that of OpenAI, write openai:<model> with apiBaseUrl; {_OWN}"
+        return Problem(".id", f'"{prefix}:" is not supported', hint)
+    plain = prefix.removesuffix("-sdk")
+    service, colon, behind = rest.partition(":")
+    if plain == ANY_SERVICE and colon:
+        prefix, plain, rest = f"{prefix}:{service}", service, behind
+    kind = rest.partition(":")[0]
+    model = _MODELS_NOT_SUPPORTED.get(plain)
+    if kind in KINDS_NOT_SUPPORTED.get(plain, frozenset()):
+        named = kind
+    elif model is not None and model.search(rest):
+        named = rest
+    else:
+        return None
+    hint = _INSTEAD.get(named, f"write {prefix}:<model>; {_OWN}")
+    return Problem(".id", f'"{prefix}:{named}" is not supported', hint)
+
+
+def find_reader(prefix: str) -> Reader | None:
+    """Who reads the entries of a prefix; None if nobody does."""
+    module = MODULES.get(prefix)
+    if module is None:
+        return None
+    reader: Reader = importlib.import_module(f"trioeval.providers.{module}").read
+    return reader
+
 
 _LIMITS = {
     "max_retries": Key(

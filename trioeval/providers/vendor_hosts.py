@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from trioeval.providers.endpoint import Service, is_loopback
+from trioeval.providers.http.endpoint import Service, is_loopback
 from trioeval.providers.sdk.bedrock import HOSTS, SECRET_VARIABLE
 from trioeval.providers.vendors.anthropic import ANTHROPIC
-from trioeval.providers.vendors.gemini_endpoint import GOOGLE
+from trioeval.providers.vendors.gemini import GOOGLE
 from trioeval.providers.vendors.services import SERVICES
 
 _PIECES = re.compile(r"(\*)")

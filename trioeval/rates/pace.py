@@ -18,6 +18,142 @@ from typing import Self
 
 import attrs
 
+# When the next tokens may be used.
+#
+# The problem: at most `burst + T/period` tokens in every window of length T, where the tokens of a call are
+# known for certain only when it is over. The rule is the one of `pace` (GCRA), with tokens in place of
+# requests: one instant, `next_token_at`, moves forward by one period for every token reserved, and a call
+# may start when that instant is no more than `burst` periods ahead. A call larger than a minute's tokens is
+# therefore not refused: it starts when everything before it is paid off, and is paid off after it.
+#
+# What was reserved too much is given back. To move `next_token_at` back by the difference is wrong: time in
+# which nothing was used counts for nothing, and would be credited. With calls at t₁ … tₙ of c₁ … cₙ tokens,
+#
+#     next_token_at = max over k of (tₖ + period · (cₖ + … + cₙ))
+#
+# and a changed cᵢ moves only the terms with k ≤ i. So each call whose tokens are not known yet keeps the
+# largest of the terms between the call before it that is open as well and itself; the terms after the last
+# one are kept here. A settlement moves the maxima up to its own, and the state is as if the actual amount
+# had been reserved from the start, be it less or more. Not a log of all calls: only open ones are kept.
+#
+# Law: PACE.
+
+
+@attrs.define(eq=False)
+class Reservation:
+    """Tokens taken by a call that is not over. Obtained only from `TokenPace.reserve`."""
+
+    tokens: int
+    """How many, ≥ 0."""
+    paid_at: float
+    """The largest of the terms that are its own; see the module."""
+    period: float
+    """Seconds per token when it was taken."""
+
+
+@attrs.define(eq=False)
+class TokenPace:
+    """The state of one lane's use of tokens.
+
+    Args:
+        period: Seconds per token in the long run, > 0.
+        burst: Tokens that may be owed when a call starts, ≥ 0.
+        largest: Tokens of one call that are not out of proportion: those of a minute.
+
+    Example:
+        >>> pace = TokenPace.per_minute(60)
+        >>> reservation = pace.reserve(0.0, 10)
+        >>> pace.earliest(0.0, 1)
+        10.0
+        >>> pace.settle(reservation, 4)
+        >>> pace.earliest(0.0, 1)
+        4.0
+    """
+
+    period: float
+    burst: int
+    largest: float
+    next_token_at: float = attrs.field(init=False, default=-math.inf)
+    """The instant at which everything is paid off; -inf if nothing was ever used."""
+    _open: list[Reservation] = attrs.field(init=False, factory=list)
+    """Oldest first."""
+    _rest_paid_at: float = attrs.field(init=False, default=-math.inf)
+    """The largest of the terms after the last open reservation."""
+
+    @classmethod
+    def per_minute(cls, tpm: float, *, burst: int = 0) -> Self:
+        """A pace of `tpm` tokens per minute, > 0 and finite."""
+        return cls(60.0 / tpm, burst, tpm)
+
+    def earliest(self, now: float, tokens: int) -> float:  # noqa: ARG002 - PACE asks for the debt alone
+        """The first instant at or after `now` at which a call may start.
+
+        A call waits for what was used before it, never for its own tokens; so does one of none.
+        """
+        return max(now, self.next_token_at - self.burst * self.period)
+
+    @property
+    def tpm(self) -> float:
+        """Tokens per minute."""
+        return 60.0 / self.period
+
+    def retune(self, now: float, tpm: float) -> None:
+        """Keep to another rate, > 0 and finite, from `now` on. What is owed are tokens, not seconds.
+
+        O(open reservations).
+        """
+        period = 60.0 / tpm
+        ratio = period / self.period
+        # Every term is so many tokens before or after now. Scaled around it, all stay in their order, and
+        # a settlement at the new period moves them as if the call had been taken at it.
+        for reservation in self._open:
+            reservation.paid_at = now + (reservation.paid_at - now) * ratio
+            reservation.period = period
+        self._rest_paid_at = now + (self._rest_paid_at - now) * ratio
+        self.next_token_at = now + (self.next_token_at - now) * ratio
+        self.period, self.largest = period, tpm
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a minute's tokens are enough for a call of so many."""
+        return tokens <= self.largest
+
+    def reserve(self, now: float, tokens: int) -> Reservation:
+        """Take tokens, ≥ 0, for a call that starts at `now`, not before the last start.
+
+        O(open reservations).
+        """
+        cost = self.period * tokens
+        for earlier in self._open:
+            earlier.paid_at += cost
+        reservation = Reservation(tokens, max(self._rest_paid_at, now) + cost, self.period)
+        self._rest_paid_at = -math.inf
+        self._open.append(reservation)
+        self.next_token_at = max(self.next_token_at, now) + cost
+        return reservation
+
+    def settle(self, reservation: Reservation, actual: int) -> None:
+        """The call has used so many tokens, ≥ 0; with 0, all are given back.
+
+        O(open reservations).
+
+        Raises:
+            RuntimeError: It is settled already, or is not of this pace.
+        """
+        if reservation not in self._open:
+            raise RuntimeError("a reservation of tokens was settled twice; please report this")
+        place = self._open.index(reservation)
+        refund = reservation.period * (reservation.tokens - actual)
+        for moved in self._open[: place + 1]:
+            moved.paid_at -= refund
+        del self._open[place]
+        if place < len(self._open):
+            heir = self._open[place]
+            heir.paid_at = max(heir.paid_at, reservation.paid_at)
+        else:
+            self._rest_paid_at = max(self._rest_paid_at, reservation.paid_at)
+        self.next_token_at = max((one.paid_at for one in self._open), default=-math.inf)
+        self.next_token_at = max(self.next_token_at, self._rest_paid_at)
+
 
 @attrs.frozen
 class Pace:

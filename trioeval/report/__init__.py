@@ -1,15 +1,15 @@
 """What is told of a run: pure functions from records of rows to JSON, tables and text."""
 
-from trioeval.report.config import config_tests as config_tests
-from trioeval.report.document import document as document
-from trioeval.report.document import run_document as run_document
+from trioeval.report.formats.document import document as document
+from trioeval.report.formats.document import run_document as run_document
+from trioeval.report.formats.json import json_chunks as json_chunks
+from trioeval.report.formats.json import to_json as to_json
 from trioeval.report.head import Head as Head
+from trioeval.report.head import config_tests as config_tests
 from trioeval.report.head import head_of as head_of
-from trioeval.report.inert import inert as inert
-from trioeval.report.json_text import json_chunks as json_chunks
-from trioeval.report.json_text import to_json as to_json
 from trioeval.report.records import stripped as stripped
 from trioeval.report.results import Results as Results
 from trioeval.report.results import RunInfo as RunInfo
 from trioeval.report.row import row_json as row_json
+from trioeval.report.text import inert as inert
 from trioeval.report.totals import Totals as Totals

@@ -12,7 +12,11 @@ run is stopped or his time is up: so a wait is over at the latest when the obsta
 as far as that is seen here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +33,215 @@ from trioeval.kernel.events import (
     Waiting,
     Why,
 )
-from trioeval.report.window import Window
+
+# What people call the lanes of a run: as much of their keys as tells them apart. Pure.
+#
+# A key such as `openai|https://api.openai.com/v1|4f5c…|-|gpt-4o` is right, and too long for a table. The
+# whole key stays in documents, in titles of pages, and in commands.
+
+
+_BETWEEN = "|"
+_EMPTY = {"", "-"}
+_DIGEST = re.compile(r"[0-9a-f]{12}")
+_MANY = 8  # parts of a key from which on nobody made it of a provider
+
+
+def lane_names(keys: Iterable[str]) -> Mapping[str, str]:
+    """A name for each lane: the fewest parts of its key that no other lane has.
+
+    Names are unique. They are of the whole set: the same lane may have another name among others. Texts are
+    foreign, as the keys are: whoever shows them makes them inert, and cuts them.
+
+    Args:
+        keys: Of the lanes, in any order.
+
+    Example:
+        >>> host = "openai|http://127.0.0.1:8799/v1|-|-"
+        >>> [*lane_names([f"{host}|6b", f"{host}|7b", "echo"]).values()]
+        ['6b', '7b', 'echo']
+    """
+    whole = tuple(dict.fromkeys(keys))
+    names = _names(frozenset(whole))
+    return {key: names[key] for key in whole}
+
+
+@functools.lru_cache(maxsize=8)  # a run that is watched asks many times a second
+def _names(keys: frozenset[str]) -> Mapping[str, str]:
+    parts = {key: _parts(key) for key in keys}
+    names: dict[str, str] = {}
+    for count in range(1, _MANY + 1):
+        if len(names) == len(parts):
+            break
+        held = Counter(found for own in parts.values() for found in _choices(own, count))
+        for key in parts.keys() - names.keys():
+            chosen = (found for found in _choices(parts[key], count) if held[found] == 1)
+            if (found := next(chosen, None)) is not None:
+                names[key] = _joined(key, found)
+    return {key: names.get(key, key) for key in keys}
+
+
+def _parts(key: str) -> Sequence[str]:
+    """The parts of a key that say something, the most telling ones first; none of a key of too many."""
+    said = [part for part in dict.fromkeys(key.split(_BETWEEN)) if part not in _EMPTY]
+    if len(said) > _MANY:
+        return ()
+    # The last one is the model, the first one the family, between them is the account.
+    latest_first = [*said[:-2:-1], *said[:1], *said[-2:0:-1]] if len(said) > 1 else said
+    return sorted(latest_first, key=_dullness)
+
+
+def _dullness(part: str) -> int:
+    if _DIGEST.fullmatch(part):
+        return 2
+    return 1 if "://" in part else 2 if part == "http" else 0
+
+
+def _choices(parts: Sequence[str], count: int) -> Iterator[frozenset[str]]:
+    return map(frozenset, itertools.combinations(parts, count))
+
+
+def _joined(key: str, chosen: frozenset[str]) -> str:
+    """Parts in the order in which the key has them. A digest alone says nothing to anybody."""
+    own = [part for part in dict.fromkeys(key.split(_BETWEEN)) if part not in _EMPTY]
+    shown = chosen if any(map(_is_readable, chosen)) else {*chosen, own[0]}
+    return _BETWEEN.join(part for part in own if part in shown)
+
+
+def _is_readable(part: str) -> bool:
+    return _DIGEST.fullmatch(part) is None
+
+
+# What a lane waits for, in a word or two: for progress lines, summaries and timelines.
+
+
+WAIT_WORDS: Mapping[Why, str] = {
+    Why.GATE: "a row alone",
+    Why.WINDOW: "earlier rows",
+    Why.TURN: "others in line",
+    Why.PAUSED: "paused",
+    Why.BLOCKED: "429",
+    Why.PACE: "rpm",
+    Why.DELAY: "delay",
+    Why.TOKENS: "tpm",
+    Why.SLOT: "slots",
+    Why.BUDGET: "budget",
+    Why.CAP: "slots of all lanes",
+    Why.QUOTA: "shared limit",
+    Why.BACKOFF: "back-off",
+}
+"""Of each `Why`."""
+
+
+# How much there was of something in the last minute, in little memory.
+
+
+WINDOW_S = 60
+"""Seconds over which it is told."""
+
+
+@attrs.define
+class Window:
+    """How much there was in each of the last seconds."""
+
+    _counts: list[int] = attrs.field(factory=lambda: [0] * WINDOW_S)
+    _second: int = 0
+
+    def add(self, at: float, count: int) -> None:
+        """So much more at an instant, which is none before the last one."""
+        self._move(int(at))
+        self._counts[self._second % WINDOW_S] += count
+
+    def total(self, at: float) -> int:
+        """All of the minute before an instant."""
+        self._move(int(at))
+        return sum(self._counts)
+
+    def _move(self, second: int) -> None:
+        for gone in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
+            self._counts[gone % WINDOW_S] = 0
+        self._second = max(second, self._second)
+
+
+# How fast the rows of lanes come, and how long the rest of them takes if it goes on like this. Pure.
+
+
+_SOON = 3  # rows before which nobody can say how long it takes
+_PACE_MANY = 20  # rows of the last minute that say more than all before them
+
+
+@attrs.define
+class Pace:
+    """How fast the rows of one lane come."""
+
+    began_at: float
+    """When the run began, on the Trio clock."""
+    expected: int = 0
+    """Rows that this execution is to run, as far as they are known."""
+    there: int = 0
+    """Those of them that are over, whatever their turn is."""
+    _recent: Window = attrs.field(factory=Window)
+
+    def add(self, at: float) -> None:
+        """A row is over."""
+        self.there += 1
+        self._recent.add(at, 1)
+
+    @property
+    def left(self) -> int:
+        """Rows that are still to come."""
+        return max(0, self.expected - self.there)
+
+    def left_s(self, now: float) -> float | None:
+        """Seconds until all rows are over; None where that is not known.
+
+        Args:
+            now: The instant, on the Trio clock.
+
+        Example:
+            >>> pace = Pace(0.0, expected=100)
+            >>> for second in range(25):
+            ...     pace.add(second / 10)
+            >>> pace.left_s(10.0)
+            30.0
+        """
+        if not self.left:
+            return 0.0
+        if self.there < _SOON or now <= self.began_at:
+            return None
+        elapsed, rows = now - self.began_at, self.there
+        recent = self._recent.total(now)
+        if elapsed > WINDOW_S and recent >= _PACE_MANY:  # a burst or a pause long ago says nothing
+            elapsed, rows = WINDOW_S, recent
+        return elapsed / rows * self.left
+
+
+def all_left_s(paces: Collection[Pace], now: float) -> float | None:
+    """Seconds until the slowest lane is done; lanes do not wait for each other.
+
+    Of a lane of which too little is known it is taken that it goes like the others.
+
+    Args:
+        paces: Of all lanes, with one beginning.
+        now: The instant, on the Trio clock.
+
+    Example:
+        >>> fast, slow = Pace(0.0, 100, 100), Pace(0.0, 100, 10)
+        >>> all_left_s([fast, slow], 10.0), all_left_s([], 10.0)
+        (90.0, 0.0)
+    """
+    open_ones = [pace for pace in paces if pace.left]
+    if not open_ones:
+        return 0.0
+    told = [pace.left_s(now) for pace in open_ones]
+    known = [seconds for seconds in told if seconds is not None]
+    if len(known) < len(told):
+        there, expected = sum(one.there for one in paces), sum(one.expected for one in paces)
+        whole = Pace(open_ones[0].began_at, expected, there).left_s(now)
+        if whole is None:
+            return None
+        known.append(whole)
+    return max(known)
+
 
 K = TypeVar("K")
 

@@ -6,12 +6,10 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.compare_columns import ColumnChange, Kind
-from trioeval.report.compare_findings import ColumnFindings, Findings
-from trioeval.report.compare_tables import name_of_column, number_of, unfinished_lines
-from trioeval.report.fitting import FittingTable
-from trioeval.report.inert import inert
+from trioeval.report.compare import name_of_column, number_of, unfinished_lines
+from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
 from trioeval.report.statistics import Estimate, Finding
+from trioeval.report.text import FittingTable, inert
 
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001

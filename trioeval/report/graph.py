@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 
 from trioeval.report.head import Head
-from trioeval.report.inert import inert
-from trioeval.tasks import Status
+from trioeval.report.text import inert
+from trioeval.run import Status
 
 State: TypeAlias = Literal[
     "passed", "failed", "error", "blocked", "interrupted", "not run", "running", "waiting"

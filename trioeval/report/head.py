@@ -5,17 +5,327 @@ suite: they never look at the suite itself, which may be gone or changed when th
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
 
+from trioeval.columns.model import folder_of
 from trioeval.errors import StoreError
+from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
 from trioeval.providers.secrets import hide_in
-from trioeval.report.config import config_json, options_json
-from trioeval.suite import Column, Expansion, Suite
-from trioeval.suite.column_models import folder_of
+from trioeval.report.columns import shown_path
+from trioeval.report.formats.json import shallow
+from trioeval.report.records import STRIPPED_PROMPT, left
+from trioeval.report.redact import REDACTED, redacted, redacted_command, redacted_judges
+from trioeval.report.text import inert
+from trioeval.suite.expand import Column, Expansion
+from trioeval.suite.model import WIDTH, Suite, Test
+from trioeval.suite.plain import plain_data, plain_prompt, plain_test
 from trioeval.suite.sizes import stretch_sizes
+from trioeval.suite.tests import KEEP_ALL, Joined, SparseTests, Strip
+
+# What a row tells of the agent that worked on it: its attempts, how each ended, and where its files are.
+
+
+_LOGS = (("stdout", "stdout"), ("stderr", "stderr"), ("toolLog", "toolCalls"))
+"""Where the name of a log stands, and what has to be there for there to be one."""
+_LONG = 500  # characters of a message
+
+
+@attrs.frozen(kw_only=True)
+class AttemptFacts:
+    """One attempt."""
+
+    number: int
+    failure: str | None
+    """Kind and message; None of one that ended well."""
+    exit_code: int | None
+    duration_ms: float
+    tokens: int | None
+    cost: float | None
+    """US dollars."""
+    steps: int | None
+    """Replies of a model."""
+    logs: Sequence[Path]
+    warnings: Sequence[str]
+
+    @property
+    def facts(self) -> Iterator[str]:
+        """What it took, and how it ended, in a few words each."""
+        yield "has ended" if self.failure is None else f"has failed: {inert(self.failure, _LONG)}"
+        if self.exit_code is not None:
+            yield f"exit code {self.exit_code}"
+        yield f"{self.duration_ms:.0f} ms"
+        if self.steps:
+            yield "1 step" if self.steps == 1 else f"{self.steps} steps"
+        if self.tokens:
+            yield f"{self.tokens} tokens"
+        if self.cost:
+            yield f"{self.cost:.6f} US dollars"
+
+
+@attrs.frozen(kw_only=True)
+class AgentFacts:
+    """The case of an agent."""
+
+    message: str
+    """What became of it, in a sentence."""
+    gave_up: bool
+    """Whether it was not done when its attempts were over."""
+    folder: Path | None
+    """None of one that was cut off."""
+    attempts: Sequence[AttemptFacts]
+    children_ended: int
+    """Processes that it had started and that had to be ended."""
+
+    @property
+    def sentence(self) -> str:
+        """What became of it."""
+        ended = self.children_ended
+        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be ended"
+        return inert(self.message, _LONG) + (children if ended else "")
+
+
+def agent_of(record: Mapping[str, Any]) -> AgentFacts | None:
+    """What a row tells of its agent; None where it had none, or nothing that can be read is told.
+
+    Args:
+        record: As `row_json` made it, or somebody else.
+    """
+    response = record.get("response")
+    try:
+        told = (response or {})["metadata"]["agent"]
+        folder = told.get("folder")
+        return AgentFacts(
+            message=str(told["message"]),
+            gave_up="gaveUp" in told,
+            folder=None if folder is None else Path(folder),
+            attempts=[_attempt(one) for one in told["attempts"]],
+            children_ended=int(told["childrenEnded"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        return None  # others call something else so
+
+
+def _attempt(told: Mapping[str, Any]) -> AttemptFacts:
+    failure, cost = told.get("failure"), told.get("cost")
+    return AttemptFacts(
+        number=int(told["number"]),
+        failure=None if failure is None else f"{failure['kind']}: {failure['message']}",
+        exit_code=_whole(told.get("exitCode")),
+        duration_ms=float(told["durationMs"]),
+        tokens=_whole(told.get("tokens")),
+        cost=None if cost is None else float(cost),
+        steps=_whole(told.get("steps")),
+        logs=[Path(told[name]) for name, known in _LOGS if told.get(known)],
+        warnings=[*map(str, told.get("warnings", ()))],
+    )
+
+
+def _whole(number: Any) -> int | None:
+    return None if number is None else int(number)
+
+
+def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
+    """What became of it, where its folder is, and each attempt with its files and warnings.
+
+    Args:
+        agent: It.
+        near: The folder from which paths are shown that lie in there.
+    """
+    yield agent.sentence
+    if agent.folder is not None:
+        yield f"folder {shown_path(agent.folder, near)}"
+    for attempt in agent.attempts:
+        yield f"attempt {attempt.number} {', '.join(attempt.facts)}"
+        yield from (f"  {shown_path(log, near)}" for log in attempt.logs)
+        yield from (f"  warning: {inert(warning, _LONG)}" for warning in attempt.warnings)
+
+
+# What a run was made of, as documents tell it: the suite as a file would say it, without secrets.
+#
+# Tests are told one by one, as they may be many; those of a large file are told by its name.
+
+
+_OWN = ("TRIOEVAL_", "PROMPTFOO_")
+"""What variables begin with that say how a run goes; all others may hold a key."""
+
+
+def config_json(suite: Suite, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """The suite of a run without its tests.
+
+    Args:
+        suite: Any suite.
+        keys: Texts that must not stand in it; see `keys_of`.
+    """
+    default = None if suite.default_test is None else _test(suite.default_test)
+    rest = {
+        "scenarios": _scenarios(suite),
+        "defaultTest": default,
+        "env": _env(suite.env),
+        "lanes": plain_data(suite.lanes),
+        "nunjucksFilters": dict(suite.nunjucks_filters),
+        "assertionTypes": dict(suite.assertion_types),
+        "derivedMetrics": plain_data(suite.derived_metrics),
+        "extensions": list(suite.extensions),
+        "outputPath": list(suite.output_path),
+        "metadata": plain_data(suite.metadata),
+        "commandLineOptions": plain_data(suite.command_line_options),
+    }
+    found: dict[str, Any] = hide_in(
+        {
+            "description": suite.description,
+            "tags": dict(suite.tags),
+            "providers": [_provider(plain_data(entry)) for entry in suite.providers],
+            "prompts": [_prompt(plain_prompt(prompt)) for prompt in suite.prompts],
+            **{key: shallow(part) for key, part in rest.items() if part},
+            "evaluateOptions": {**options_json(suite), **plain_data(suite.evaluate_options)},
+        },
+        keys,
+    )
+    return found
+
+
+def config_tests(suite: Suite, keys: Sequence[str] = ()) -> Iterator[Any]:
+    """The tests of a suite, one by one; those of a large file are its name.
+
+    Args:
+        suite: Any suite.
+        keys: Texts that must not stand in them.
+    """
+    return (hide_in(test, keys) for test in _tests(suite.tests))
+
+
+def stripped_config(config: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
+    """What `config_json` made, without what is left out."""
+    if strip == KEEP_ALL:
+        return dict(config)
+    found = {
+        **config,
+        "prompts": [_stripped_prompt(prompt, strip) for prompt in config["prompts"]],
+    }
+    if "scenarios" in config:
+        found["scenarios"] = [
+            {
+                **scenario,
+                "config": [stripped_test(test, strip) for test in scenario["config"]],
+                "tests": [stripped_test(test, strip) for test in scenario["tests"]],
+            }
+            for scenario in config["scenarios"]
+        ]
+    rest = {
+        "defaultTest": stripped_test(config.get("defaultTest", {}), strip),
+        "metadata": {} if strip.metadata else config.get("metadata"),
+        "commandLineOptions": _without(
+            config.get("commandLineOptions", {}), {"var"} if strip.test_vars else ()
+        ),
+    }
+    return {name: rest.get(name, part) for name, part in found.items() if rest.get(name, True)}
+
+
+def stripped_test(test: Any, strip: Strip) -> Any:
+    """One of what `config_tests` made, without what is left out."""
+    if not isinstance(test, Mapping):
+        return test
+    hidden = {
+        "vars": strip.test_vars,
+        "metadata": strip.metadata,
+        "providerOutput": strip.response_output,
+    }
+    found = left(test, (key for key, hides in hidden.items() if hides))
+    # Files of others may say anything.
+    if strip.prompt_text and isinstance(found.get("options"), Mapping):
+        found["options"] = left(found["options"], ("prefix", "suffix"))
+    return found
+
+
+def _without(found: Any, hidden: Iterable[str]) -> Any:
+    return left(found, hidden) if isinstance(found, Mapping) else found
+
+
+def _stripped_prompt(prompt: Any, strip: Strip) -> Any:
+    hidden = dict.fromkeys(("raw", "label"), STRIPPED_PROMPT) if strip.prompt_text else {}
+    return {**prompt, **hidden} if isinstance(prompt, Mapping) else hidden or prompt
+
+
+def options_json(suite: Suite) -> dict[str, Any]:
+    """How a suite is run, as far as promptfoo says it as well."""
+    options = suite.evaluate_options
+    return {
+        "maxConcurrency": options.max_concurrency or WIDTH,
+        "repeat": options.repeat,
+        "delay": options.delay,
+        "timeoutMs": options.timeout_ms,
+        "maxEvalTimeMs": options.max_eval_time_ms,
+    }
+
+
+def _tests(tests: Sequence[Test]) -> Iterator[Any]:
+    if isinstance(tests, Joined):
+        for part in tests.parts:
+            yield from _tests(part)
+    elif isinstance(tests, SparseTests):
+        yield f"file://{tests.file}"
+    else:
+        for test in tests:
+            yield _test(test)
+
+
+def _test(test: Test) -> dict[str, Any]:
+    found: dict[str, Any] = shallow(plain_test(test))
+    if "provider" in found:
+        found["provider"] = _provider(found["provider"])
+    if "options" in found:
+        found["options"] = redacted(_judged(found["options"]))
+    if "assert" in found:
+        found["assert"] = [_assertion(one) for one in found["assert"]]
+    return found
+
+
+def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
+    members = [_assertion(one) for one in found.get("assert", ())]
+    is_webhook = found["type"].endswith(WEBHOOK)
+    value = {"value": redacted_judges(found["value"])} if is_webhook else {}
+    if found["type"].endswith(COMMAND) and "value" in found:
+        value = {"value": redacted_command(found["value"])}
+    return {**_judged(found), **value, **({"assert": members} if members else {})}
+
+
+def _judged(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without credentials of those who judge."""
+    said = {"provider": redacted_judges(found["provider"])} if "provider" in found else {}
+    return {**found, **said}
+
+
+def _scenarios(suite: Suite) -> list[dict[str, Any]]:
+    return [
+        {
+            **({"description": scenario.description} if scenario.description else {}),
+            "config": [_test(test) for test in scenario.config],
+            "tests": [_test(test) for test in scenario.tests],
+        }
+        for scenario in suite.scenarios or ()
+    ]
+
+
+def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    config = {"config": redacted(shallow(prompt["config"]))} if "config" in prompt else {}
+    return {**prompt, **config}
+
+
+def _provider(entry: Mapping[str, Any]) -> dict[str, Any]:
+    config = redacted(shallow(entry.get("config", {})))
+    env = {"env": _env(entry["env"])} if "env" in entry else {}
+    return {"label": None, **entry, "config": config, **env}
+
+
+def _env(env: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: redacted({name: value})[name] if name.startswith(_OWN) else REDACTED
+        for name, value in env.items()
+    }
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +386,7 @@ class Head:
     cases: tuple[HeadCase, ...] = ()
     """Of a task of type `agent`."""
     cluster: str | None = None
-    """What names the cluster of a row, if the suite says it; see `trioeval.report.clusters`."""
+    """What names the cluster of a row, if the suite says it; see `trioeval.report.totals`."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""

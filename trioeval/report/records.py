@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trioeval.report.json_text import shallow
-from trioeval.suite.strip import KEEP_ALL, Strip
-from trioeval.tasks import Status
-from trioeval.tasks.retries import has_ended
+from trioeval.evaluation.reconcile import has_ended
+from trioeval.report.formats.json import shallow
+from trioeval.run import Status
+from trioeval.suite.tests import KEEP_ALL, Strip
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"

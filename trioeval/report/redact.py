@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trioeval.providers.command_secrets import hide_in_command
-from trioeval.providers.secret_names import is_secret_name
-from trioeval.providers.secrets import longest_first, surely_keys
+from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
 
 _USER = re.compile(r"(?<=://)(?:[^/?#@:\s\[]*:(?!\d+[/?#])(?:(?!://)\S)+@|[^/?#\s]*@)")
 _QUERY = re.compile(r"(://[^?\s]*)\?.*")

@@ -5,13 +5,12 @@ from typing import Any
 
 import attrs
 
-from trioeval.datasets.result import DatasetResult
-from trioeval.report.config import stripped_config, stripped_test
-from trioeval.report.dataset_json import stripped_dataset
-from trioeval.report.head import Head, HeadColumn
+from trioeval.columns.result import DatasetResult
+from trioeval.report.columns import stripped_dataset
+from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_test
 from trioeval.report.records import STRIPPED_PROMPT, stripped
 from trioeval.report.totals import Totals
-from trioeval.suite.strip import KEEP_ALL, Strip
+from trioeval.suite.tests import KEEP_ALL, Strip
 
 
 @attrs.frozen(kw_only=True)

@@ -10,21 +10,20 @@ from typing import Any
 
 import attrs
 
+from trioeval.documents.structure import camel
 from trioeval.grading import Assertion, Verdict
 from trioeval.grading.algebra import SET, components
-from trioeval.grading.command_kinds import COMMAND
 from trioeval.grading.grade import RENDERED
+from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
 from trioeval.grading.model import NOTHING_SPENT
-from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.json_text import shallow
-from trioeval.report.questions import question_json
+from trioeval.report.formats.json import shallow
+from trioeval.report.question_eval import question_json
 from trioeval.report.redact import redacted, redacted_command, redacted_judges
 from trioeval.report.usage import spent_json, sum_json, usage_json
-from trioeval.suite import Prompt, TestOptions
-from trioeval.suite.plain_form import plain_data
-from trioeval.suite.strict import camel
-from trioeval.tasks import Row, Status
+from trioeval.run import Row, Status
+from trioeval.suite.model import Prompt, TestOptions
+from trioeval.suite.plain import plain_data
 from trioeval.usage import Usage
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}

@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.grading import output_text
-from trioeval.grading.text import score_text
-from trioeval.report.agent_facts import agent_lines, agent_of
-from trioeval.report.inert import inert, inert_lines
-from trioeval.report.json_text import indented
+from trioeval.report.formats.json import indented
+from trioeval.report.head import agent_lines, agent_of
 from trioeval.report.records import is_from_cache, name_of_test, output_of, own_of, status_of
 from trioeval.report.tables import STATUS_STYLES
-from trioeval.tasks import Status
+from trioeval.report.text import inert, inert_lines
+from trioeval.run import Status
+from trioeval.text import score_text
 
 _LONG = 20_000  # characters of a prompt or a reply
 _NAME = 120  # of a name or a reason on one line

@@ -8,8 +8,7 @@ import attrs
 
 from trioeval.kernel import LaneStatistics, Why
 from trioeval.rates import BreakerState
-from trioeval.report.activity import Activity
-from trioeval.report.pace import Pace
+from trioeval.report.activity import Activity, Pace
 
 LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
 """`probing`: it recovers, and lets few calls through."""

@@ -8,15 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.activity import longest_waits
-from trioeval.report.cutting import cut_middle
-from trioeval.report.failures import Failure, Failures
+from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
 from trioeval.report.head import HeadColumn
-from trioeval.report.inert import inert
-from trioeval.report.lane_names import lane_names
-from trioeval.report.tables import STATUS_STYLES, headings
+from trioeval.report.tables import STATUS_STYLES, Failure, Failures, headings
+from trioeval.report.text import cut_middle, inert
 from trioeval.report.totals import Totals
-from trioeval.report.wait_words import WAIT_WORDS
 
 _WAITS = 3  # that are told
 _LEAST_SHARE = 0.05  # of the time that a run took, of a wait that is told

@@ -4,7 +4,9 @@ How they are laid out depends on how wide the terminal is: what does not fit bes
 or is counted. Nothing is squeezed until it cannot be read.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 from rich.box import SIMPLE
@@ -13,12 +15,129 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.first_rows import FirstRows
+from trioeval.grading import output_text
+from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
-from trioeval.report.inert import inert
+from trioeval.report.records import name_of_test, shown_of, status_of
 from trioeval.report.statistics import Estimate
+from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
-from trioeval.tasks import Status
+from trioeval.run import Status
+
+# The first rows that did not pass, with the reason of each, as far as a terminal shows them.
+
+
+_FAILURES_NAME = 60  # characters of the name of a test
+_REASON = 300  # of a reason
+_EXPECTED = 120  # of what was expected
+_TELLING = 20  # of the beginning of a value, by which it is known again
+
+
+@attrs.frozen(kw_only=True)
+class Failure:
+    """A row that failed, or ended as an error. Its texts are harmless, and cut."""
+
+    index: int
+    prompt_idx: int
+    status: Status
+    name: str
+    reason: str
+    expected: str | None
+    """What an assertion says was to be there; None where the reason says it, or none does."""
+
+
+@attrs.define
+class Failures:
+    """Takes rows in index order, and keeps the first of those that did not pass."""
+
+    most: int
+    """Rows that are kept, ≥ 1."""
+    count: int = 0
+    """All that failed or ended as errors."""
+    left: int = 0
+    """Rows that have no verdict because they were not run to their end."""
+    first: list[Failure] = attrs.field(factory=list)
+
+    def add(self, index: int, record: Mapping[str, Any]) -> None:
+        """Take note of a row.
+
+        Args:
+            index: Of the row, in its task.
+            record: As `row_json` made it.
+        """
+        status = status_of(record)
+        if status is Status.PASS:
+            return
+        if status is Status.NOT_RUN:
+            self.left += 1
+            return
+        self.count += 1
+        if len(self.first) == self.most:
+            return
+        graded = record["gradingResult"]
+        reason = str((graded or {}).get("reason") or record["error"] or "it says no reason")
+        self.first.append(
+            Failure(
+                index=index,
+                prompt_idx=record["promptIdx"],
+                status=status,
+                name=inert(name_of_test(record), _FAILURES_NAME),
+                reason=inert(reason, _REASON),
+                expected=_expected((graded or {}).get("componentResults", ()), reason),
+            )
+        )
+
+
+def _expected(parts: Sequence[Mapping[str, Any]], reason: str) -> str | None:
+    """What the first assertion that does not hold says, if the reason does not."""
+    failed = next((part for part in parts if not part["pass"]), None)
+    said = (failed or {}).get("assertion") or {}
+    if "value" not in said:
+        return None
+    value = output_text(shallow(said["value"]))
+    # Reasons quote, and cut: the beginning tells whether this one does.
+    quoted = json.dumps(shallow(said["value"]), ensure_ascii=False, default=str)[:_TELLING]
+    return None if quoted in reason else inert(f"{said.get('type', '')} {value}", _EXPECTED)
+
+
+# The first rows of a run, as far as a table shows them.
+
+
+@attrs.frozen
+class Cell:
+    """How one row ended."""
+
+    status: Status
+    text: str
+    """What was answered, or why there is no verdict: harmless, and cut."""
+
+
+@attrs.define
+class FirstRows:
+    """Takes rows in index order, and keeps of the first tests what is shown of them."""
+
+    width: int
+    """Characters of an answer that are shown, ≥ 8."""
+    tests: int
+    """Tests that are shown, ≥ 1."""
+    hidden: int = 0
+    """Rows that came after those."""
+    names: dict[int, str] = attrs.field(factory=dict)
+    """Of each test, by its `test_idx`."""
+    cells: dict[tuple[int, int], Cell] = attrs.field(factory=dict)
+    """By `test_idx` and `prompt_idx`."""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take note of a row."""
+        test_idx = record["testIdx"]
+        if test_idx not in self.names:
+            if len(self.names) == self.tests:
+                self.hidden += 1
+                return
+            self.names[test_idx] = inert(name_of_test(record), self.width)
+        text = inert(shallow(shown_of(record)), self.width)
+        self.cells[test_idx, record["promptIdx"]] = Cell(status_of(record), text)
+
 
 STATUS_STYLES = {
     Status.PASS: "green",

@@ -6,22 +6,130 @@ gives an interval. Sums are made in the order of the rows, so they do not depend
 first.
 """
 
+import hashlib
+import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
 
-from trioeval.report.agent_facts import agent_of
-from trioeval.report.clusters import place_of
-from trioeval.report.named_scores import shares_of
+from trioeval.documents.files import Around, names_file
+from trioeval.documents.mistakes import MistakenError
+from trioeval.evaluation.identity import canonical, number_of_test
+from trioeval.grading import quote
+from trioeval.grading.expressions import ExpressionError, parse
+from trioeval.question_eval.answer import QuestionOutcome
+from trioeval.question_eval.result import QuestionCounts
+from trioeval.report.head import agent_of
 from trioeval.report.records import is_from_cache, own_of, status_of, title_of_test
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
-from trioeval.tasks import Status
-from trioeval.tasks.question_result import QuestionOutcome
-from trioeval.tasks.question_status import QuestionCounts
+from trioeval.run import Status
+from trioeval.suite.model import DerivedMetric
+from trioeval.suite.sources.code import call_function, code_file
+from trioeval.suite.test_form import COUNT
+
+# Which rows belong together when it comes to chance: repeats of a test, and tests of a cluster.
+
+
+CLUSTER = "cluster"
+"""The key of a test's metadata that names its cluster, where the suite names no other one."""
+
+
+def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
+    """The test and the cluster of a row.
+
+    Rows of one column are of the same test if they have the same variables under the same description.
+
+    Args:
+        record: The row, as `row_json` makes it.
+        cluster: What names its cluster: a key of metadata, or else a variable. None looks at the key
+            `cluster` of metadata alone.
+
+    Example:
+        >>> first = {
+        ...     "vars": {"a": 1},
+        ...     "testCase": {"description": None, "metadata": {"cluster": "x"}},
+        ... }
+        >>> second = first | {"vars": {"a": 2}}
+        >>> one, other = place_of(first), place_of(second)
+        >>> one.test == other.test, one.cluster == other.cluster
+        (False, True)
+    """
+    test = record["testCase"]
+    # Those of the test are the same in all columns and repeats; those of a row may hold earlier outputs.
+    variables = test.get("vars") or record["vars"]
+    known_as = test.get("case") or test.get("description")
+    own = number_of_test(variables, known_as)
+    named = cluster_of(record, cluster)
+    if named is None:
+        return Place(own)
+    digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
+    shared = int.from_bytes(digest.digest(), "big") | 1
+    return Place(own, shared)
+
+
+def cluster_of(record: Mapping[str, Any], name: str | None = None) -> Any:
+    """The value that names the cluster of a row; None where it is of none.
+
+    Args:
+        record: As for `place_of`.
+        name: Likewise `cluster`.
+    """
+    metadata = record["testCase"].get("metadata")
+    found = (
+        metadata.get(CLUSTER if name is None else name) if isinstance(metadata, Mapping) else None
+    )
+    return record["vars"].get(name) if found is None and name is not None else found
+
+
+# Metrics of a row: what its verdict adds to each of them.
+
+
+@attrs.frozen
+class Share:
+    """What one row adds to a metric."""
+
+    name: str
+    total: float
+    """Its score times its weight."""
+    weight: float
+    count: int
+    """Assertions that have told of it."""
+
+
+def shares_of(verdict: Mapping[str, Any]) -> Iterator[Share]:
+    """What a verdict adds to each metric that it names.
+
+    Args:
+        verdict: As `verdict_json` makes it.
+
+    Example:
+        >>> verdict = {
+        ...     "namedScores": {"m": 0.5},
+        ...     "namedScoreWeights": {"m": 2},
+        ...     "componentResults": [],
+        ... }
+        >>> list(shares_of(verdict))
+        [Share(name='m', total=1.0, weight=2, count=1)]
+    """
+    told: dict[str, int] = {}
+    for part in verdict["componentResults"]:
+        # A set has its metric elsewhere, and that of its members counts.
+        metric = part.get("assertion", {}).get("metric")
+        if metric is not None:
+            told[metric] = told.get(metric, 0) + 1
+    weights = verdict.get("namedScoreWeights", {})
+    for name, score in verdict["namedScores"].items():
+        # A name that comes from elsewhere, such as an extension, is one contribution.
+        count = told.get(name, 1)
+        weight = weights.get(name)
+        if weight is None:
+            yield Share(name, score, count, count)
+        else:
+            yield Share(name, score * weight, weight, count)
 
 
 @attrs.define
@@ -318,3 +426,44 @@ def nearest_rank(values: "array[float]", share: float) -> float | None:
             return pivot
         rank -= len(values) - len(above)
         values = above
+
+
+# Derived metrics: numbers made of the metrics of a column, once, when all of its rows are there.
+
+
+LIMIT = 10.0
+"""Seconds that a function of the user's may take for a column."""
+
+
+def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Around) -> Iterator[str]:
+    """Add derived metrics to a column.
+
+    Args:
+        metrics: Each may use those before it.
+        column: With all of its rows; one without any gets none.
+        around: Where functions run.
+
+    Yields:
+        What is wrong with one of them, which then is left out.
+    """
+    if not column.rows:
+        return
+    names = {**column.named_scores, COUNT: float(column.rows)}
+    for metric in metrics:
+        try:
+            value = _value(metric, names, around)
+        except (ExpressionError, MistakenError) as error:
+            yield f"the derived metric {quote(metric.name)} is left out: {error}"
+        else:
+            column.derived[metric.name] = names[metric.name] = value
+
+
+def _value(metric: DerivedMetric, names: Mapping[str, float], around: Around) -> float:
+    if not names_file(metric.value):
+        return parse(metric.value).value(names)
+    file, function = code_file(metric.value, around)
+    found = call_function(file, function or "", [dict(names)], around, limit=LIMIT)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        msg = f"{metric.value} must give a finite number, got {quote(found)}"
+        raise ExpressionError(msg)
+    return float(found)

@@ -36,7 +36,7 @@ from trioeval.kernel.events import (
     Why,
 )
 from trioeval.report.activity import counts
-from trioeval.report.inert import inert
+from trioeval.report.text import inert
 
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""

@@ -8,6 +8,6 @@ from trioeval.store.facts import StoredOutcome as StoredOutcome
 from trioeval.store.never_began import NeverBegan as NeverBegan
 from trioeval.store.reader import Reader as Reader
 from trioeval.store.reader import read_store as read_store
+from trioeval.store.run import StoredRun as StoredRun
 from trioeval.store.store import Store as Store
 from trioeval.store.store import open_store as open_store
-from trioeval.store.stored_run import StoredRun as StoredRun

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from trioeval._version import __version__
+from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.report import head_of
 from trioeval.report.redact import keys_of
+from trioeval.run import PreparedSuite, PreparedTask
+from trioeval.run.same_rows import task_digest
 from trioeval.store.facts import RunStart
-from trioeval.tasks import PreparedSuite, PreparedTask
-from trioeval.tasks.same_rows import task_digest
-from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of
 
 PROGRAM = "program"
 """The key of the flags that name the program in which a suite lives that no file has."""

@@ -6,16 +6,19 @@ another program, and one of a newer version are left exactly as they are.
 A link is followed, and all files beside it stand beside what it leads to: two names of one database are one.
 """
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import attrs
+import trio
+from filelock import FileLock, Timeout
 
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, UsageError
 from trioeval.open_files import is_out_of_files, too_many_open_files
 
 Durability: TypeAlias = Literal["normal", "full"]
@@ -317,3 +320,133 @@ def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+# Who runs a run: a file beside the database that is locked as long as somebody does.
+#
+# The system frees the lock when the process ends, however it ends. So a run that is not finished, and whose
+# lock is free, has died.
+
+
+_SHORT = 0.5  # seconds; whoever only looks whether it is free holds it for much less
+
+
+@attrs.frozen(eq=False)
+class RunLock:
+    """A lock that is held."""
+
+    _lock: FileLock = attrs.field(repr=False)
+    path: Path
+
+    def release(self) -> None:
+        """Free it, and take its file away."""
+        # While it is held: whoever waits for this very file sees that it is gone, and makes a new one.
+        with contextlib.suppress(OSError):  # some systems keep open files
+            self.path.unlink(missing_ok=True)
+        self._lock.release()
+
+    def leave(self) -> None:
+        """Free it, and leave its file."""
+        self._lock.release()
+
+
+def lock_path(database: Path, run_id: str) -> Path:
+    """The file that is locked.
+
+    Example:
+        >>> lock_path(Path("/x/results.db"), "eval-1").name
+        'results.db-eval-1.lock'
+    """
+    real = real_path(database)
+    return real.with_name(f"{real.name}-{_file_name(run_id)}.lock")
+
+
+def lock_run(database: Path, run_id: str) -> RunLock:
+    """Take the lock of a run.
+
+    Raises:
+        UsageError: Somebody else runs it.
+        StoreError: The lock cannot be made.
+    """
+    path = lock_path(database, run_id)
+    lock = FileLock(path, timeout=_SHORT, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise UsageError(
+            f"{database}: the run {run_id} is being run by another process; wait until it is over, or end it"
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            f"{database}: the run {run_id} cannot be locked: {error.strerror or error} ({path})"
+        ) from error
+    return RunLock(lock, path)
+
+
+def is_running(database: Path, run_id: str) -> bool:
+    """Whether somebody runs it now."""
+    path = lock_path(database, run_id)
+    if not path.exists():
+        return False
+    lock = FileLock(path, timeout=0, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except OSError:  # it may not even be opened: nobody of ours has made it
+        return False
+    lock.release()
+    return False
+
+
+def _file_name(run_id: str) -> str:
+    """The id of a run, as far as it may stand in the name of a file."""
+    return "".join(one if one.isalnum() or one in "-_." else "_" for one in run_id)[:100]
+
+
+# Opening a database that another program may keep locked for a moment.
+
+
+T = TypeVar("T")
+
+_WARN_AFTER = 2.0
+_RETRY = 0.1
+
+
+async def open_patiently(
+    open_: Callable[[], T],
+    path: Path,
+    kind: DatabaseKind,
+    *,
+    patience_s: float,
+    on_warning: Callable[[str], None] | None = None,
+) -> T:
+    """What opens a database gives, in a thread and as often as it is locked.
+
+    Args:
+        open_: Opens it, or raises `BusyError` and leaves nothing open.
+        path: Of the file, for messages.
+        kind: What it is, for messages.
+        patience_s: Seconds that another program may keep it locked, ≥ 0; with 0 it is tried once.
+        on_warning: Told once if that takes long.
+
+    Raises:
+        BusyError: It is still locked.
+        StoreError: It cannot be used.
+    """
+    begun = trio.current_time()
+    is_told = False
+    while True:
+        try:
+            return await trio.to_thread.run_sync(open_)
+        except BusyError:
+            waited = trio.current_time() - begun
+            if waited >= patience_s:
+                raise
+            if waited >= _WARN_AFTER and not is_told and on_warning is not None:
+                is_told = True
+                on_warning(
+                    f"{path}: the {kind.name} is locked by another program; "
+                    f"waiting for it, at most {patience_s:g} s"
+                )
+        await trio.sleep(_RETRY)

@@ -34,7 +34,7 @@ class RunStart:
     rows: Mapping[str | None, int] = attrs.field(factory=dict)
     """How many rows each task will have, where that is known."""
     sources: Callable[[str], str | None] | None = attrs.field(default=None, repr=False)
-    """As for `trioeval.tasks.identity.Identities`; used in the writer's thread, and by nobody else."""
+    """As for `trioeval.evaluation.identity.Identities`; used in the writer's thread, and by nobody else."""
     keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict, repr=False)
     """Texts that are hidden in the records of each task; never stored."""
 
@@ -106,7 +106,7 @@ class StoredCall:
     """Of the run, from 1."""
     prompt: str
     reply: Mapping[str, Any] | None
-    """As `trioeval.store.replies.reply_json` made it; None if the call failed."""
+    """As `trioeval.store.records.reply_json` made it; None if the call failed."""
     error: Mapping[str, Any] | None
     """`kind`, `message` and what else is known of a failure; None if it did not fail."""
     latency_ms: float | None
@@ -131,7 +131,7 @@ class DatasetFacts:
 
     task: str | None
     fingerprint: Mapping[str, str]
-    """As its files have it, see `trioeval.datasets.files.Header`; empty if it was never begun."""
+    """As its files have it, see `trioeval.columns.files.Header`; empty if it was never begun."""
     requested: int | None
     """Rows that were wanted; None if it was never begun."""
     written: int
@@ -139,6 +139,6 @@ class DatasetFacts:
     dropped: int
     """Rows that were dropped until now."""
     result: Mapping[str, Any] | None
-    """How it ended, as `trioeval.report.dataset_json` tells it; None while nobody knows."""
+    """How it ended, as `trioeval.report.columns` tells it; None while nobody knows."""
     is_processed: bool
     """Whether processors are done with the whole of it."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from trioeval.report.json_text import compact
-from trioeval.store.payloads import plain
+from trioeval.question_eval.answer import QuestionOutcome
+from trioeval.report.formats.json import compact
+from trioeval.run import RowsNotRun
+from trioeval.store.records import plain
 from trioeval.store.schema import INDEX_BITS
-from trioeval.tasks import RowsNotRun
-from trioeval.tasks.question_result import QuestionOutcome
 
 
 @attrs.frozen

@@ -12,20 +12,18 @@ from typing import Any, TypeVar
 
 import attrs
 
-from trioeval.datasets.result import DroppedRow
+from trioeval.columns.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
-from trioeval.store.agent_remains import EndProcesses, leave, processes_of
-from trioeval.store.database import open_database, open_reading, store_error
-from trioeval.store.dataset_facts import read_dataset_facts, read_dropped
+from trioeval.evaluation.reconcile import StoredIdentity
+from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
+from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
 from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
-from trioeval.store.locks import is_running, lock_run
 from trioeval.store.never_began import NeverBegan, read_never_began
-from trioeval.store.payloads import read_text
-from trioeval.store.records import Source, read_body, read_calls, record_texts
+from trioeval.store.planner.owners import EndProcesses, leave, processes_of
+from trioeval.store.records import Source, read_body, read_calls, read_text, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
-from trioeval.tasks.reconcile import StoredIdentity
 
 T = TypeVar("T")
 

@@ -3,18 +3,208 @@
 import heapq
 import json
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from trioeval.errors import StoreError
+from trioeval.errors import ProviderError, StoreError
+from trioeval.evaluation.journal import CallKey
+from trioeval.providers import Guardrails, Reply
+from trioeval.providers.local.record import json_fault
 from trioeval.store.database import store_error
 from trioeval.store.facts import StoredCall
-from trioeval.store.payloads import read_text
 from trioeval.store.schema import INDEX_BITS, RUNS
-from trioeval.tasks.journal import CallKey
+from trioeval.usage import Usage
+
+# JSON texts as they stand in the database: most of them as they are, so that anybody can read them.
+#
+# A text of 16 KiB or more is compressed, and so is one that holds what no database can show, which are halves
+# of surrogate pairs and zeros: SQLite would take it apart wrongly. A text that is compressed is a blob.
+
+
+LONG = 16 * 1024
+"""Bytes from which on a text is compressed."""
+
+LARGEST = 256 * 2**20
+"""Bytes of a text that is read."""
+_ANY_RATIO = 16 * 2**20
+"""Bytes up to which it does not matter how well a text was compressed; beyond that:"""
+_RATIO = 100
+"""How many times larger than what is stored a text may be."""
+
+_LEVEL = 1  # three times as quick as the usual one, and hardly larger
+
+
+def stored_json(text: str) -> str | bytes:
+    r"""JSON text as it is stored.
+
+    Example:
+        >>> stored_json('{"a": "ü"}')
+        '{"a": "ü"}'
+        >>> type(stored_json('{"a": "\ud800"}')), type(stored_json('"\\u0000"'))
+        (<class 'bytes'>, <class 'bytes'>)
+        >>> len(stored_json('"' + 100_000 * "x" + '"')) < 1000
+        True
+    """
+    if "\\u" in text and ("\\u0000" in text or "\\ud" in text.lower()):
+        return _compressed(text)
+    if text.isascii():
+        return text if len(text) < LONG else _compressed(text)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:  # the halves of pairs
+        return _compressed(text)
+    return text if size < LONG else _compressed(text)
+
+
+def read_text(stored: str | bytes) -> str:
+    r"""The text again; what stood there as half of a pair is the escape that JSON has for it.
+
+    Raises:
+        ValueError: It is damaged, or unpacks to more than any text that is written.
+
+    Example:
+        >>> read_text(stored_json('"\ud800"'))
+        '"\\ud800"'
+        >>> read_text(stored_json("x" * 20_000)) == "x" * 20_000
+        True
+    """
+    if isinstance(stored, str):
+        return stored
+    most = min(LARGEST, max(_ANY_RATIO, _RATIO * len(stored)))
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(stored, most + 1)
+    except (zlib.error, TypeError) as error:
+        raise ValueError(str(error)) from error
+    if len(text) > most:
+        raise ValueError(f"{len(stored):,} bytes unpack to more than {most:,}")
+    if not unpacker.eof:
+        raise ValueError("it was cut off")
+    return text.decode()
+
+
+def plain(text: str) -> str:
+    r"""A short text for a column that people read: what a database cannot hold is escaped.
+
+    Example:
+        >>> plain("a\0\ud800")
+        'a\\x00\\ud800'
+    """
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _compressed(text: str) -> bytes:
+    data = text.encode("utf-8", "backslashreplace")
+    packed = zlib.compress(data, _LEVEL)
+    if len(data) > max(_ANY_RATIO, _RATIO * len(packed)):
+        return zlib.compress(data, 0)  # so that it is not taken for what it is not
+    return packed
+
+
+# Replies as JSON data, so that what comes back is what was there.
+#
+# All of a reply is kept but what it said of the provider's limits, which is over by then. What JSON cannot
+# hold is left out, and `left_out` says why.
+
+
+LEFT_OUT = "left_out"
+"""The key under which reasons stand."""
+
+_FREE = ("output", "raw", "metadata")
+_SIMPLE = ("cost", "finish_reason", "first_token")
+_USAGE = tuple(field.name for field in attrs.fields(Usage))
+
+
+def reply_json(reply: Reply) -> dict[str, Any] | None:
+    """A reply, ready for `json.dumps`; None if its output would not come back as what it is.
+
+    Example:
+        >>> reply_json(Reply(output="4", cost=0.5))
+        {'output': '4', 'cost': 0.5}
+        >>> reply_json(Reply(output={1}))
+    """
+    found = reply_facts(reply)
+    return found if "output" in found else None
+
+
+def reply_facts(reply: Reply) -> dict[str, Any]:
+    """The same, whatever its output is.
+
+    Example:
+        >>> reply_facts(Reply(output={1}))
+        {'left_out': {'output': 'a value of type set is not JSON data'}}
+    """
+    told: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in _FREE:
+        value = getattr(reply, name)
+        if isinstance(value, Mapping):
+            value = dict(value)
+        fault = None if isinstance(value, str) else json_fault(value)
+        if fault is not None:
+            left_out[name] = fault
+        elif value or name == "output" or (name == "raw" and value is not None):
+            told[name] = value
+    usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
+    tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}
+    rest = {
+        **{name: getattr(reply, name) for name in _SIMPLE},
+        "usage": tokens or None,
+        "is_refusal": bool(reply.is_refusal) or None,
+        "guardrails": None if rails is None else attrs.asdict(rails),
+        "log_probs": None if probs is None else list(map(float, probs)),
+        LEFT_OUT: left_out or None,
+    }
+    return told | {name: value for name, value in rest.items() if value is not None}
+
+
+def read_reply(data: Any) -> Reply:
+    """The reply that data was made of.
+
+    Raises:
+        ValueError: It was made of none that is whole.
+
+    Example:
+        >>> read_reply({"output": "4", "usage": {"total": 2}}).usage.total
+        2
+    """
+    try:
+        told = {name: value for name, value in data.items() if name != LEFT_OUT}
+        if "usage" in told:
+            told["usage"] = Usage(**told["usage"])
+        if "guardrails" in told:
+            told["guardrails"] = Guardrails(**told["guardrails"])
+        if "log_probs" in told:
+            told["log_probs"] = tuple(told["log_probs"])
+        return Reply(**told)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"this is no reply: {error}") from error
+
+
+def error_facts(error: ProviderError) -> dict[str, Any]:
+    """A failure, ready for `json.dumps`.
+
+    Example:
+        >>> error_facts(ProviderError("server", "no", status=500))
+        {'kind': 'server', 'message': 'no', 'status': 500}
+    """
+    told = {
+        "kind": error.kind,
+        "message": str(error.message),
+        "status": error.status,
+        "retry_after": error.retry_after,
+        "body_excerpt": error.body_excerpt,
+        "tokens": error.tokens,
+        "money": error.money,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
 
 _PAGE = 500  # keys a statement
 

@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trioeval.report.json_text import compact
-from trioeval.store.agent_line import forget_run
-from trioeval.store.dataset_facts import written_rows
+from trioeval.report.formats.json import compact
+from trioeval.store.dataset_writes import written_rows
 from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
 from trioeval.store.never_began import count_never_began
-from trioeval.store.payloads import plain, read_text, stored_json
+from trioeval.store.planner.queue import forget_run
+from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
 
 _KEYED = ("result", "record", "score", "call")

@@ -10,26 +10,23 @@ from pathlib import Path
 import attrs
 
 from trioeval.errors import StoreError
+from trioeval.evaluation.identity import Identities
+from trioeval.evaluation.reconcile import Reconciled, Retry
 from trioeval.store.database import (
     Durability,
     check_pages,
+    lock_run,
     open_database,
+    open_patiently,
     open_reading,
     store_error,
 )
 from trioeval.store.facts import RunStart
-from trioeval.store.laying import lay
-from trioeval.store.locks import lock_run
-from trioeval.store.opening import open_patiently
-from trioeval.store.resuming import Going, take_up
+from trioeval.store.run import Going, StoredRun, take_up
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
-from trioeval.store.stored_run import StoredRun
-from trioeval.store.works import Place, StepWork
-from trioeval.store.writer import Writer
-from trioeval.tasks.identity import Identities
-from trioeval.tasks.reconcile import Reconciled
-from trioeval.tasks.retries import Retry
+from trioeval.store.writer import Writer, lay
+from trioeval.store.writes import Place, StepWork
 
 PATIENCE = 30.0
 """Seconds that another program may keep the database locked."""

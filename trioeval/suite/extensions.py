@@ -11,19 +11,18 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
+from trioeval.agent.cases import with_cases
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.paths import show_path
+from trioeval.documents.structure import snake
 from trioeval.grading import quote
-from trioeval.suite.agent_cases import with_cases
-from trioeval.suite.forms import many, prompts_hook
-from trioeval.suite.mistakes import Mistake, MistakenError, kind
-from trioeval.suite.models import Suite, Test
-from trioeval.suite.paths import show_path
-from trioeval.suite.plain_form import kept_or_read, key_of, plain_prompt, plain_suite, plain_test
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.functions import call_function
-from trioeval.suite.sources.transform_vars import FUNCTION, code_file
-from trioeval.suite.strict import snake
-from trioeval.suite.structure import make_converter
-from trioeval.suite.tests_forms import scenarios_hook
+from trioeval.loading.structure import make_converter
+from trioeval.suite.form import many, prompts_hook
+from trioeval.suite.model import Suite, Test
+from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_suite, plain_test
+from trioeval.suite.sources.code import FUNCTION, call_function, code_file
+from trioeval.suite.test_form import scenarios_hook
 
 Event: TypeAlias = Literal["beforeAll", "beforeEach", "afterEach", "afterAll"]
 EVENTS: tuple[Event, ...] = get_args(Event)

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, overload
 import attrs
 
 from trioeval.grading import Assertion
-from trioeval.grading.kinds import split_type
-from trioeval.suite.models import Scenario, Suite, Test, TestOptions
+from trioeval.grading.registry import split_type
+from trioeval.suite.model import Scenario, Suite, Test, TestOptions
 
 T = TypeVar("T")
 

@@ -3,11 +3,10 @@
 import re
 from typing import Any
 
+from trioeval.documents.files import FILE, Around
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
 from trioeval.grading import quote
-from trioeval.suite.anchors import FILE
-from trioeval.suite.mistakes import Mistake, MistakenError, kind
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.transform_vars import code_file
+from trioeval.suite.sources.code import code_file
 
 _PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
 _TARGET = "write file://<file>.py:<function>"

@@ -10,7 +10,7 @@ import attrs
 from trioeval.errors import Problem, SuiteError
 from trioeval.suite.expand import Expansion, Stretch
 from trioeval.suite.merge import merged
-from trioeval.suite.models import Suite
+from trioeval.suite.model import Suite
 
 MOST_NUMBERED = 2**31 - 1
 """Rows of one task that a store can number."""

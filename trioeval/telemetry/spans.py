@@ -10,7 +10,7 @@ What the code of others raises while it is told of something ends the telling, a
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
@@ -19,22 +19,268 @@ from typing import Any, Self
 import attrs
 import trio
 from opentelemetry import _logs, trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context as SpanContext
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from trioeval._version import __version__
+from trioeval.agent.attempts import end_of
 from trioeval.errors import ProviderError
+from trioeval.evaluation.journal import CallKey, CallRecord, Journal
+from trioeval.evaluation.row import Row
+from trioeval.evaluation.task_run import RowOf
 from trioeval.grading import Verdict
 from trioeval.kernel import Admitted, CallStarted, Event, Observer, Waiting
 from trioeval.kernel.events import Why
+from trioeval.providers import Reply
+from trioeval.providers.base import Asked
 from trioeval.providers.secrets import hide
-from trioeval.tasks.journal import CallKey, CallRecord, Journal
-from trioeval.tasks.rows import Row
-from trioeval.tasks.task_run import RowOf
-from trioeval.telemetry import names, told
-from trioeval.telemetry.asked import operation_of
 from trioeval.telemetry.content import input_messages, output_messages
-from trioeval.telemetry.telling import NoJournal, TellingJournal
+from trioeval.telemetry.journal import NoJournal, TellingJournal
+from trioeval.usage import Usage
+
+# Who was asked for what, in the words of OpenTelemetry's conventions for generative AI. Pure.
+#
+# An attempt of an agent is written down like a call, and is told as the invocation of an agent; the calls
+# that a model makes as an agent are told like all others.
+
+
+_PROVIDERS: Mapping[str, str] = {
+    "anthropic": "anthropic",
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "deepseek": "deepseek",
+    "gemini": "gcp.gemini",
+    "google": "gcp.gemini",
+    "groq": "groq",
+    "mistral": "mistral_ai",
+    "openai": "openai",
+    "perplexity": "perplexity",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+"""By family, or by the prefix of an id, which is nearer; all others are told as they are called here."""
+
+_OPERATIONS: Mapping[str, str] = {
+    "completion": "text_completion",
+    "embedding": "embeddings",
+    "embeddings": "embeddings",
+}
+"""By the kind in an id."""
+
+_MOST = 64  # characters of a name
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """What a call does, and with whom."""
+
+    name: str
+    """As `chat`."""
+    provider: str
+    model: str | None
+    agent: str | None = None
+    """Who was set to work, if it is no call but an attempt of an agent."""
+
+    @property
+    def title(self) -> str:
+        """What its span is called."""
+        what = self.model if self.agent is None else self.agent
+        return self.name if what is None else f"{self.name} {what}"
+
+
+def operation_of(call: CallRecord) -> Operation:
+    """What a call does.
+
+    Example:
+        >>> from trioeval.providers import Reply
+        >>> from trioeval.evaluation.journal import CallKey
+        >>> call = CallRecord(
+        ...     key=CallKey(None, 0, "provider", b""),
+        ...     provider="mine",
+        ...     prompt="Hello",
+        ...     answer=Reply(output="Hi"),
+        ...     latency_ms=1.0,
+        ...     asked=Asked(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
+        ... )
+        >>> operation_of(call)
+        Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)
+    """
+    asked = call.asked or Asked(id=call.provider)
+    prefix, *rest = asked.id.split(":")
+    is_agent = isinstance(call.answer, Reply) and end_of(call.answer) is not None
+    name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
+    provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(asked.family or "")
+    return Operation(
+        name="invoke_agent" if is_agent else name,
+        provider=provider or (asked.family or prefix)[:_MOST],
+        model=asked.model,
+        agent=call.provider if is_agent else None,
+    )
+
+
+# The names under which things are told to OpenTelemetry.
+#
+# Those of its conventions are copied, because the package that holds them is not needed to run; a test holds
+# them against it. All others begin with `trioeval.`.
+
+
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+AGENT = "gen_ai.agent.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
+CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"
+REASONING = "gen_ai.usage.reasoning.output_tokens"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+EVALUATION_NAME = "gen_ai.evaluation.name"
+EVALUATION_SCORE = "gen_ai.evaluation.score.value"
+EVALUATION_LABEL = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
+SERVER = "server.address"
+PORT = "server.port"
+STATUS_CODE = "http.response.status_code"
+ERROR = "error.type"
+
+RESULT = "gen_ai.evaluation.result"
+"""The name of the event that an evaluation is told in."""
+
+RUN_ID = "trioeval.run.id"
+SUITE = "trioeval.suite.description"
+TASK = "trioeval.task"
+ROW = "trioeval.row.index"
+TEST = "trioeval.test.index"
+TEST_NAME = "trioeval.test.description"
+PROMPT = "trioeval.prompt.index"
+LABEL = "trioeval.provider.label"
+LANE = "trioeval.lane"
+STATUS = "trioeval.status"
+OUTCOME = "trioeval.outcome"
+SCORE = "trioeval.score"
+CALLS = "trioeval.calls"
+CACHED = "trioeval.cached"
+RECALLED = "trioeval.recalled"
+COST = "trioeval.cost"
+ROLE = "trioeval.role"
+ASSERTION = "trioeval.assertion.type"
+WAIT = "trioeval.wait"
+"""An event, and the beginning of the names of how long a row waited for what."""
+WAIT_FOR = "trioeval.wait.for"
+WAIT_LANE = "trioeval.wait.lane"
+WAIT_SECONDS = "trioeval.wait.seconds"
+
+
+# What is told of calls, rows and verdicts, by name; what is not known is None. Pure.
+
+
+def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
+    """What is known of a call when it is made."""
+    who = call.asked
+    return {
+        OPERATION: operation.name,
+        PROVIDER: operation.provider,
+        REQUEST_MODEL: operation.model,
+        AGENT: operation.agent,
+        SERVER: None if who is None else who.host,
+        PORT: None if who is None or who.host is None else who.port,
+        LABEL: call.provider,
+        ROLE: call.key.role,
+        TASK: call.key.task,
+        ROW: call.key.index,
+        CACHED: call.cached or None,
+    }
+
+
+def answered(call: CallRecord) -> Mapping[str, Any]:
+    """What is known of a call when it is over, but for how it failed."""
+    reply = call.answer
+    if isinstance(reply, ProviderError):
+        return {
+            STATUS_CODE: reply.status,
+            **_used(reply.usage, is_cached=False),
+            COST: reply.money,
+        }
+    about = reply.metadata
+    return {
+        RESPONSE_MODEL: _text(about.get("model")),
+        RESPONSE_ID: response_id(reply),
+        FINISH_REASONS: None if reply.finish_reason is None else [reply.finish_reason],
+        FIRST_CHUNK: reply.first_token,
+        **_used(reply.usage, is_cached=call.cached),
+        COST: reply.cost,
+    }
+
+
+def _used(usage: Usage, *, is_cached: bool) -> Mapping[str, Any]:
+    return {
+        INPUT_TOKENS: usage.prompt,
+        OUTPUT_TOKENS: usage.completion,
+        # Those of a reply from our own cache were read from that, not from the provider's.
+        CACHE_READ: None if is_cached else usage.cached,
+        CACHE_CREATION: usage.cache_creation,
+        REASONING: usage.reasoning,
+    }
+
+
+def failure(call: CallRecord) -> str | None:
+    """In a word how a call failed, or an attempt of an agent; None if it did not."""
+    if isinstance(call.answer, ProviderError):
+        return call.answer.kind
+    end = end_of(call.answer)
+    return None if end is None or end.failure is None else end.failure.kind
+
+
+def row_told(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
+    """What is known of a row that is over, but for its number and how it failed."""
+    waits = {f"{WAIT}.{why}": seconds for why, seconds in row.waits.items()}
+    return {
+        STATUS: row.status.value,
+        OUTCOME: row.outcome,
+        SCORE: row.score,
+        LANE: row.lane,
+        LABEL: row.label,
+        CALLS: row.calls,
+        TEST: row.step.test_idx,
+        TEST_NAME: row.step.test.description,
+        PROMPT: row.step.prompt_idx,
+        CACHED: row.cached or None,
+        RECALLED: is_recalled or None,
+        **waits,
+    }
+
+
+def judged(row: Row) -> Iterator[Verdict]:
+    """The verdicts that were not made of others."""
+    if row.verdict is None:
+        yield from _leaves(row.graded)
+    elif row.verdict.parts:
+        yield from _leaves(row.verdict.parts)
+    elif row.question is not None:
+        yield row.verdict
+
+
+def response_id(reply: Reply | None) -> str | None:
+    """What the provider calls its reply."""
+    return None if reply is None else _text(reply.metadata.get("id"))
+
+
+def _leaves(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    for verdict in verdicts:
+        if verdict.parts:
+            yield from _leaves(verdict.parts)
+        else:
+            yield verdict
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
 
 _log = logging.getLogger("trioeval.telemetry")
 
@@ -99,7 +345,7 @@ class Telemetry:
     """Nanoseconds since 1970; asked once, when the run begins."""
     _offset: int = attrs.field(init=False, default=0)
     """What makes such nanoseconds of an instant on the Trio clock."""
-    _run: Context = attrs.field(init=False, factory=Context)
+    _run: SpanContext = attrs.field(init=False, factory=SpanContext)
     _rows: dict[tuple[str | None, int], _OpenRow] = attrs.field(init=False, factory=dict)
     _without_rows: set[str | None] = attrs.field(init=False, factory=set)
     _stack: ExitStack = attrs.field(init=False, factory=ExitStack)
@@ -109,7 +355,7 @@ class Telemetry:
     def __enter__(self) -> Self:
         now = trio.current_time()
         self._offset = self.clock() - _ns(now)
-        about = self._clean({names.RUN_ID: self.run_id, names.SUITE: self.description})
+        about = self._clean({RUN_ID: self.run_id, SUITE: self.description})
         with self._apart():
             span = self.tracer.start_span(
                 "trioeval.run", start_time=self._utc(now), attributes=about
@@ -137,7 +383,7 @@ class Telemetry:
         with self._apart():
             if isinstance(error, Exception):
                 span = trace.get_current_span(self._run)
-                span.set_attribute(names.ERROR, type(error).__qualname__)
+                span.set_attribute(ERROR, type(error).__qualname__)
                 span.set_status(StatusCode.ERROR)
             self._stack.close()
 
@@ -199,18 +445,16 @@ class Telemetry:
             context=parent,
             kind=SpanKind.INTERNAL if is_here else SpanKind.CLIENT,
             start_time=self._utc(began_at),
-            attributes=self._clean(told.asked(call, operation)),
+            attributes=self._clean(asked(call, operation)),
         )
-        span.set_attributes(self._clean(told.answered(call)))
+        span.set_attributes(self._clean(answered(call)))
         if self.content:
-            span.set_attribute(names.INPUT_MESSAGES, self._hidden(input_messages(call.prompt)))
-        if (kind := told.failure(call)) is not None:
+            span.set_attribute(INPUT_MESSAGES, self._hidden(input_messages(call.prompt)))
+        if (kind := failure(call)) is not None:
             self._failed(span, kind)
         if not isinstance(call.answer, ProviderError):
             if self.content:
-                span.set_attribute(
-                    names.OUTPUT_MESSAGES, self._hidden(output_messages(call.answer))
-                )
+                span.set_attribute(OUTPUT_MESSAGES, self._hidden(output_messages(call.answer)))
             if row is not None and key.role in ("provider", "attempt"):
                 row.answered = span
         span.end(self._utc(now))
@@ -220,19 +464,19 @@ class Telemetry:
         found = self._row(row.task, row.index)
         span = self._span_of(row.task, row.index, found, now)
         del self._rows[row.task, row.index]
-        span.set_attributes(self._clean(told.row_told(row, is_recalled=found.is_recalled)))
+        span.set_attributes(self._clean(row_told(row, is_recalled=found.is_recalled)))
         for wait in found.waits:
             about: _Told = {
-                names.WAIT_FOR: wait.why.value,
-                names.WAIT_LANE: self._hidden(wait.lane),
-                names.WAIT_SECONDS: wait.ended_at - wait.at,
+                WAIT_FOR: wait.why.value,
+                WAIT_LANE: self._hidden(wait.lane),
+                WAIT_SECONDS: wait.ended_at - wait.at,
             }
-            span.add_event(names.WAIT, about, self._utc(wait.at))
+            span.add_event(WAIT, about, self._utc(wait.at))
         if not row.status.has_verdict:
             self._failed(span, row.error_kind or row.outcome)
-        judged = trace.set_span_in_context(found.answered or span)
-        for verdict in told.judged(row):
-            self._evaluated(row, verdict, judged, now)
+        answer = trace.set_span_in_context(found.answered or span)
+        for verdict in judged(row):
+            self._evaluated(row, verdict, answer, now)
         span.end(self._utc(now))
 
     @contextmanager
@@ -259,34 +503,34 @@ class Telemetry:
                 "trioeval.row",
                 context=self._run,
                 start_time=self._utc(began_at),
-                attributes=self._clean({names.ROW: index, names.TASK: task}),
+                attributes=self._clean({ROW: index, TASK: task}),
             )
         return row.span
 
     def _failed(self, span: Span, kind: str) -> None:
         kind = self._hidden(kind)
-        span.set_attribute(names.ERROR, kind)
+        span.set_attribute(ERROR, kind)
         span.set_status(StatusCode.ERROR, kind)
 
-    def _evaluated(self, row: Row, verdict: Verdict, judged: Context, now: float) -> None:
+    def _evaluated(self, row: Row, verdict: Verdict, judged: SpanContext, now: float) -> None:
         assertion = verdict.assertion
         kind = "answer" if assertion is None else assertion.type
         about = {
-            names.EVALUATION_NAME: kind if assertion is None else assertion.metric or kind,
-            names.EVALUATION_SCORE: verdict.score,
-            names.EVALUATION_LABEL: "pass" if verdict.passed else "fail",
-            names.EVALUATION_EXPLANATION: verdict.reason if self.content else None,
-            names.RESPONSE_ID: told.response_id(row.reply),
-            names.ASSERTION: kind,
-            names.RUN_ID: self.run_id,
-            names.TASK: row.task,
-            names.ROW: row.index,
+            EVALUATION_NAME: kind if assertion is None else assertion.metric or kind,
+            EVALUATION_SCORE: verdict.score,
+            EVALUATION_LABEL: "pass" if verdict.passed else "fail",
+            EVALUATION_EXPLANATION: verdict.reason if self.content else None,
+            RESPONSE_ID: response_id(row.reply),
+            ASSERTION: kind,
+            RUN_ID: self.run_id,
+            TASK: row.task,
+            ROW: row.index,
         }
         self.logger.emit(
             timestamp=self._utc(now),
             context=judged,
             severity_number=_logs.SeverityNumber.INFO,
-            event_name=names.RESULT,
+            event_name=RESULT,
             attributes=self._clean(about),
         )
 

@@ -17,17 +17,6 @@ from trioeval.testing.foreign import Emit as Emit
 from trioeval.testing.foreign import ForeignJob as ForeignJob
 from trioeval.testing.foreign import Scheduler as Scheduler
 from trioeval.testing.foreign import Send as Send
-from trioeval.testing.job_laws import check_block as check_block
-from trioeval.testing.job_laws import check_deadline as check_deadline
-from trioeval.testing.job_laws import check_drain as check_drain
-from trioeval.testing.job_laws import check_free as check_free
-from trioeval.testing.job_laws import check_honest as check_honest
-from trioeval.testing.job_laws import check_leak as check_leak
-from trioeval.testing.job_laws import check_limit as check_limit
-from trioeval.testing.job_laws import check_order as check_order
-from trioeval.testing.job_laws import check_prompt as check_prompt
-from trioeval.testing.job_laws import check_serial as check_serial
-from trioeval.testing.job_laws import check_total as check_total
 from trioeval.testing.lane_laws import check_aimd as check_aimd
 from trioeval.testing.lane_laws import check_attempts as check_attempts
 from trioeval.testing.lane_laws import check_budget as check_budget
@@ -41,6 +30,17 @@ from trioeval.testing.lane_laws import check_turn as check_turn
 from trioeval.testing.lane_laws import check_width as check_width
 from trioeval.testing.laws import LAWS as LAWS
 from trioeval.testing.laws import check_all as check_all
+from trioeval.testing.laws import check_block as check_block
+from trioeval.testing.laws import check_deadline as check_deadline
+from trioeval.testing.laws import check_drain as check_drain
+from trioeval.testing.laws import check_free as check_free
+from trioeval.testing.laws import check_honest as check_honest
+from trioeval.testing.laws import check_leak as check_leak
+from trioeval.testing.laws import check_limit as check_limit
+from trioeval.testing.laws import check_order as check_order
+from trioeval.testing.laws import check_prompt as check_prompt
+from trioeval.testing.laws import check_serial as check_serial
+from trioeval.testing.laws import check_total as check_total
 from trioeval.testing.metamorphic import check_added_lane as check_added_lane
 from trioeval.testing.metamorphic import check_generous as check_generous
 from trioeval.testing.metamorphic import check_narrowed as check_narrowed
@@ -87,32 +87,33 @@ if TYPE_CHECKING:
     from trioeval.testing.conformance import OUTSIDE_LAWS as OUTSIDE_LAWS
     from trioeval.testing.conformance import Breach as Breach
     from trioeval.testing.conformance import Capability as Capability
+    from trioeval.testing.conformance import MakePace as MakePace
+    from trioeval.testing.conformance import PaceBreach as PaceBreach
+    from trioeval.testing.conformance import PaceLike as PaceLike
+    from trioeval.testing.conformance import PaceLimits as PaceLimits
     from trioeval.testing.conformance import broken_laws as broken_laws
+    from trioeval.testing.conformance import broken_pace_rules as broken_pace_rules
+    from trioeval.testing.conformance import check_pacer as check_pacer
     from trioeval.testing.conformance import check_scheduler as check_scheduler
-    from trioeval.testing.conformance_pace import MakePace as MakePace
-    from trioeval.testing.conformance_pace import PaceBreach as PaceBreach
-    from trioeval.testing.conformance_pace import PaceLike as PaceLike
-    from trioeval.testing.conformance_pace import PaceLimits as PaceLimits
-    from trioeval.testing.conformance_pace import broken_pace_rules as broken_pace_rules
-    from trioeval.testing.conformance_pace import check_pacer as check_pacer
-    from trioeval.testing.plain import adaptive_scenarios as adaptive_scenarios
-    from trioeval.testing.plain import plain_scenarios as plain_scenarios
+    from trioeval.testing.strategies import adaptive_scenarios as adaptive_scenarios
     from trioeval.testing.strategies import durations as durations
     from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
     from trioeval.testing.strategies import free_scenarios as free_scenarios
     from trioeval.testing.strategies import lane_specs as lane_specs
     from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
+    from trioeval.testing.strategies import plain_scenarios as plain_scenarios
     from trioeval.testing.strategies import scenarios as scenarios
     from trioeval.testing.strategies import shared_scenarios as shared_scenarios
     from trioeval.testing.strategies import simple_scenarios as simple_scenarios
 
 _HOMES = {
-    "conformance": "CAPABILITIES OUTSIDE_LAWS Breach Capability broken_laws check_scheduler",
-    "conformance_pace": "MakePace PaceBreach PaceLike PaceLimits broken_pace_rules check_pacer",
-    "plain": "adaptive_scenarios plain_scenarios",
+    "conformance": (
+        "Breach CAPABILITIES Capability MakePace OUTSIDE_LAWS PaceBreach PaceLike PaceLimits"
+        " broken_laws broken_pace_rules check_pacer check_scheduler"
+    ),
     "strategies": (
-        "durations faulty_scenarios free_scenarios lane_specs learning_lane_specs scenarios"
-        " shared_scenarios simple_scenarios"
+        "adaptive_scenarios durations faulty_scenarios free_scenarios lane_specs"
+        " learning_lane_specs plain_scenarios scenarios shared_scenarios simple_scenarios"
     ),
 }
 """Names whose modules import hypothesis."""

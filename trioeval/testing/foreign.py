@@ -9,8 +9,7 @@ import attrs
 import trio
 import trio.testing
 
-from trioeval.errors import CallError, leaves
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, leaves
 from trioeval.kernel import Done, LaneSpec
 from trioeval.testing.scenario import Call, Scenario, Script
 from trioeval.testing.trace import Asked, Recorder, Span, Trace

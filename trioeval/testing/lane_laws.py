@@ -5,10 +5,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitChanged
-from trioeval.testing.spans import (
+from trioeval.testing.trace import (
+    Span,
+    Trace,
     asked_wait,
     is_refusal,
     late_starts,
@@ -17,7 +18,6 @@ from trioeval.testing.spans import (
     require,
     used_tokens,
 )
-from trioeval.testing.trace import Span, Trace
 
 
 def check_width(trace: Trace) -> None:

@@ -5,20 +5,24 @@ they hold any scheduler to the laws whose run was recorded. Instants are compare
 whose times are whole numbers or dyadic fractions.
 """
 
+import itertools
+import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from trioeval.testing.job_laws import (
-    check_block,
-    check_deadline,
-    check_drain,
-    check_free,
-    check_honest,
-    check_leak,
-    check_limit,
-    check_order,
-    check_prompt,
-    check_serial,
-    check_total,
+from trioeval.kernel import (
+    Admitted,
+    Blocked,
+    CallEnded,
+    CallStarted,
+    Cut,
+    Done,
+    Failed,
+    Finished,
+    Interrupted,
+    NotRun,
+    Reserving,
+    TimedOut,
 )
 from trioeval.testing.lane_laws import (
     check_aimd,
@@ -31,7 +35,338 @@ from trioeval.testing.lane_laws import (
     check_turn,
     check_width,
 )
-from trioeval.testing.trace import Trace
+from trioeval.testing.trace import Span, Trace, require, working_time
+
+# The laws of jobs and outcomes, as checks over a trace.
+
+
+def check_total(trace: Trace) -> None:
+    """TOTAL: every index gets exactly one outcome."""
+    seen = sorted(emission.outcome.index for emission in trace.emissions)
+    require("TOTAL", seen == list(range(trace.size)), f"outcomes of {seen} for {trace.size} jobs")
+
+
+def check_order(trace: Trace) -> None:
+    """ORDER: outcomes are emitted in index order."""
+    seen = [emission.outcome.index for emission in trace.emissions]
+    require("ORDER", seen == sorted(seen), f"emitted in the order {seen}")
+
+
+def check_prompt(trace: Trace) -> None:
+    """PROMPT: each outcome is emitted as soon as it and all before it are known."""
+    known = {event.outcome.index: event.at for event in trace.events if isinstance(event, Finished)}
+    for span in trace.bodies:
+        known.setdefault(span.index, span.ended_at)
+    known_at = -math.inf
+    for emission in trace.emissions:
+        index = emission.outcome.index
+        known_at = max(known_at, known.get(index, trace.ended_at))
+        require(
+            "PROMPT",
+            emission.at == known_at,
+            f"outcome {index} was known at {known_at} and emitted at {emission.at}",
+        )
+
+
+def check_honest(trace: Trace) -> None:
+    """HONEST: a job has calls only if it was started; its outcome and the observer tell what was."""
+    runs: dict[int, list[Span]] = defaultdict(list)
+    for span in trace.bodies:
+        runs[span.index].append(span)
+    made: dict[int, int] = defaultdict(int)
+    for call in trace.calls:
+        made[call.index] += 1
+    finished_at = {e.outcome.index: e.at for e in trace.events if isinstance(e, Finished)}
+    for emission in trace.emissions:
+        outcome = emission.outcome
+        bodies = runs[outcome.index]
+        if isinstance(outcome, NotRun | Blocked):
+            require("HONEST", not bodies, f"{outcome} of a job that was started")
+            require("HONEST", not made[outcome.index], f"{outcome} of a job that has calls")
+            continue
+        told = (outcome.started_at, outcome.finished_at, outcome.calls)
+        require("HONEST", bool(bodies), f"{outcome} of a job that was never started")
+        again = len(bodies) - 1
+        most = trace.scenario.salvage_rounds
+        require("HONEST", again <= most, f"job {outcome.index} was run again {again} times")
+        last = bodies[-1]
+        true = (last.started_at, last.ended_at, made[outcome.index])
+        fits = isinstance(outcome, _ENDINGS[last.ending])
+        require("HONEST", fits, f"{outcome} of a body whose end was: {last.ending}")
+        require("HONEST", told == true, f"job {outcome.index} says {told} where {true} was seen")
+        at = finished_at.get(outcome.index, last.ended_at)
+        prompt = at == last.ended_at or (most and isinstance(outcome, Failed))
+        require("HONEST", bool(prompt), f"{outcome} was recorded at {at}")
+    _check_observer(trace)
+    _check_settled(trace)
+
+
+def _check_observer(trace: Trace) -> None:
+    seen = {
+        Admitted: [(span.started_at, span.index, span.lane) for span in trace.bodies],
+        CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
+        CallEnded: [(span.ended_at, span.index, span.lane) for span in trace.calls],
+    }
+    heard: dict[type, list[tuple[float, int, str]]] = defaultdict(list)
+    finished = {}
+    for event in trace.events:
+        match event:
+            case Admitted() | CallStarted() | CallEnded():
+                heard[type(event)].append((event.at, event.index, event.lane))
+            case Finished(_, outcome):
+                finished[outcome.index] = outcome
+            case _:
+                pass
+    for kind, right in seen.items():
+        otherwise = f"the observer heard {kind.__name__} {heard[kind]}, and {right} was seen"
+        require("HONEST", sorted(heard[kind]) == sorted(right), otherwise)
+    emitted = {e.outcome.index: e.outcome for e in trace.emissions}
+    ended = {index: outcome for index, outcome in emitted.items() if index in finished}
+    require("HONEST", finished == ended, f"the observer heard of {finished}, not {ended}")
+    started = {span.index for span in trace.bodies}
+    missed = started - set(finished)
+    require("HONEST", not missed, f"the observer did not hear how jobs {missed} ended")
+
+
+def _check_settled(trace: Trace) -> None:
+    """Who is told of outcomes hears of what the observer hears, in its order, before the consumer."""
+    places = {emission.outcome.index: place for place, emission in enumerate(trace.emissions)}
+    heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
+    told = [one.outcome for one in trace.settled]
+    require(
+        "HONEST", not told or told == heard, f"told of {told}, while the observer heard {heard}"
+    )
+    for one in trace.settled:
+        late = one.emitted > places[one.outcome.index]
+        require("HONEST", not late, f"{one} was told of after it was emitted")
+
+
+def check_free(trace: Trace) -> None:
+    """FREE: a job that needs nothing of its lane starts when it says so, whatever the lane waits for.
+
+    Each job is asked once before each of its runs, one job a lane at a time.
+    """
+    if not trace.questions:
+        return
+    runs: dict[int, list[Span]] = defaultdict(list)
+    asked: dict[int, list[Span]] = defaultdict(list)
+    for body in trace.bodies:
+        runs[body.index].append(body)
+    for question in trace.questions:
+        asked[question.index].append(question)
+    for index, bodies in runs.items():
+        # A job is not run again that nobody asked again; the last question may have come to nothing.
+        for place, body in enumerate(bodies):
+            fits = place < len(asked[index]) and asked[index][place].last < body.started
+            require("FREE", fits, f"{body} started unasked: {asked[index]}")
+    for index, questions in asked.items():
+        idle = len(questions) - len(runs[index])
+        require("FREE", idle in (0, 1), f"job {index} was asked {len(questions)} times")
+    by_lane: dict[str, list[Span]] = defaultdict(list)
+    for question in trace.questions:
+        by_lane[question.lane].append(question)
+    for questions in by_lane.values():
+        for one, following in itertools.pairwise(questions):
+            require("FREE", one.last < following.started, f"{following} was asked beside {one}")
+    _check_free_starts(trace, runs, asked)
+
+
+def _check_free_starts(
+    trace: Trace, runs: Mapping[int, list[Span]], asked: Mapping[int, list[Span]]
+) -> None:
+    scenario = trace.scenario
+    ordered = scenario.edges or any(script.key is not None for script in scenario.scripts)
+    if ordered or scenario.salvage_rounds:
+        return  # a job may be next that comes before one that was asked
+    for index, script in enumerate(scenario.scripts):
+        if not script.is_free:
+            continue
+        for question, body in zip(asked[index], runs[index], strict=False):
+            told = f"job {index} said at {question.ended_at} that it is free"
+            at_once = body.started_at == question.ended_at
+            require("FREE", at_once, f"{told}, and started at {body.started_at}")
+    last: dict[str, int] = {}
+    for body in sorted(trace.bodies, key=lambda span: span.started):
+        if body.index not in trace.serial:
+            before = last.get(body.lane, -1)
+            told = f"job {body.index} started after job {before} of lane {body.lane}"
+            require("FREE", before < body.index, told)
+            last[body.lane] = body.index
+
+
+def check_serial(trace: Trace) -> None:
+    """SERIAL: while a serial job runs nothing else does; serial jobs run before the others."""
+    alone = [span for span in trace.bodies if span.index in trace.serial]
+    ran = sorted(alone, key=lambda span: span.started)
+    seen = list(dict.fromkeys(span.index for span in ran))  # salvage runs some of them again
+    require("SERIAL", seen == sorted(seen), f"serial jobs ran in the order {seen}")
+    for span in alone:
+        for other in trace.bodies:
+            if other is span:
+                continue
+            apart = other.last < span.started or other.started > span.last
+            require("SERIAL", apart, f"job {other.index} ran beside serial job {span.index}")
+            in_turn = other.index in trace.serial or other.started > span.started
+            require("SERIAL", in_turn, f"job {other.index} ran before serial job {span.index}")
+
+
+def check_block(trace: Trace) -> None:
+    """BLOCK: a job starts only after what it depends on; jobs of one key run in index order, alone."""
+    scenario = trace.scenario
+    outcomes = {emission.outcome.index: emission.outcome for emission in trace.emissions}
+    last = {span.index: span for span in trace.bodies}
+    for body in trace.bodies:
+        for edge in scenario.edges.get(body.index, ()):
+            dependency, ended = outcomes[edge.on], last.get(edge.on)
+            over = ended.last if ended is not None else 0
+            require("BLOCK", over < body.started, f"{body} started before job {edge.on} was over")
+            right = edge.when == "always" or isinstance(dependency, Done)
+            require("BLOCK", right, f"{body} started after {dependency}")
+    for index, outcome in outcomes.items():
+        if not isinstance(outcome, Blocked):
+            continue
+        named = [edge for edge in scenario.edges.get(index, ()) if edge.on == outcome.by]
+        right = bool(named) and named[0].when == "success"
+        require("BLOCK", right, f"{outcome}, which does not depend on its success")
+        require("BLOCK", not isinstance(outcomes[outcome.by], Done), f"{outcome}, which is done")
+    _check_keys(trace)
+
+
+def _check_keys(trace: Trace) -> None:
+    by_key: dict[str, list[Span]] = defaultdict(list)
+    for body in sorted(trace.bodies, key=lambda span: span.started):
+        key = trace.scenario.scripts[body.index].key
+        if key is not None and body.index not in trace.serial:
+            by_key[key].append(body)
+    for key, bodies in by_key.items():
+        for one, following in itertools.pairwise(bodies):
+            told = f"jobs {one.index} and {following.index} share the key {key!r}"
+            require("BLOCK", one.index <= following.index, f"{told} and ran in that order")
+            require("BLOCK", one.last < following.started, f"{told} and ran at once")
+
+
+def check_limit(trace: Trace) -> None:
+    """LIMIT: a job times out exactly when its working time reaches its timeout."""
+    worked = {span.index: working_time(trace, span) for span in trace.bodies}
+    for emission in trace.emissions:
+        outcome = emission.outcome
+        if isinstance(outcome, NotRun | Blocked):
+            continue
+        timeout = trace.scenario.scripts[outcome.index].timeout
+        working = worked[outcome.index]
+        told = f"job {outcome.index} worked {working} of {timeout} and ended as {outcome}"
+        match outcome:
+            case TimedOut():
+                require("LIMIT", working == timeout, told)
+            case Interrupted():
+                require("LIMIT", working <= timeout, told)
+            case _:
+                require("LIMIT", working < timeout, told)
+        waited = outcome.finished_at - outcome.started_at - outcome.waited
+        require("LIMIT", waited == working, f"{told}; its own account is {waited}")
+
+
+def check_deadline(trace: Trace) -> None:
+    """DEADLINE: nothing starts at or after it, and the run ends at it."""
+    cut_at = min(trace.scenario.deadline, trace.scenario.cancel_at)
+    for span in (*trace.bodies, *trace.calls):
+        require(
+            "DEADLINE",
+            span.started_at < trace.scenario.deadline,
+            f"{span} started after {trace.scenario.deadline}",
+        )
+        require("DEADLINE", span.ended_at <= cut_at, f"{span} ended after {cut_at}")
+    require(
+        "DEADLINE", trace.ended_at <= cut_at, f"the run ended at {trace.ended_at}, not {cut_at}"
+    )
+    ends = {
+        Cut.DEADLINE: trace.scenario.deadline,
+        Cut.CANCEL: trace.scenario.cancel_at,
+        Cut.FAULT: -math.inf,
+    }
+    for emission in trace.emissions:
+        outcome = emission.outcome
+        if isinstance(outcome, Interrupted | NotRun) and outcome.cut in ends:
+            right = trace.ended_at == ends[outcome.cut]
+            require("DEADLINE", right, f"{outcome} in a run that ended at {trace.ended_at}")
+
+
+def check_drain(trace: Trace) -> None:
+    """DRAIN: after stop no job starts, and those under way run to their end.
+
+    But for those that have made no request and would need a permit: they are cut off, and ask for none.
+    """
+    for span in trace.bodies:
+        late = span.started > trace.stopped or span.started_at > trace.scenario.stop_at
+        require("DRAIN", not late, f"{span} started after stop")
+    cut = [
+        e.outcome
+        for e in trace.emissions
+        if isinstance(e.outcome, NotRun) and e.outcome.cut is Cut.STOP
+    ]
+    if cut:
+        drained_at = max([trace.scenario.stop_at, *(span.ended_at for span in trace.bodies)])
+        told = f"{cut} in a run that was stopped at {trace.scenario.stop_at} and ended at {trace.ended_at}"
+        require("DRAIN", trace.scenario.stop_at <= trace.ended_at <= drained_at, told)
+    _check_withdrawn(trace)
+
+
+def _check_withdrawn(trace: Trace) -> None:
+    """Who has made no request by the stop waits for no permit; and nobody else is cut off by it."""
+    stop_at = trace.scenario.stop_at
+    made: set[int] = set()
+    for event in trace.events:
+        match event:
+            case Admitted():
+                made.discard(event.index)
+            case CallStarted():
+                made.add(event.index)
+            case Reserving() if event.at > stop_at:
+                told = f"{event}: for a first request, after a stop at {stop_at}"
+                require("DRAIN", event.index in made, told)
+            case _:
+                pass
+    shared = {name for limit in trace.scenario.shared for name in limit.lanes}
+    withdrawn = []
+    for body in trace.bodies:
+        own = [span for span in trace.calls if span.index == body.index]
+        first = min(
+            (span.started for span in own if body.started < span.started < body.last),
+            default=math.inf,
+        )
+        first_at = min((s.started_at for s in own if s.started == first), default=math.inf)
+        early = [
+            one
+            for one in trace.asked
+            if one.index == body.index
+            and one.lane in shared
+            and body.started < one.call < min(first, body.last)
+        ]
+        for one in early:
+            until = min(one.ended_at, first_at)
+            told = f"{body} waits until {until} for its first request, stopped at {stop_at}"
+            require("DRAIN", until <= max(stop_at, one.asked_at), told)
+        if first == math.inf and any(one.ended_at == body.ended_at for one in early):
+            withdrawn.append((body.index, body.ended_at))
+    for emission in trace.emissions:
+        outcome = emission.outcome
+        if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP:
+            right = (outcome.index, outcome.finished_at) in withdrawn
+            told = f"{outcome}: a stop at {stop_at} lets what runs finish"
+            require("DRAIN", right and outcome.finished_at >= stop_at, told)
+
+
+def check_leak(trace: Trace) -> None:
+    """LEAK: nothing of the run is alive after it."""
+    require("LEAK", not trace.left_over, f"left over: {'; '.join(trace.left_over)}")
+
+
+_ENDINGS: Mapping[str, type | tuple[type, ...]] = {
+    "returned": Done,
+    "failed": Failed,
+    "cut": (TimedOut, Interrupted),
+}
+
 
 LAWS: Mapping[str, Callable[[Trace], None]] = {
     "TOTAL": check_total,

@@ -26,8 +26,7 @@ from typing import TypeAlias
 
 import attrs
 
-from trioeval.errors import UsageError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, UsageError
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_lane import ModelLane
 from trioeval.testing.model_parts import Kind, ModelJob, PredictedCall, PredictedOutcome, Prediction

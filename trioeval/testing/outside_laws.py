@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
-from trioeval.errors import CallError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault
 from trioeval.kernel import LaneSpec
 from trioeval.testing.foreign import Answer, ForeignRun, Scheduler, call_of, run_foreign
-from trioeval.testing.job_laws import check_leak, check_order, check_prompt, check_total
 from trioeval.testing.lane_laws import (
     check_attempts,
     check_eager,
@@ -26,9 +24,9 @@ from trioeval.testing.lane_laws import (
     check_retry_after,
     check_width,
 )
+from trioeval.testing.laws import check_leak, check_order, check_prompt, check_total
 from trioeval.testing.scenario import Scenario
-from trioeval.testing.spans import late_starts, most_at_once, on, require
-from trioeval.testing.trace import Span, Trace
+from trioeval.testing.trace import Span, Trace, late_starts, most_at_once, on, require
 
 
 @attrs.define(eq=False)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.faults import Fault
+from trioeval.errors import Fault
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.rates import RateHint
 

@@ -16,8 +16,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from trioeval.errors import CallError, UsageError
-from trioeval.faults import Fault
+from trioeval.errors import CallError, Fault, UsageError
 from trioeval.kernel import Metered
 from trioeval.rates import Allowance, RateHint
 

@@ -1,9 +1,13 @@
 """The application of the live view: which address shows what, and what buttons do."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -14,18 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
 from trioeval.store import Reader, RunFacts
 from trioeval.store.row_pages import RowQuery
-from trioeval.web.assets import Assets
-from trioeval.web.commands import read_command
-from trioeval.web.events import RunEvents
-from trioeval.web.pages import Pages, short
-from trioeval.web.presence import WhilePresent
-from trioeval.web.reading import StoreReading
+from trioeval.web.lane_cards import lane_id
+from trioeval.web.pages import Pages, StoreReading, short
 from trioeval.web.row_page import sections_of, summary_of
 from trioeval.web.run_page import (
     RowsPicture,
@@ -38,6 +38,249 @@ from trioeval.web.run_page import (
 )
 from trioeval.web.security import Door, Guard, refuse
 from trioeval.web.watches import Shown, Watch, Watches
+
+# Scripts and styles of the pages: a fixed list of files, read once, so no address reaches any other one.
+
+
+_OWN = Path(__file__).parent / "static"
+_UPLOT = Path(__file__).parents[1] / "report" / "vendor" / "uplot"
+_SCRIPT, _STYLE = "text/javascript", "text/css"
+_FILES = {
+    "view.css": (_OWN / "view.css", _STYLE),
+    "view.js": (_OWN / "view.js", _SCRIPT),
+    "icon.svg": (_OWN / "icon.svg", "image/svg+xml"),
+    "htmx.js": (_OWN / "htmx.min.js", _SCRIPT),
+    "hx-sse.js": (_OWN / "hx-sse.min.js", _SCRIPT),
+    "uplot.js": (_UPLOT / "uPlot.iife.min.js", _SCRIPT),
+    "uplot.css": (_UPLOT / "uPlot.min.css", _STYLE),
+}
+
+
+@attrs.frozen
+class Assets:
+    """Their contents by name, with their media types."""
+
+    _found: Mapping[str, tuple[bytes, str]] = attrs.field(repr=False)
+    version: str
+    """Changes with any of them; stands in their addresses, so that browsers may keep them."""
+
+    @classmethod
+    def load(cls) -> "Assets":
+        """Read them all. Blocks shortly."""
+        found = {name: (path.read_bytes(), kind) for name, (path, kind) in _FILES.items()}
+        digest = hashlib.blake2b(b"".join(body for body, _ in found.values()), digest_size=6)
+        return cls(found, digest.hexdigest())
+
+    async def answer(self, request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
+        """One of them."""
+        found = self._found.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404, "there is no such file")
+        body, kind = found
+        keep = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(body, media_type=kind, headers=keep)
+
+
+# What buttons of the live view ask of a run. Pure.
+
+
+_DONE = {
+    "pause": "lane paused: calls in flight go on",
+    "resume": "lane resumed",
+    "retune": "lane retuned",
+    "stop": "stopping: rows under way may finish",
+    "cancel": "cancelling what is under way",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Command:
+    """What is asked of a run, as its live channel takes it."""
+
+    do: str
+    more: Mapping[str, Any]
+
+    @property
+    def done(self) -> str:
+        """What is said once it was done."""
+        return _DONE[self.do]
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `Live.ask`."""
+        return {"do": self.do, **self.more}
+
+
+def read_command(form: Mapping[str, str]) -> Command:
+    """What a form says.
+
+    Args:
+        form: `do`, and as far as it concerns it `lane`, `width`, `rpm` and `tpm`; what is blank stays.
+
+    Raises:
+        ValueError: It says nothing that could be done; the text says why.
+
+    Example:
+        >>> read_command({"do": "retune", "lane": "a", "width": "4", "rpm": ""}).json()
+        {'do': 'retune', 'lane': 'a', 'width': 4}
+    """
+    do = form.get("do", "")
+    if do not in _DONE:
+        raise ValueError(f"do must be one of {', '.join(_DONE)}, got {do[:40]!r}")
+    if do in {"stop", "cancel"}:
+        return Command(do=do, more={})
+    if "lane" not in form:
+        raise ValueError("lane is missing: say which one")
+    more: dict[str, Any] = {"lane": form["lane"]}
+    if do == "retune":
+        given = {name: form.get(name, "").strip() for name in ("width", "rpm", "tpm")}
+        more |= {name: _number(name, text) for name, text in given.items() if text}
+        if len(more) == 1:
+            raise ValueError("say a width, rpm or tpm")
+    return Command(do=do, more=more)
+
+
+def _number(name: str, text: str) -> float:
+    """A number as JSON can say it; whether it will do, the run knows."""
+    try:
+        number = int(text) if name == "width" else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        what = "a whole number" if name == "width" else "a number"
+        raise ValueError(f"{name} must be {what}, got {text[:40]!r}")
+    return number
+
+
+# A run as it goes on, for one browser: server-sent events, each with the newest picture there is.
+
+
+_APART = 0.25  # seconds between two pictures
+_ROWS_APART = 1.0  # seconds between two calls to look at the rows again
+_QUIET = 15.0  # seconds after which something is sent all the same: who has gone is found out
+
+
+@attrs.frozen(kw_only=True)
+class RunEvents:
+    """An answer that ends with the run, or with the server."""
+
+    run_id: str
+    watches: Watches
+    stop: trio.Event
+    picture: Callable[[Watch], str]
+    """What is shown of it."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Answer."""
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_stop, self.stop, nursery.cancel_scope)
+            await self._tell(partial(_send, send))
+            nursery.cancel_scope.cancel("all is told")
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _tell(self, send: Callable[[str], Awaitable[None]]) -> None:
+        seen, rows, rows_at = -1, -1, 0.0
+        async with self.watches.watching(self.run_id) as watch:
+            while True:
+                with trio.move_on_after(_QUIET) as quiet:
+                    await watch.wait_news(seen)
+                if quiet.cancelled_caught:
+                    await send(":\n\n")
+                    continue
+                seen, over, now = watch.version, watch.over, trio.current_time()
+                if watch.facts is not None or watch.trouble is not None or over:
+                    await send(message(self.picture(watch)))
+                if (points := _points(watch)) is not None:
+                    await send(message(points, "points"))
+                if watch.rows != rows and (over or now >= rows_at + _ROWS_APART):
+                    rows, rows_at = watch.rows, now
+                    await send(message("", "rows"))
+                if over:
+                    await send(message("", "over"))
+                    return
+                await trio.sleep(_APART)
+
+
+def message(text: str, event: str | None = None) -> str:
+    r"""A server-sent event.
+
+    Example:
+        >>> message("a\nb", "news")
+        'event: news\ndata: a\ndata: b\n\n'
+    """
+    return "".join(_lines(text, event)) + "\n"
+
+
+def _lines(text: str, event: str | None) -> Iterator[str]:
+    if event is not None:
+        yield f"event: {event}\n"
+    for line in text.splitlines() or [""]:
+        yield f"data: {line}\n"
+
+
+def _points(watch: Watch) -> str | None:
+    """The newest point of each lane, for its timeline."""
+    state = watch.state
+    if state is None:
+        return None
+    lanes = {lane_id(lane["name"]): [lane["inFlight"], lane["limit"]] for lane in state["lanes"]}
+    return json.dumps({"t": state["elapsedS"], "lanes": lanes})
+
+
+async def _send(send: Send, text: str) -> None:
+    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+async def _until_stop(stop: trio.Event, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel("the server stops")
+
+
+# Nothing is done for a browser that has gone: who types on, or leaves a page, takes back his question.
+
+
+_READING = frozenset({"GET", "HEAD"})
+
+
+@attrs.frozen
+class WhilePresent:
+    """An application whose answers end with their readers; what changes something is done to its end."""
+
+    _app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        if scope["method"] not in _READING:
+            await self._app(scope, receive, send)
+            return
+        looking = trio.CancelScope()
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                # The server closes what it has sent the last of, and must not be disturbed by that.
+                looking.cancel("it is answered")
+            await send(message)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_gone, receive, looking, nursery.cancel_scope)
+            await self._app(scope, _no_body, send_on)
+            looking.cancel("it is answered")
+
+
+async def _until_gone(
+    receive: Receive, looking: trio.CancelScope, answering: trio.CancelScope
+) -> None:
+    with looking:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        answering.cancel("the browser has gone")
+
+
+async def _no_body() -> Message:
+    await trio.lowlevel.checkpoint()
+    return {"type": "http.request", "body": b"", "more_body": False}
+
 
 _RUNS = 100  # in the list; more are asked for
 _MOST_RUNS = 10_000

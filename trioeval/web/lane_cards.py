@@ -8,12 +8,10 @@ from typing import Any
 import attrs
 
 from trioeval.kernel.events import Why
-from trioeval.report.activity import longest_waits
-from trioeval.report.cutting import cut_middle
-from trioeval.report.lane_names import lane_names
-from trioeval.report.wait_words import WAIT_WORDS
-from trioeval.web.figures import count_text, money_text, seconds_text
+from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
+from trioeval.report.text import cut_middle
 from trioeval.web.history import History, Series, series_of_buckets
+from trioeval.web.pages import count_text, money_text, seconds_text
 
 _SHOWN = 80  # cells of a name
 

@@ -4,15 +4,128 @@ Every value that a template writes is escaped, and freed of what would reverse o
 asked for it. Only what our own macros made is left as it is.
 """
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
+import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from trioeval.report.inert import inert, inert_lines
-from trioeval.web.figures import count_text, money_text, seconds_text
+from trioeval.report.text import inert, inert_lines
+from trioeval.store import Reader, read_store
+
+# Numbers, times and ages as people read them. Pure.
+
+
+def count_text(number: float) -> str:
+    """A number with its thousands apart.
+
+    Example:
+        >>> count_text(12345), count_text(7.5), count_text(60.0)
+        ('12,345', '7.5', '60')
+    """
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """How long something takes.
+
+    Example:
+        >>> (
+        ...     seconds_text(0.0002),
+        ...     seconds_text(0.12),
+        ...     seconds_text(3.21),
+        ...     seconds_text(75),
+        ...     seconds_text(7300),
+        ... )
+        ('< 1 ms', '120 ms', '3.2 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.001 else "< 1 ms"  # noqa: PLR2004
+    if seconds < 60:  # noqa: PLR2004 - of a minute
+        return f"{seconds:.1f} s"
+    minutes, left = divmod(round(seconds), 60)
+    if minutes < 60:  # noqa: PLR2004 - of an hour
+        return f"{minutes} min {left} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def money_text(dollars: float) -> str:
+    """US dollars.
+
+    Example:
+        >>> money_text(0), money_text(0.00123), money_text(12.5)
+        ('–', '$0.0012', '$12.50')
+    """
+    if not dollars:
+        return "–"
+    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
+
+
+def age_text(utc: str, now: datetime) -> str:
+    """How long ago an instant was.
+
+    Args:
+        utc: ISO 8601.
+        now: What time it is.
+
+    Example:
+        >>> age_text("2026-01-01T00:00:00.000Z", datetime(2026, 1, 1, 3, 0, tzinfo=UTC))
+        '3 h ago'
+        >>> age_text("long ago", datetime(2026, 1, 1, tzinfo=UTC))
+        ''
+    """
+    try:
+        then = datetime.fromisoformat(utc)
+    except ValueError:
+        return ""
+    seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size):,} {unit} ago"
+    return f"{max(0, int(seconds))} s ago"
+
+
+# The database of runs, read in threads: a slow disk or a large run keeps no other page waiting.
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class StoreReading:
+    """Reads with a connection of its own each time, so that nothing is held while nobody looks."""
+
+    path: Path
+    """It need not be there yet."""
+    _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(4))
+    _long_ones: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
+
+    async def is_there(self) -> bool:
+        """Whether there is a database: the first run makes it. A checkpoint."""
+        return await trio.to_thread.run_sync(self.path.exists, limiter=self._threads)
+
+    async def read(self, look: Callable[[Reader], T], *, takes_long: bool = False) -> T:
+        """What `look` finds. A checkpoint; a thread for which nobody waits any more is left behind.
+
+        Args:
+            look: Called in a thread.
+            takes_long: Whether it takes its turn among others like it, and keeps none but those waiting.
+
+        Raises:
+            StoreError: The database cannot be read.
+        """
+
+        def work() -> T:
+            with read_store(self.path) as reader:
+                return look(reader)
+
+        threads = self._long_ones if takes_long else self._threads
+        return await trio.to_thread.run_sync(work, limiter=threads, abandon_on_cancel=True)
+
 
 _FOLDER = Path(__file__).parent / "templates"
 _LONG = 100_000

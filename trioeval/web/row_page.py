@@ -6,14 +6,14 @@ from typing import Any
 import attrs
 
 from trioeval.grading import output_text
-from trioeval.grading.text import score_text
-from trioeval.report.agent_facts import agent_lines, agent_of
-from trioeval.report.json_text import indented
+from trioeval.report.formats.json import indented
+from trioeval.report.head import agent_lines, agent_of
 from trioeval.report.records import name_of_test, output_of, own_of, shown_of, status_of
+from trioeval.run import Status
 from trioeval.store import StoredCall
-from trioeval.tasks import Status
-from trioeval.web.figures import count_text, money_text, seconds_text
+from trioeval.text import score_text
 from trioeval.web.lane_cards import wait_word
+from trioeval.web.pages import count_text, money_text, seconds_text
 
 
 @attrs.frozen(kw_only=True)

@@ -8,11 +8,11 @@ from urllib.parse import quote, urlencode
 
 import attrs
 
-from trioeval.report.inert import inert
+from trioeval.report.text import inert
 from trioeval.store import DatasetFacts, RunFacts
 from trioeval.store.row_pages import RowPage, RowQuery, RowStatus
-from trioeval.web.figures import age_text
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
+from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
 from trioeval.web.watches import Watch
 

@@ -16,7 +16,7 @@ from trioeval.errors import NotLiveError, StoreError
 from trioeval.store import Reader, RunFacts
 from trioeval.web.history import History
 from trioeval.web.live_client import Live, open_live
-from trioeval.web.reading import StoreReading
+from trioeval.web.pages import StoreReading
 
 _LINGER = 20.0  # seconds for which a run is followed when nobody looks: pages are loaded again
 _AGAIN = 1.0  # seconds between two looks at a run

@@ -11,28 +11,65 @@ import attrs
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.judges.moderate import last_user_text
+from trioeval.grading.judges.rubric import SCHEMA, WANTED, found_by, read_verdict
 from trioeval.grading.judges.shapes import (
     EPSILON,
     NOT_LOOKED_AT,
     is_anything,
+    is_text,
     object_of,
     prompt_of,
     text_kind,
 )
 from trioeval.grading.kind import Finding, Kinds
+from trioeval.grading.kinds.measures import config_check
+from trioeval.grading.kinds.traces import trace_of
+from trioeval.grading.kinds.trajectories import trajectory_summary
 from trioeval.grading.model import Assertion
-from trioeval.grading.outside import Answer, Outside
-from trioeval.grading.own_prompts import own_prompt
-from trioeval.grading.reliability import config_check
 from trioeval.grading.reply_json import objects_in
+from trioeval.grading.services import Answer, Outside, own_prompt
 from trioeval.grading.strict_reading import Read, UnusableReplyError, ask, names_of, reason_of, told
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text, output_text, quote
+from trioeval.text import number_text, output_text, quote
+
+# Whether the steps that were taken reached a goal.
+
+
+async def _goal_judge(
+    subject: Subject, value: Any, assertion: Assertion, outside: Outside
+) -> Finding:
+    names = names_of(
+        goal=_goal(value),
+        output=subject.text,
+        trajectory=trajectory_summary(trace_of(subject)),
+    )
+    read = functools.partial(read_verdict, threshold=assertion.threshold, lenient=outside.lenient)
+    prompt = outside.grader.render(own_prompt("goal_success"), names)
+    found = found_by(await ask(outside, prompt, read, wanted=WANTED, schema=SCHEMA))
+    return attrs.evolve(found, negated=float(not found.holds))
+
+
+def _goal(value: Any) -> str:
+    goal: str = value["goal"] if isinstance(value, Mapping) else value
+    return goal.strip()
+
+
+def _is_goal(value: Any) -> bool:
+    return is_text(value.get("goal") if isinstance(value, Mapping) else value)
+
+
+GOAL_KINDS: Kinds = {
+    "trajectory:goal-success": text_kind(
+        _goal_judge, right='a goal: text that is not empty, or {"goal": text}', accepts=_is_goal
+    ),
+}
+"""By name."""
+
 
 THRESHOLD = 0.5
 WINDOW = 5
 
-SCHEMA = object_of(
+RELEVANT_SCHEMA = object_of(
     {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": ["yes", "no"]}}
 )
 
@@ -101,7 +138,7 @@ async def _judge_window(window: Sequence[Turn], outside: Outside) -> Read[tuple[
     names = names_of(messages=messages, __transcript=_transcript(window))
     prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
     wanted = 'one JSON object {"reason": text, "verdict": "yes" or "no"}'
-    return await ask(outside, prompt, read_relevant, wanted=wanted, schema=SCHEMA)
+    return await ask(outside, prompt, read_relevant, wanted=wanted, schema=RELEVANT_SCHEMA)
 
 
 async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:

@@ -3,13 +3,51 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trioeval.grading.judges.shapes import is_text, prompt_of
+from trioeval.errors import GradingError
+from trioeval.grading.judges.shapes import EPSILON, TEXT, is_text, prompt_of
 from trioeval.grading.kind import Asking, Finding, Kind, Kinds
+from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
-from trioeval.grading.outside import Flag, Outside
-from trioeval.grading.reliability import no_panel
+from trioeval.grading.services import Flag, Outside
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import parse_json
+from trioeval.text import number_text, parse_json, quote, score_text
+
+# How sure a classifier is that an output has a label.
+
+
+THRESHOLD = 1.0
+
+
+async def _classify_judge(
+    subject: Subject, value: Any, assertion: Assertion, outside: Outside
+) -> Finding:
+    scores = await outside.grader.classify(subject.text)
+    if not scores:
+        msg = "the classifier gave no scores"
+        raise GradingError(msg)
+    best = max(scores, key=lambda label: scores[label])
+    label = best if value is None else value
+    score = scores.get(label, 0.0)
+    least = THRESHOLD if assertion.threshold is None else assertion.threshold
+    reason = f"the label {quote(label)} has the score {score_text(score, least)}"
+    if value is not None and best != value:
+        reason += f"; the highest is that of {quote(best)}, {score_text(scores[best])}"
+    reason += f"; the threshold is {number_text(least)}"
+    return Finding(
+        score >= least - EPSILON, reason, score=score, metadata={"classification": dict(scores)}
+    )
+
+
+CLASSIFY_KINDS: Kinds = {
+    "classifier": Kind(
+        f"a label, {TEXT}, or left out for any label",
+        is_text,
+        Asking(_classify_judge, frozenset({"classification"})),
+        bare=True,
+        check=no_panel,
+    ),
+}
+"""By name."""
 
 
 def last_user_text(prompt: str) -> str:

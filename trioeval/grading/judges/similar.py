@@ -4,19 +4,79 @@ The opposite is not simply turned round: at exactly the threshold an output is s
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
+from trioeval.errors import GradingError
 from trioeval.grading.judges.shapes import EPSILON, TEXT, is_texts
-from trioeval.grading.judges.vectors import Vector, cosine, distance, dot
 from trioeval.grading.kind import Asking, Finding, Kind, Kinds, OutsideJudge
+from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
-from trioeval.grading.outside import Outside
-from trioeval.grading.reliability import no_panel
+from trioeval.grading.services import Outside
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text, score_text
+from trioeval.text import number_text, score_text
+
+# How near two vectors are to each other.
+
+
+Vector = Sequence[float]
+
+_TOO_LARGE = "the numbers of an embedding are too large to count with"
+
+
+def dot(one: Vector, other: Vector) -> float:
+    """The sum of the products, Σ aᵢ·bᵢ.
+
+    Raises:
+        GradingError: They have different lengths, or numbers that are too large to count with.
+    """
+    _same_length(one, other)
+    try:
+        return _finite(math.fsum(left * right for left, right in zip(one, other, strict=True)))
+    except (OverflowError, ValueError) as error:
+        raise GradingError(_TOO_LARGE) from error
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """The cosine of the angle between them, from -1 to 1; 0 where one of them is zero.
+
+    Raises:
+        GradingError: As for `dot`.
+
+    Example:
+        >>> cosine([3.0, 0.0], [1.0, 0.0]), cosine([0.0, 0.0], [1.0, 0.0])
+        (1.0, 0.0)
+    """
+    product = dot(one, other)
+    lengths = _finite(math.hypot(*one) * math.hypot(*other))
+    # Rounding may leave the range by the last bit.
+    return min(1.0, max(-1.0, product / lengths)) if lengths > 0 else 0.0
+
+
+def distance(one: Vector, other: Vector) -> float:
+    """The Euclidean distance, √Σ(aᵢ − bᵢ)².
+
+    Raises:
+        GradingError: As for `dot`.
+    """
+    _same_length(one, other)
+    return _finite(math.dist(one, other))
+
+
+def _same_length(one: Vector, other: Vector) -> None:
+    if len(one) != len(other):
+        msg = f"two embeddings have different lengths: {len(one)} and {len(other)}"
+        raise GradingError(msg)
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise GradingError(_TOO_LARGE)
+    return number
+
 
 THRESHOLD = 0.75
 

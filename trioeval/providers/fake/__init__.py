@@ -4,8 +4,8 @@ For trying out suites, lanes and adapters against a real socket. `serve_fake` ru
 `FakeSettings` say how it behaves.
 """
 
-from trioeval.providers.fake.served import Served as Served
 from trioeval.providers.fake.server import FakeAddress as FakeAddress
+from trioeval.providers.fake.server import Served as Served
 from trioeval.providers.fake.server import serve_fake as serve_fake
 from trioeval.providers.fake.settings import EchoReplies as EchoReplies
 from trioeval.providers.fake.settings import FakeSettings as FakeSettings

@@ -1,22 +1,202 @@
 """Where the fake provider's replies come from: looking one up takes nothing, advancing does."""
 
+import json
 from collections.abc import Mapping
-from typing import assert_never
+from random import Random
+from typing import Any, assert_never
 
 import attrs
 
-from trioeval.faults import ProviderErrorKind
-from trioeval.providers.fake.completions import Ask, Draft, draft, error_body
+from trioeval.errors import ProviderErrorKind
+from trioeval.providers.fake.limits import Excess, Headers, Limits, retry_headers
 from trioeval.providers.fake.settings import (
     EchoReplies,
+    FakeSettings,
     FillerReplies,
     GarbageReplies,
     RecordedReplies,
     Replies,
     ScriptedReplies,
 )
-from trioeval.providers.local.recordings import RecordedError, Recording
-from trioeval.providers.local.tape import Tape, Wanted
+from trioeval.providers.fake.tally import Ending, Tally
+from trioeval.providers.local.recordings import RecordedError, Recording, Tape, Wanted
+from trioeval.usage import Usage
+
+# The bodies of the fake provider: what is asked of it, and what it answers. Pure.
+
+
+CHARACTERS_PER_TOKEN = 4
+
+
+@attrs.frozen
+class Ask:
+    """What the fake needs to know of a request."""
+
+    model: str
+    prompt: str
+    """The text of the last user message."""
+    tokens: int
+    """Of all messages."""
+    streams: bool = False
+    """Whether the reply is to come as a stream."""
+    with_usage: bool = False
+    """Whether the stream is to end with the usage."""
+
+
+@attrs.frozen(kw_only=True)
+class Draft:
+    """A completion whose cost is known and whose body is not written yet."""
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    finish_reason: str = "stop"
+
+    @property
+    def tokens(self) -> int:
+        """What it costs."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+def read_ask(body: bytes) -> Ask | str:
+    """The request in a body, or what is wrong with it."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return "the body is not JSON"
+    if not isinstance(data, dict):
+        return "the body is not an object"
+    model, messages = data.get("model"), data.get("messages")
+    if not isinstance(model, str) or not model:
+        return "model must be text"
+    if not isinstance(messages, list) or not messages:
+        return "messages must be a list that is not empty"
+    if not all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in messages):
+        return "messages must be objects with a role"
+    texts = [_text(item.get("content")) for item in messages]
+    asked = [text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"]
+    options = data.get("stream_options")
+    return Ask(
+        model,
+        asked[-1] if asked else texts[-1],
+        sum(map(count_tokens, texts)),
+        streams=bool(data.get("stream")),
+        with_usage=isinstance(options, dict) and bool(options.get("include_usage")),
+    )
+
+
+def count_tokens(text: str) -> int:
+    """Characters by four, rounded up."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def draft(
+    ask: Ask, content: Any, usage: Usage | None = None, finish_reason: str | None = None
+) -> Draft:
+    """A completion, with its tokens.
+
+    Args:
+        ask: What is answered.
+        content: Text; any other JSON value is sent as its JSON text.
+        usage: Counts that are known; the others are estimated from the characters.
+        finish_reason: `stop` if None.
+    """
+    text = content if isinstance(content, str) else json.dumps(content)
+    known = Usage() if usage is None else usage
+    return Draft(
+        text=text,
+        prompt_tokens=ask.tokens if known.prompt is None else known.prompt,
+        completion_tokens=count_tokens(text) if known.completion is None else known.completion,
+        cached_tokens=known.cached or 0,
+        reasoning_tokens=known.reasoning or 0,
+        finish_reason=finish_reason or "stop",
+    )
+
+
+def completion_body(ask: Ask, draft: Draft, *, number: int, now: float) -> bytes:
+    """A chat completion like a real one.
+
+    Args:
+        ask: What is answered.
+        draft: With what.
+        number: Of the request, for the id.
+        now: Seconds, for `created`.
+    """
+    message = {"role": "assistant", "content": draft.text, "refusal": None}
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": draft.finish_reason,
+    }
+    head = _head("chat.completion", ask, number=number, now=now)
+    return to_json({**head, "choices": [choice], "usage": _usage(draft)})
+
+
+def completion_events(ask: Ask, draft: Draft, *, number: int, now: float) -> tuple[bytes, ...]:
+    """The same as a stream: one event for each token of the text, and those that end it.
+
+    Args:
+        ask: What is answered.
+        draft: With what.
+        number: Of the request, for the id.
+        now: Seconds, for `created`.
+    """
+    head = _head("chat.completion.chunk", ask, number=number, now=now)
+    texts = [
+        draft.text[start : start + CHARACTERS_PER_TOKEN]
+        for start in range(0, len(draft.text), CHARACTERS_PER_TOKEN)
+    ]
+    deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        for delta in deltas
+    ]
+    ending = {"index": 0, "delta": {}, "finish_reason": draft.finish_reason}
+    chunks.append({**head, "choices": [ending]})
+    if ask.with_usage:
+        chunks.append({**head, "choices": [], "usage": _usage(draft)})
+    return (*(b"data: " + to_json(chunk) + b"\n\n" for chunk in chunks), b"data: [DONE]\n\n")
+
+
+def error_body(message: str, kind: str, code: str | None = None) -> bytes:
+    """An error as the chat completions endpoint words it."""
+    return to_json({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def to_json(value: Any) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _head(kind: str, ask: Ask, *, number: int, now: float) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-fake{number:08d}",
+        "object": kind,
+        "created": int(now),
+        "model": ask.model,
+    }
+
+
+def _usage(draft: Draft) -> dict[str, Any]:
+    return {
+        "prompt_tokens": draft.prompt_tokens,
+        "completion_tokens": draft.completion_tokens,
+        "total_tokens": draft.tokens,
+        "prompt_tokens_details": {"cached_tokens": draft.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": draft.reasoning_tokens},
+    }
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
+
 
 STATUS_BY_KIND: Mapping[ProviderErrorKind, int] = {
     "auth": 401,
@@ -104,3 +284,144 @@ def _planned(ask: Ask, take: Recording | None) -> Planned:
 def _recorded_error(error: RecordedError) -> bytes:
     code = "rate_limit_exceeded" if error.kind == "rate_limited" else error.kind
     return error_body(error.message, error.kind, code)
+
+
+# What the fake provider answers: all decisions, no input or output.
+#
+# The server asks `begin` when a request has arrived, tells `reply` when the last of its reply is about to be
+# sent, and `end` how that went. Time is an
+# argument; chance comes from the generator that is passed in.
+
+
+SERVER_ERROR = error_body("The server had an error while answering.", "server_error")
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One reply, decided."""
+
+    status: int
+    body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    events: tuple[bytes, ...] = attrs.field(default=(), repr=False)
+    """The reply as a stream, in place of the body; none if it comes as a whole."""
+    headers: Headers = ()
+    delay: float = 0.0
+    """Seconds until it is sent."""
+    is_cut: bool = False
+    """Whether the connection is closed after half of the body."""
+    is_let_in: bool = False
+    """Whether the request keeps the provider busy; a refused one does not."""
+
+
+@attrs.define(eq=False)
+class FakeModel:
+    """One fake provider and all that it remembers."""
+
+    settings: FakeSettings
+    tally: Tally
+    _rng: Random
+    _throttling: Random
+    """Apart from the other, which a refused request leaves where it is."""
+    _limits: Limits
+    _source: Source
+
+    @classmethod
+    def of(cls, settings: FakeSettings, rng: Random, now: float) -> "FakeModel":
+        """A provider that has seen nothing yet."""
+        throttling = Random(f"throttling {settings.seed}")  # noqa: S311 - nothing to keep secret
+        return cls(
+            settings, Tally(now), rng, throttling, Limits.of(settings), Source(settings.replies)
+        )
+
+    def reset(self, now: float) -> None:
+        """Forget what was seen, taken and replied; what is in flight stays in flight."""
+        now_in = self.tally.in_flight
+        self.tally = Tally(now, in_flight=now_in, max_in_flight=now_in, busy=self.tally.busy)
+        self._limits, self._source = Limits.of(self.settings), Source(self.settings.replies)
+
+    def begin(self, now: float, body: bytes) -> Answer:
+        """Decide on a request that has arrived with this body."""
+        self.tally.arrive(now)
+        ask = read_ask(body)
+        if isinstance(ask, str):
+            return Answer(status=400, body=error_body(ask, "invalid_request_error"))
+        answer = self._refuse(now, ask) or self._answer(now, ask)
+        if answer.is_let_in:
+            self.tally.let_in()
+        return answer
+
+    def reply(self, answer: Answer) -> None:
+        """The last part of the reply is about to be sent; may be told, once for every `begin`."""
+        if answer.is_let_in:
+            self.tally.reply()
+
+    def end(self, now: float, answer: Answer, ending: Ending, *, replied: bool = False) -> None:
+        """The reply is over; to be called exactly once for every `begin`.
+
+        Args:
+            now: When.
+            answer: What was decided.
+            ending: How it went.
+            replied: Whether `reply` was told.
+        """
+        if not replied:
+            self.reply(answer)
+        self.tally.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
+
+    def _refuse(self, now: float, ask: Ask) -> Answer | None:
+        """The refusal if a limit is in the way; None if the request has taken its part of all."""
+        if self._throttling.random() < self.settings.throttle_rate:
+            return _refusal("Too many requests.", "requests", ())
+        limit = self.settings.max_in_flight
+        if limit is not None and self.tally.busy >= limit:
+            text = f"Too many requests at once: the limit is {limit}."
+            return _refusal(text, "requests", self._limits.headers(now))
+        content = self._source.find(ask).content
+        tokens = content.tokens if isinstance(content, Draft) else ask.tokens
+        excess = self._limits.take(now, tokens)
+        if excess is None:
+            return None
+        hints = self.settings.hints
+        headers = retry_headers(excess.wait, hints) + self._limits.headers(now)
+        text = _excess_text(ask, excess)
+        if hints == "all":
+            text += f" Please try again in {excess.wait:.3f}s."
+        return _refusal(text, excess.dimension, headers)
+
+    def _answer(self, now: float, ask: Ask) -> Answer:
+        # Drawn for every request alike, so that one setting does not shift the draws of another.
+        swing, failure, cut = self._rng.random(), self._rng.random(), self._rng.random()
+        if failure < self.settings.failure_rate:
+            planned = Planned(content=SERVER_ERROR, status=500)
+        else:
+            planned = self._source.find(ask)
+            self._source.advance(ask)
+        content, latency = planned.content, planned.latency
+        events: tuple[bytes, ...] = ()
+        number = self.tally.requests
+        if isinstance(content, Draft) and ask.streams:
+            events = completion_events(ask, content, number=number, now=now)
+            content = b""
+        elif isinstance(content, Draft):
+            content = completion_body(ask, content, number=number, now=now)
+        if latency is None:
+            latency = self.settings.latency_s
+        if self.settings.slow_from is not None:
+            latency *= max(1.0, (self.tally.busy + 1) / self.settings.slow_from)
+        return Answer(
+            status=planned.status,
+            body=content,
+            events=events,
+            headers=self._limits.headers(now),
+            delay=latency * (1 + self.settings.jitter * (2 * swing - 1)),
+            is_cut=planned.is_cut or cut < self.settings.disconnect_rate,
+            is_let_in=True,
+        )
+
+
+def _refusal(text: str, kind: str, headers: Headers) -> Answer:
+    return Answer(status=429, body=error_body(text, kind, "rate_limit_exceeded"), headers=headers)
+
+
+def _excess_text(ask: Ask, excess: Excess) -> str:
+    return f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}."

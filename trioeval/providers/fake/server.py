@@ -4,24 +4,63 @@ One task serves one connection. While a reply is delayed the task watches its so
 that goes away is noticed at once and nothing of it stays in flight.
 """
 
+import hashlib
+import json
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 import attrs
 import h11
 import trio
 
-from trioeval.providers.fake.behaviour import Answer, FakeModel
-from trioeval.providers.fake.completions import error_body, to_json
 from trioeval.providers.fake.limits import Headers
-from trioeval.providers.fake.served import Served
+from trioeval.providers.fake.replies import Answer, FakeModel, error_body, read_ask, to_json
 from trioeval.providers.fake.settings import FakeSettings
+from trioeval.providers.fake.tally import Ending
 from trioeval.serving.listening import Address
 
-if TYPE_CHECKING:
-    from trioeval.providers.fake.tally import Ending
+# What the fake provider tells of each completion that it was asked for, once that is over. Pure.
+#
+# Who pays for replies wants to know which ones went out. The server knows; a client that was killed does not.
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """A request for a completion, and what became of its reply."""
+
+    body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    """Of the request."""
+    status: int
+    """That was decided; whether it was told depends on the ending."""
+    ending: Ending
+    seconds: float
+    """From the arrival of the request until it was over."""
+    busy_seconds: float
+    """Those of them until the last of the reply was about to be sent; 0 if it was refused."""
+    sent_bytes: int
+    """Of the reply, with its head, that the operating system took before it was over."""
+
+    def to_line(self, utc_at: float) -> str:
+        """A line of JSON, with its end.
+
+        Args:
+            utc_at: When it was over, in seconds since 1970.
+        """
+        ask = read_ask(self.body)
+        asked = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
+        said = {
+            "utc_at": utc_at,
+            "seconds": self.seconds,
+            "busy_seconds": self.busy_seconds,
+            "digest": hashlib.sha256(self.body).hexdigest(),
+            "status": self.status,
+            "ending": self.ending,
+            "bytes": self.sent_bytes,
+            **asked,
+        }
+        return json.dumps(said, separators=(",", ":")) + "\n"
+
 
 CHUNK_BYTES = 64 * 1024
 

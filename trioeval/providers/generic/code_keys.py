@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterator
 
 from trioeval.errors import Problem
-from trioeval.providers.config import show
+from trioeval.providers.config import Surroundings, show
 from trioeval.providers.generic.parts import find
-from trioeval.providers.generic.transform import Transform, read_transform
+from trioeval.providers.generic.reply import Transform, read_transform
 from trioeval.providers.programs.workers import WorkerSpec
-from trioeval.providers.settings import Surroundings
 from trioeval.scripting.javascript import Script, is_function
 from trioeval.scripting.python_syntax import python_fault
 

@@ -9,17 +9,8 @@ import attrs
 
 from trioeval.errors import Problem
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.providers.config import read_config, show, to_snake
-from trioeval.providers.endpoint import ATTEMPT_LIMIT, read_limit
+from trioeval.providers.config import Surroundings, read_config, show, to_snake
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
-from trioeval.providers.generic.body import (
-    Body,
-    JsonBody,
-    MultipartBody,
-    TextBody,
-    is_json_type,
-    text_body,
-)
 from trioeval.providers.generic.code_keys import read_output, read_rewrite
 from trioeval.providers.generic.identity import (
     find_secrets,
@@ -29,17 +20,25 @@ from trioeval.providers.generic.identity import (
 )
 from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.keys import KEYS, MARK, NOT_YET, TLS_FILES
-from trioeval.providers.generic.outgoing import RequestTemplate
 from trioeval.providers.generic.parts import find, read_parts
 from trioeval.providers.generic.raw_request import DROPPED, RawRequest, read_raw_request
+from trioeval.providers.generic.reply import Transform
+from trioeval.providers.generic.request import (
+    Body,
+    JsonBody,
+    MultipartBody,
+    RequestTemplate,
+    TextBody,
+    is_json_type,
+    text_body,
+)
 from trioeval.providers.generic.status import SUCCESS, read_statuses
-from trioeval.providers.generic.transform import Transform
 from trioeval.providers.generic.urls import parameters, url_fault
+from trioeval.providers.http.client import check_tls
+from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, read_limit
+from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.prices import Price, read_price
 from trioeval.providers.programs.workers import WorkerSpec
-from trioeval.providers.settings import Surroundings
-from trioeval.providers.tls import check_tls
-from trioeval.providers.wire import TlsSettings
 from trioeval.scripting.javascript import Script
 
 _FILE = "file://"

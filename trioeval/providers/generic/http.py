@@ -1,40 +1,298 @@
 """`http:` and `https:`: a service that the suite describes, asked by the way that all providers share."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import attrs
 import trio
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.faults import Fault
+from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.cacheable import Question
-from trioeval.providers.classify import classify
-from trioeval.providers.config import to_snake
-from trioeval.providers.endpoint import digest
-from trioeval.providers.env_references import expand_env
+from trioeval.providers.cache_key import Question
+from trioeval.providers.config import Shared, Surroundings, Templates, show, to_snake
+from trioeval.providers.generic.auth import Token, TokenSource
 from trioeval.providers.generic.entry import Entry, read_entry
-from trioeval.providers.generic.filling import Filling
-from trioeval.providers.generic.identity import secret_texts
-from trioeval.providers.generic.incoming import Reading, read_answer
-from trioeval.providers.generic.javascript import engine_workers
+from trioeval.providers.generic.identity import SHORTEST_VALUE, secret_texts
 from trioeval.providers.generic.keys import PER_CALL
-from trioeval.providers.generic.oauth import Token, TokenSource
-from trioeval.providers.generic.own_code import Code, open_code
 from trioeval.providers.generic.parts import load_files
-from trioeval.providers.generic.queries import query_workers
+from trioeval.providers.generic.queries import apply_query, query_workers
 from trioeval.providers.generic.question import fill, find_question
-from trioeval.providers.generic.redirects import Guard, send_following
-from trioeval.providers.generic.transform import TransformError, plain
+from trioeval.providers.generic.reply import (
+    Answer,
+    MemberPath,
+    Query,
+    Reading,
+    Transform,
+    TransformError,
+    engine_workers,
+    plain,
+    read_answer,
+    script_output,
+)
+from trioeval.providers.generic.request import Filling
+from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
+from trioeval.providers.http.endpoint import digest, is_secret_header
+from trioeval.providers.http.failures import classify
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
 from trioeval.providers.prices import Price
-from trioeval.providers.settings import Shared, Surroundings, Templates
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
+from trioeval.providers.resolve import expand_env
+from trioeval.providers.secrets import hide
 from trioeval.scripting.javascript import Script
+
+# The suite's own code around a call, and whatever else takes long: never in the way of other calls.
+#
+# What is quick runs at once: small replies, and paths. Large replies are read in a thread. JavaScript,
+# functions of Python and queries that are not cheap run in worker processes, as `python:` providers do.
+
+
+LARGE = 256 * 1024
+"""Bytes of a reply that take some milliseconds to read, many times what a thread costs."""
+
+THREADS = 2
+"""Replies of one provider that are read in threads at once."""
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_code(
+    engine: WorkerSpec, queries: WorkerSpec, function: WorkerSpec | None
+) -> AsyncGenerator["Code"]:
+    """What runs the code of one provider.
+
+    Args:
+        engine: What runs scripts.
+        queries: What evaluates queries.
+        function: Its transform, where that is in a Python file.
+    """
+    async with open_workers(engine) as scripts, open_workers(queries) as finders:
+        if function is None:
+            yield Code(scripts, finders, None)
+            return
+        async with open_workers(function) as workers:
+            yield Code(scripts, finders, workers)
+
+
+@attrs.frozen
+class Code:
+    """Runs transforms and scripts."""
+
+    _scripts: Workers
+    _queries: Workers
+    _function: Workers | None
+    _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
+
+    async def run(self, work: Callable[[], T], size: int) -> T:
+        """What some work on a reply gives. A checkpoint only if the reply is large.
+
+        Args:
+            work: Changes nothing.
+            size: Bytes of the reply.
+        """
+        if size < LARGE:
+            return work()
+        # Left alone when cancelled: it ends by itself, and others need not wait for it.
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+
+    async def transform(
+        self, transform: Transform | Script, answer: Answer, size: int, limit: float
+    ) -> Any:
+        """What a transform gives. A checkpoint only if it may take long.
+
+        Args:
+            transform: What is applied.
+            answer: To what.
+            size: Bytes of the reply.
+            limit: Seconds that a script may take, > 0.
+
+        Raises:
+            TransformError: It gives nothing.
+            ProviderError: The engine of a script could not be asked.
+        """
+        if isinstance(transform, MemberPath):
+            return transform.apply(answer)
+        if isinstance(transform, Query):
+            return await apply_query(transform, answer, size, self._queries)
+        return script_output(transform, await self._ask(transform, answer.arguments(), limit))
+
+    async def call(self, answer: Answer, limit: float) -> Any:
+        """What the function of the Python file gives for `(json, text, context)`. Always a checkpoint.
+
+        Args:
+            answer: What it is called with.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ProviderError: It failed, or took longer.
+            TransformError: It gives nothing.
+        """
+        if self._function is None:
+            msg = "the workers of this provider were not opened; please report this"
+            raise RuntimeError(msg)
+        value = await self._function.call(answer.arguments(), limit)
+        if value is None:
+            raise TransformError("the function of transformResponse returned nothing")
+        return value
+
+    async def rewrite(self, script: Script, values: list[Any], limit: float) -> Any:
+        """What a script makes of a prompt. Always a checkpoint.
+
+        Args:
+            script: What is run.
+            values: Its arguments.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ProviderError: `bad_request`: it failed, or gave nothing; or the engine could not be asked.
+        """
+        told = await self._ask(script, values, limit)
+        if "error" in told:
+            raise ProviderError("bad_request", f"transformRequest fails: {told['error']}")
+        if told["value"] is None:
+            raise ProviderError(
+                "bad_request", f"transformRequest gives nothing: {show(script.code)}"
+            )
+        return told["value"]
+
+    async def _ask(self, script: Script, values: list[Any], limit: float) -> Any:
+        return await self._scripts.call([script.source, values], limit)
+
+
+# Following redirects: which request comes next, and what of it may go there.
+#
+# A prompt is for the origin that the suite names: a redirect to another one is an error, unless the suite
+# allows it. Even then none leads from a public address to a private one, where services trust every
+# client that reaches them.
+#
+# Credentials stay with the origin for which they were meant: headers that hold one are left out, and what
+# cannot do without one, a body or a URL, is not sent. A redirect that leads to where the request has
+# been is a loop, since nothing is remembered between two steps that could make the answer another one.
+
+
+MOST = 10
+"""Redirects that are followed for one request."""
+
+_STATUSES = frozenset({301, 302, 303, 307, 308})
+
+
+@attrs.frozen
+class Guard:
+    """What must not leave the origin for which it is meant."""
+
+    headers: frozenset[str] = frozenset()
+    """Names, in lower case, besides those that say by themselves that they are secret."""
+    secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
+    """Texts."""
+    elsewhere: bool = attrs.field(default=False, kw_only=True)
+    """Whether anything may leave it."""
+
+    def without_secrets(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers that may go anywhere."""
+        return {
+            name: value
+            for name, value in headers.items()
+            if name.lower() not in self.headers
+            and not is_secret_header(name)
+            and hide(value, self.secrets) == value
+        }
+
+    def holds_secret(self, text: str) -> bool:
+        """Whether a text holds a secret, in whatever spelling, that is too long to be there by chance."""
+        long = [secret for secret in self.secrets if len(secret) >= SHORTEST_VALUE]
+        return hide(text, long) != text
+
+
+async def send_following(
+    send: Callable[[HttpRequest], Awaitable[HttpReply]],
+    request: HttpRequest,
+    guard: Guard,
+) -> HttpReply:
+    """Send a request to where it ends up. A checkpoint if `send` is one.
+
+    Args:
+        send: One exchange.
+        request: What is sent first.
+        guard: What stays with the first origin.
+
+    Raises:
+        ProviderError: `bad_request`, if the redirects lead nowhere, or would take a secret elsewhere; or
+            what `send` raises.
+    """
+    seen = {(request.method, request.url)}
+    for _ in range(MOST + 1):
+        reply = await send(request)
+        if not is_redirect(reply):
+            return reply
+        request = next_request(request, reply, guard)
+        step = (request.method, request.url)
+        if step in seen:
+            raise _failure(reply, f"a redirect leads back to {without_query(request.url)}: a loop")
+        seen.add(step)
+    raise _failure(reply, f"more than {MOST} redirects, the last to {without_query(request.url)}")
+
+
+def is_redirect(reply: HttpReply) -> bool:
+    """Whether a reply says where to ask instead."""
+    return reply.status in _STATUSES and bool(reply.headers.get("location"))
+
+
+def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRequest:
+    """The request that a redirect asks for.
+
+    Raises:
+        ProviderError: `bad_request`, if it leads to no HTTP URL, or from https to http, or to another origin
+            where that is not allowed, or would take a secret there.
+    """
+    try:
+        url = encode(urljoin(request.url, reply.headers["location"].strip()))
+        fault = url_fault(url)
+    except ValueError:
+        fault = "is no URL"
+    if fault:
+        raise _failure(reply, "the server redirects to what is no http or https URL")
+    if request.url.lower().startswith("https:") and not url.lower().startswith("https:"):
+        where = without_query(url)
+        raise _failure(reply, f"the server redirects from https to {where}, which is not encrypted")
+    is_get = _becomes_get(request.method, reply.status)
+    headers, body = request.headers, None if is_get else request.body
+    if origin(url) != origin(request.url):
+        where = f"{origin(request.url)} redirects to {origin(url)}"
+        if not guard.elsewhere:
+            how = "name that URL in the suite, or allow it with followRedirects: any"
+            raise _failure(reply, f"{where}, which is another origin; {how}")
+        if is_private(url) and not is_private(request.url):
+            raise _failure(reply, f"{where}, which is a private address, and is not followed")
+        # Without its path, which may hold what must not be shown.
+        if guard.holds_secret(url):
+            raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
+        if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
+            what = f"the server redirects to {origin(url)}, and the body holds a secret"
+            raise _failure(reply, f"{what}; if it may go there, name that URL in the suite")
+        headers = guard.without_secrets(headers)
+    if is_get:
+        headers = _without(headers, {"content-type"})
+        return attrs.evolve(request, url=url, headers=headers, body=None, method="GET")
+    return attrs.evolve(request, url=url, headers=headers)
+
+
+def _becomes_get(method: str, status: int) -> bool:
+    """As browsers do it: a POST that is answered with "look there" is not sent again."""
+    if status == HTTPStatus.SEE_OTHER:
+        return method not in ("GET", "HEAD")
+    return status in (HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND) and method == "POST"
+
+
+def _without(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}
+
+
+def _failure(reply: HttpReply, message: str) -> ProviderError:
+    return ProviderError("bad_request", message, status=reply.status)
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import attrs
 import jinja2
 
-from trioeval.providers.answers import NOT_JSON, read_json
+from trioeval.providers.http.replies import NOT_JSON, read_json
 
 _NUMBER = f"{secrets.randbelow(10**18):018d}"
 # Without letters, so that a filter such as `upper` leaves them as they are.

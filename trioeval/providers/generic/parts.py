@@ -11,12 +11,10 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.fence import Refused
-from trioeval.providers.config import Key, is_text, is_visible, read_config, show
-from trioeval.providers.generic.body import FieldPart, FilePart, LoadedFile
-from trioeval.providers.generic.filling import Filling
-from trioeval.providers.settings import Surroundings
-from trioeval.verbatim import FromModel
+from trioeval.paths import Refused
+from trioeval.providers.config import Key, Surroundings, is_text, is_visible, read_config, show
+from trioeval.providers.generic.request import FieldPart, FilePart, Filling, LoadedFile
+from trioeval.text import FromModel
 
 LARGEST = 64 * 1024 * 1024
 """Bytes that a file may have."""

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.providers.generic.transform import Answer, Query
+from trioeval.providers.generic.reply import Answer, Query
 from trioeval.providers.programs.workers import OutOfMemoryError, Workers, WorkerSpec
 from trioeval.scripting.queries import program
 

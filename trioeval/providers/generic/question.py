@@ -6,14 +6,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trioeval.providers.base import Request
-from trioeval.providers.cacheable import Question
-from trioeval.providers.config import to_snake
+from trioeval.providers.cache_key import Question
+from trioeval.providers.config import Templates, to_snake
 from trioeval.providers.generic.entry import Entry
-from trioeval.providers.generic.filling import Filling
-from trioeval.providers.generic.sight import may_see_variables
-from trioeval.providers.generic.transform import plain
-from trioeval.providers.settings import Templates
-from trioeval.providers.wire import HttpRequest
+from trioeval.providers.generic.identity import may_see_variables
+from trioeval.providers.generic.reply import plain
+from trioeval.providers.generic.request import Filling
+from trioeval.providers.http.wire import HttpRequest
 from trioeval.scripting.javascript import Script
 
 READING = ("transform_response", "validate_status")

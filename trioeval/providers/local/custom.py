@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from trioeval.errors import CallError, ProviderError, leaves
-from trioeval.faults import Fault, ProviderErrorKind
+from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
-from trioeval.providers.config import show
-from trioeval.providers.settings import Shared
+from trioeval.providers.config import Shared, show
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",

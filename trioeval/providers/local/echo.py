@@ -12,7 +12,7 @@ import trio
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.settings import Shared, Surroundings
+from trioeval.providers.config import Shared, Surroundings
 from trioeval.usage import Usage
 
 

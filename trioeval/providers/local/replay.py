@@ -18,16 +18,21 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import Problem, ProviderError, SuiteError
-from trioeval.faults import Fault
-from trioeval.fence import Refused
+from trioeval.errors import Fault, Problem, ProviderError, SuiteError
+from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
-from trioeval.providers.config import Key, is_number, is_text, read_config, show
-from trioeval.providers.local.recordings import Recording, RecordingFile, parse_file
-from trioeval.providers.local.tape import Tape, Wanted
+from trioeval.providers.config import (
+    Key,
+    Shared,
+    Surroundings,
+    is_number,
+    is_text,
+    read_config,
+    show,
+)
+from trioeval.providers.local.recordings import Recording, RecordingFile, Tape, Wanted, parse_file
 from trioeval.providers.secrets import BLANK
-from trioeval.providers.settings import Shared, Surroundings
 
 
 def _is_latency(value: Any) -> bool:

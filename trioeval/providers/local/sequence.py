@@ -15,8 +15,7 @@ import trio
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import Key, is_flag, is_json_list, read_config
-from trioeval.providers.settings import Shared, Surroundings
+from trioeval.providers.config import Key, Shared, Surroundings, is_flag, is_json_list, read_config
 from trioeval.usage import Usage
 
 

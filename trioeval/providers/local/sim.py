@@ -33,6 +33,9 @@ from trioeval.errors import Problem, ProviderError, TemplateError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
     Key,
+    Shared,
+    Surroundings,
+    Templates,
     config_path,
     is_amount,
     is_integer,
@@ -42,9 +45,8 @@ from trioeval.providers.config import (
     read_config,
 )
 from trioeval.providers.prices import Price, is_price, read_price
-from trioeval.providers.settings import Shared, Surroundings, Templates
+from trioeval.text import verbatim
 from trioeval.usage import Usage
-from trioeval.verbatim import verbatim
 
 CHARACTERS_PER_TOKEN = 4
 """Of this model's own tokens."""

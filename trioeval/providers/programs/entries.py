@@ -5,15 +5,25 @@ it is a known one in a wrong spelling.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import shlex
+import shutil
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import attrs
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Request
+from trioeval.providers.command_secrets import secrets_of_command
 from trioeval.providers.config import (
     Key,
+    Shared,
+    Surroundings,
     config_path,
+    is_integer,
     is_json,
     is_positive,
     is_text,
@@ -21,8 +31,96 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.secret_names import is_secret_name
-from trioeval.providers.secrets import secret_parts
+from trioeval.providers.secrets import is_secret_name, secret_parts
+
+# Run slots: the lane on which attempts of programs run, over all agents of a program.
+
+
+AGENT_RUNS = "agent runs"
+"""The name of that lane."""
+
+
+# Command lines of entries: their words, keys that go with them, and whether their program is there.
+
+
+DEFAULT_MAX_OUTPUT = 10 * 1024 * 1024
+"""Bytes that a program may write to its standard output where the config says nothing."""
+
+_LARGEST_CODE = 255
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+_HELD = re.compile(r"\0(\d+)\0")
+
+
+def _are_exit_codes(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(is_integer(code) and 0 <= code <= _LARGEST_CODE for code in value)
+    )
+
+
+MAX_OUTPUT = Key(
+    "maxOutputBytes", "a whole number of at least 1", lambda value: is_integer(value) and value >= 1
+)
+SUCCESS = Key("successExitCodes", "a list of whole numbers from 0 to 255", _are_exit_codes)
+
+
+def split_line(line: str) -> list[str] | Problem:
+    """The words of a command line, at least one."""
+    return _split(line, line)
+
+
+def _split(line: str, told: str) -> list[str] | Problem:
+    """The words of a line, which messages show as it is told."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        reason = str(error).lower()
+        return Problem(".id", f'"{told}" cannot be split into words: {reason}', "close the quote")
+    if not words or not words[0]:
+        return Problem(".id", '"exec:" names no program', "write exec:<command line>")
+    return words
+
+
+def split_templates(line: str) -> list[str] | Problem:
+    """The words of a command line, at least one; what a template encloses is never split.
+
+    Example:
+        >>> split_templates("python3 {{ suite }}/agent.py '{{ names | first }} first'")
+        ['python3', '{{ suite }}/agent.py', '{{ names | first }} first']
+    """
+    if "\0" in line:
+        return Problem(".id", "a command line cannot have a NUL character")
+    templates: list[str] = []
+
+    def hold(found: re.Match[str]) -> str:
+        templates.append(found[0])
+        return f"\0{len(templates) - 1}\0"
+
+    words = _split(_TEMPLATE.sub(hold, line), line)
+    if isinstance(words, Problem):
+        return words
+    return [_HELD.sub(lambda held: templates[int(held[1])], word) for word in words]
+
+
+def has_template(word: str) -> bool:
+    """Whether a word of a command line has something to fill in."""
+    return _TEMPLATE.search(word) is not None
+
+
+def find_fault(program: str, cwd: Path, environ: Mapping[str, str]) -> Problem | None:
+    """Why a program cannot be run, as far as can be seen."""
+    beside = cwd / program
+    if os.sep in program:
+        if not beside.is_file():
+            return Problem(".id", f'there is no program "{beside}"')
+        if not os.access(beside, os.X_OK):
+            return Problem(".id", f'"{beside}" is not executable', f"chmod +x {program}")
+    elif shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
+        hint = f'write "./{program}" for the file in {cwd}' if beside.is_file() else None
+        return Problem(".id", f'"{program}" is not a program in PATH', hint)
+    return None
+
 
 _LONG = 12
 """Characters from which a value of the environment is taken for a secret, not for a word."""
@@ -149,3 +247,145 @@ def _named_secret(value: Any, *, is_secret: bool) -> Iterator[str]:
 
 def _letters(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
+
+
+# `exec:<command line>` in a task of type `agent`: a program that works on a case until it is done.
+#
+# The words of the line are templates, and each is filled in by itself for every attempt: what a variable says
+# never becomes two words. This module reads the entry; who runs it is the task's affair.
+
+
+KEYS = (
+    TIMEOUT,
+    Key("input", '"none" or "stdin"', lambda value: value in ("none", "stdin")),
+    MAX_OUTPUT,
+    SUCCESS,
+    ENVIRONMENT,
+)
+
+
+@attrs.frozen(kw_only=True)
+class CommandAgentSettings:
+    """A command line whose program is an agent, and how it is run."""
+
+    line: str
+    """As in the suite."""
+    words: tuple[str, ...]
+    """Templates; at least one."""
+    directory: Path
+    """The folder of the suite, absolute: what the path of the program is relative to."""
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    secrets: tuple[str, ...] = attrs.field(repr=False)
+    timeout: float | None = None
+    """Seconds of an attempt, > 0; None leaves it to the task."""
+    stdin: bool = False
+    """Whether the prompt goes to the standard input."""
+    max_output: int = DEFAULT_MAX_OUTPUT
+    """Bytes that are kept of what is written to each of the two outputs, ≥ 1."""
+    success: frozenset[int] = frozenset({0})
+    """Exit codes of a program that did what it should; at least one."""
+
+    @property
+    def lane_key(self) -> str:
+        """The run slots, which all agents share."""
+        return AGENT_RUNS
+
+    def command(self, fill: Callable[[str], str]) -> tuple[str, ...]:
+        """The words of one attempt.
+
+        Args:
+            fill: Gives a word with its variables filled in; what it raises is raised.
+        """
+        program, *rest = map(fill, self.words)
+        if os.sep in program:
+            program = str(absolute(self.directory, program))
+        return (program, *rest)
+
+    @asynccontextmanager
+    async def open(self, _shared: Shared) -> AsyncGenerator["NotAsked"]:
+        """What says that it cannot be asked."""
+        yield NotAsked(self.line)
+
+
+@attrs.frozen
+class NotAsked:
+    """A provider that is none: an agent works on cases, it answers no single question."""
+
+    line: str
+
+    async def __call__(self, _request: Request, /) -> NoReturn:
+        """Refuse. Not a checkpoint.
+
+        Raises:
+            ProviderError: `bad_request`, always.
+        """
+        message = (
+            f"exec:{self.line} is an agent here, which works on cases and cannot be asked; a judge has "
+            "to be another provider"
+        )
+        raise ProviderError("bad_request", message)
+
+
+_SUITE = re.compile(r"\{\{\s*suite\s*\}\}(/.+)", re.DOTALL)
+_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|perl|ruby|php|Rscript")
+
+
+def _missing(words: Sequence[str], directory: Path, environ: Mapping[str, str]) -> Problem | None:
+    """Why a line cannot be run, as far as that can be seen: its program, or the script of its interpreter."""
+    program = _known(words[0], directory)
+    if program is not None and (fault := find_fault(program, directory, environ)):
+        return fault
+    if program is None or not _INTERPRETER.fullmatch(Path(program).name):
+        return None
+    # Relative to the workspace it may be what an agent is given there; beside the suite it is there now.
+    script = next((word for word in words[1:] if not word.startswith("-")), "")
+    path = _known(script, directory) if _SUITE.fullmatch(script) else None
+    if path is None or Path(path).exists():
+        return None
+    return Problem(".id", f'there is no file "{path}" for {words[0]}')
+
+
+def _known(word: str, directory: Path) -> str | None:
+    """A word whose only variable may be the folder of the suite; None if it has others."""
+    beside = _SUITE.fullmatch(word)
+    whole = word if beside is None else f"{directory}{beside[1]}"
+    return None if has_template(beside[1] if beside else whole) else whole
+
+
+def read_agent_command(
+    _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+) -> CommandAgentSettings | list[Problem]:
+    """Read an entry; see `Reader`. Looks whether the program is there, where that can be known yet."""
+    values, problems = read_config(config, KEYS)
+    values = {name: value for name, value in values.items() if value is not None}
+    variables = values.get("env", {})
+    environ = {**around.environ, **variables}
+    directory = absolute(around.directory, "")
+    words = split_templates(rest)
+    if isinstance(words, Problem):
+        return [*problems, words]
+    wrong = {word: around.templates.syntax_error(word) for word in words}
+    problems += [
+        Problem(".id", f'the word "{word}" is no template: {fault}')
+        for word, fault in wrong.items()
+        if fault
+    ]
+    if fault := _missing(words, directory, environ):
+        problems.append(fault)
+    if problems:
+        return problems
+    return CommandAgentSettings(
+        line=rest.strip(),
+        words=tuple(words),
+        directory=directory,
+        environ=environ,
+        secrets=(
+            *secrets_of_command(words),
+            *find_secrets(variables, {}),
+            *find_secrets({}, around.environ),
+        ),
+        timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else None,
+        stdin=values.get("input") == "stdin",
+        max_output=values.get("max_output_bytes", DEFAULT_MAX_OUTPUT),
+        success=frozenset(values.get("success_exit_codes", (0,))),
+    )

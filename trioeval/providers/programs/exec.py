@@ -7,8 +7,10 @@ standard input and nothing else.
 
 import errno
 import json
+import re
 import subprocess
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,35 +18,299 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.faults import Fault, ProviderErrorKind
+from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.open_files import TOO_MANY, too_many_open_files
-from trioeval.providers.base import Reply, Request
+from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.bounds import check_marks
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
-from trioeval.providers.config import Key, is_text
-from trioeval.providers.endpoint import digest
-from trioeval.providers.programs.capture import Tail, Whole, last_line, read_stream
-from trioeval.providers.programs.command_lines import (
-    DEFAULT_MAX_OUTPUT,
-    MAX_OUTPUT,
-    SUCCESS,
-    find_fault,
-    split_line,
+from trioeval.providers.config import (
+    Key,
+    Shared,
+    Surroundings,
+    is_flag,
+    is_integer,
+    is_json,
+    is_json_object,
+    is_number,
+    is_text,
+    show,
+    to_snake,
 )
+from trioeval.providers.http.endpoint import digest
 from trioeval.providers.programs.entries import (
+    DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
     ENVIRONMENT,
+    MAX_OUTPUT,
+    SUCCESS,
     TIMEOUT,
     absolute,
+    find_fault,
     find_secrets,
     make_context,
     read_call,
     read_own_config,
+    split_line,
 )
-from trioeval.providers.programs.trees import GRACE, Tree, describe_end, start_tree
-from trioeval.providers.secrets import longest_first
-from trioeval.providers.settings import Shared, Surroundings
+from trioeval.providers.programs.processes import GRACE, Tree, describe_end, start_tree
+from trioeval.providers.secrets import hide, longest_first
+from trioeval.usage import Usage
+
+# What a program wrote, as text: all of it up to a limit, or the end of it.
+
+
+EXCERPT_BYTES = 2048
+"""Most that an error shows of what a program wrote."""
+
+_LINE = 200
+_WIDEST = 6
+"""Bytes of a quoted text for each of its own, as a rule."""
+
+_ESCAPES = re.compile(
+    r"\x1b(?:"
+    r"\[[0-?]*[ -/]*[@-~]"  # colours, movements
+    r"|[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links and other strings, with their ends
+    r"|[ -/]*[0-~])"
+)
+
+
+def to_text(data: bytes) -> str:
+    r"""UTF-8 without escape sequences of terminals and without space around it.
+
+    Example:
+        >>> to_text(b"\x1b[32mgreen\x1b[0m \xff\n")
+        'green \ufffd'
+    """
+    return _ESCAPES.sub("", data.decode("utf-8", "replace")).strip()
+
+
+@attrs.define(eq=False)
+class Whole:
+    """Everything that was written, as long as it is not too much."""
+
+    limit: int
+    """Bytes."""
+    _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
+
+    @property
+    def overflown(self) -> bool:
+        """Whether it was more than the limit."""
+        return len(self._data) > self.limit
+
+    @property
+    def data(self) -> bytes:
+        """What was written."""
+        return bytes(self._data)
+
+    @property
+    def text(self) -> str:
+        """What was written, as text."""
+        return to_text(self.data)
+
+    def feed(self, part: bytes) -> bool:
+        """Keep what was written now; whether more of it is wanted."""
+        self._data += part[: self.limit + 1 - len(self._data)]
+        return not self.overflown
+
+
+@attrs.define(eq=False)
+class Tail:
+    """The end of what was written: enough to see what happened."""
+
+    limit: int = EXCERPT_BYTES
+    """Bytes that are shown, ≥ 1."""
+    secrets: Sequence[str] = attrs.field(default=(), repr=False)
+    """What is blanked, longest first."""
+    _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
+    _written: int = attrs.field(init=False, repr=False, default=0)
+    """Bytes, in all."""
+    _margin: int = attrs.field(init=False, repr=False)
+    """Bytes that are kept and not shown: they may be the end of a secret whose beginning is forgotten."""
+
+    @_margin.default
+    def _find_margin(self) -> int:
+        longest = max((len(text.encode("utf-8", "replace")) for text in self.secrets), default=0)
+        return _WIDEST * longest
+
+    def feed(self, part: bytes) -> bool:
+        """Keep what was written now, and forget what is too old; more of it is always wanted."""
+        kept = self.limit + self._margin
+        self._written += len(part)
+        self._data += part[-kept:]
+        del self._data[:-kept]
+        return True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._data.clear()
+        self._written = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more was written than is shown."""
+        return self._written > self.limit
+
+    @property
+    def text(self) -> str | None:
+        """What was written last, from the beginning of a line if there is one; None if nothing was."""
+        data = bytes(self._data)
+        if self.secrets:
+            shown = hide(data.decode("utf-8", "surrogateescape"), self.secrets)
+            data = shown.encode("utf-8", "surrogateescape")
+        if self._written > len(self._data):
+            data = data[self._margin :]
+        if self.is_cut:
+            data = data[-self.limit :]
+            data = data.partition(b"\n")[2] or data
+        return to_text(data) or None
+
+
+async def read_stream(stream: trio.abc.ReceiveStream, feed: Callable[[bytes], bool]) -> None:
+    """Feed what arrives until the stream ends or no more is wanted. Always a checkpoint."""
+    async for part in stream:
+        if not feed(bytes(part)):
+            return
+
+
+def last_line(text: str | None) -> str:
+    r"""The last line of an excerpt, shortened, as the end of a message; nothing if there is none.
+
+    Example:
+        >>> last_line("Traceback …\nValueError: no luck\n")
+        ': ValueError: no luck'
+    """
+    lines = (text or "").strip().splitlines()
+    return f": {lines[-1].strip()[:_LINE]}" if lines else ""
+
+
+# From what a Python function returned to a reply: every field is checked, and what is wrong is shown.
+
+
+DEFAULT_FUNCTION = "call_api"
+OUTPUT_BY_FUNCTION: Mapping[str, str] = {
+    "call_embedding_api": "embedding",
+    "call_classification_api": "classification",
+}
+"""Functions that return something else than `output`; they are called without the context."""
+
+
+def _is_float(value: Any) -> bool:
+    return is_number(value) and abs(value) <= sys.float_info.max
+
+
+def _is_amount(value: Any) -> bool:
+    return _is_float(value) and value >= 0
+
+
+def _is_count(value: Any) -> bool:
+    return is_integer(value) and value >= 0
+
+
+def _is_usage(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        value.get(name) is None or _is_count(value[name]) for name in _USAGE
+    )
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_float, value))
+
+
+def _is_guardrails(value: Any) -> bool:
+    return isinstance(value, Mapping) and is_flag(value.get("flagged"))
+
+
+_SHOWN = 200
+_USAGE = ("total", "prompt", "completion", "cached")
+_OUTPUTS: Mapping[str, Key] = {
+    key.name: key
+    for key in (
+        Key("output", "JSON", is_json),
+        Key("embedding", "a list of numbers", _are_numbers),
+        Key("classification", "an object", is_json_object),
+    )
+}
+_FIELDS = (
+    Key("tokenUsage", f"an object of whole numbers ({', '.join(_USAGE)})", _is_usage),
+    Key("cost", "a number of at least 0", _is_amount),
+    Key("cached", "true or false", is_flag),
+    Key("logProbs", "a list of numbers", _are_numbers),
+    Key("finishReason", "text", is_text),
+    Key("isRefusal", "true or false", is_flag),
+    Key("guardrails", 'an object with "flagged": true or false', _is_guardrails),
+    Key("metadata", "an object", is_json_object),
+)
+"""What may stand beside the output; other keys are kept in `raw` alone."""
+
+
+def read_result(value: Any, function: str, *, name: str) -> Reply:
+    """The reply that a function's result means.
+
+    Args:
+        value: What it returned: an object with the output or an `error`, or text.
+        function: The function's name, which says what its output is called.
+        name: What messages call it.
+
+    Raises:
+        ProviderError: `unexpected`: it returned an error, or something else than that.
+
+    Example:
+        >>> result = {"output": "4", "tokenUsage": {"total": 9}}
+        >>> read_result(result, "call_api", name="x.py").usage.total
+        9
+    """
+    output = _OUTPUTS[OUTPUT_BY_FUNCTION.get(function, "output")]
+    if isinstance(value, str) and output.name == "output":
+        return Reply(output=value)
+    given = {to_snake(str(key)): part for key, part in value.items()} if _is_object(value) else {}
+    if given.get("error"):
+        error = given["error"]
+        text = error if isinstance(error, str) else show(error, _SHOWN)
+        raise ProviderError("unexpected", f"{name}: {text}")
+    if output.name not in given:
+        or_text = ", or text" if output.name == "output" else ""
+        right = f'must return an object with "{output.name}" or "error"{or_text}'
+        raise _wrong(f"{name} {right}", value)
+    for key in (output, *_FIELDS):
+        part = given.get(to_snake(key.name))
+        if part is not None and not key.check(part):
+            raise _wrong(f'{name}: "{key.name}" of the result must be {key.right}', part)
+    usage, guardrails = given.get("token_usage") or {}, given.get("guardrails")
+    log_probs, metadata = given.get("log_probs"), given.get("metadata") or {}
+    return Reply(
+        output=given[output.name],
+        usage=Usage(**{part: usage.get(part) for part in _USAGE}),
+        cost=None if given.get("cost") is None else float(given["cost"]),
+        finish_reason=given.get("finish_reason"),
+        is_refusal=bool(given.get("is_refusal")),
+        guardrails=None if guardrails is None else _read_guardrails(guardrails),
+        log_probs=None if log_probs is None else tuple(map(float, log_probs)),
+        raw=value,
+        metadata=metadata
+        if given.get("cached") is None
+        else {**metadata, "cached": given["cached"]},
+    )
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _read_guardrails(value: Mapping[str, Any]) -> Guardrails:
+    given = {to_snake(str(name)): part for name, part in value.items()}
+    reason = given.get("reason")
+    return Guardrails(
+        flagged=given["flagged"],
+        flagged_input=given.get("flagged_input") is True,
+        flagged_output=given.get("flagged_output") is True,
+        reason=None if reason is None else str(reason),
+    )
+
+
+def _wrong(right: str, got: Any) -> ProviderError:
+    what = "nothing" if got is None else f"{type(got).__name__}: {show(got, _SHOWN)}"
+    return ProviderError("unexpected", f"{right}, got {what}")
+
 
 LAST_WORDS = 1.0
 """Seconds in which the output of a program is read when all of it has ended."""

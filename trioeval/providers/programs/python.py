@@ -14,21 +14,25 @@ its entry is read one looks only whether it can be parsed and has the function.
 """
 
 import ast
+import difflib
+import inspect
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
+import trio
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.fence import Refused
+from trioeval.errors import CallError, Fault, Problem, ProviderError
+from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
-from trioeval.providers.config import Key, is_integer, is_text, show, to_snake
+from trioeval.providers.config import Key, Shared, Surroundings, is_integer, is_text, show, to_snake
 from trioeval.providers.programs.entries import (
     DEFAULT_TIMEOUT,
     TIMEOUT,
@@ -38,13 +42,235 @@ from trioeval.providers.programs.entries import (
     read_call,
     read_own_config,
 )
-from trioeval.providers.programs.inprocess import ThreadFunction, TrioFunction
-from trioeval.providers.programs.names import did_you_mean, top_level_names
-from trioeval.providers.programs.results import DEFAULT_FUNCTION, OUTPUT_BY_FUNCTION, read_result
-from trioeval.providers.programs.worker import describe, load
+from trioeval.providers.programs.exec import DEFAULT_FUNCTION, OUTPUT_BY_FUNCTION, read_result
+from trioeval.providers.programs.worker import FAILURES, describe, load
 from trioeval.providers.programs.workers import WorkerSpec, open_workers
-from trioeval.providers.settings import Shared, Surroundings
 from trioeval.scripting.python_syntax import python_fault
+
+# A function of the user's in this process: awaited on Trio, or called in a thread.
+#
+# Both are quick and neither is safe: a function that blocks Trio blocks the run, and one that blocks its
+# thread keeps it. Where that matters, worker processes are right. What a function does to its arguments
+# stays its own affair: it gets a copy.
+
+
+_FAILURES: tuple[type[BaseException], ...] = (*FAILURES, SystemExit)
+
+
+@attrs.frozen
+class TrioFunction:
+    """An async function for Trio; any number of its calls run side by side."""
+
+    name: str
+    """For messages."""
+    function: Callable[..., Any] = attrs.field(repr=False)
+
+    async def call(self, arguments: Sequence[Any], limit: float) -> Any:
+        """Await the function. A checkpoint if the function is one.
+
+        Args:
+            arguments: What it is called with.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            CallError: The function raised it.
+            ProviderError: `unexpected` (it raised anything else, or is not async) or `attempt_timeout`.
+        """
+        with trio.move_on_after(limit):
+            try:
+                pending = self.function(*deepcopy(arguments))
+                if inspect.isawaitable(pending):
+                    return await pending
+            except CallError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise _raised(self.name, error) from error
+            returned = f"it returned {type(pending).__name__}: {show(pending)}"
+            hint = 'write it with `async def`, or set mode to "thread" or "process"'
+            raise ProviderError("unexpected", f"{self.name} is not async: {returned}; {hint}")
+        raise late(self.name, limit)
+
+
+@attrs.define(eq=False)
+class _Call:
+    """A call of a function in a thread; known by the thread as long as that runs."""
+
+    limit: float
+    """Seconds."""
+    scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    is_left: bool = attrs.field(init=False, default=False)
+    """Whether nobody waits for it any more."""
+
+
+@attrs.define(eq=False)
+class ThreadFunction:
+    """A function that blocks; each call has a thread, and there are never more than `threads`."""
+
+    name: str
+    """For messages."""
+    function: Callable[..., Any] = attrs.field(repr=False)
+    threads: int = 1
+    """How many at most, ≥ 1."""
+    _places: trio.CapacityLimiter = attrs.field(init=False, repr=False)
+    _waiting: set[_Call] = attrs.field(init=False, repr=False, factory=set)
+    """Calls without a thread."""
+    _running: set[_Call] = attrs.field(init=False, repr=False, factory=set)
+    """Calls whose threads are not done."""
+
+    @_places.default
+    def _as_many_as_allowed(self) -> trio.CapacityLimiter:
+        return trio.CapacityLimiter(self.threads)
+
+    async def call(self, arguments: Sequence[Any], limit: float) -> Any:
+        """Call the function in a thread, when there is a place. Always a checkpoint.
+
+        A thread cannot be ended: one whose call took too long or was cancelled is left alone with what it
+        does, and keeps its place until it is done. When all places are kept like that, no call waits.
+
+        Args:
+            arguments: What it is called with.
+            limit: Seconds that it may take, > 0; those until there is a place do not count.
+
+        Raises:
+            CallError: The function raised it.
+            ProviderError: `unexpected` (it raised anything else, or is async, or all threads are stuck,
+                which is fatal) or `attempt_timeout`.
+        """
+        token = trio.lowlevel.current_trio_token()
+        own = deepcopy(arguments)
+        call = _Call(limit)
+
+        def run() -> Any:
+            token.run_sync_soon(self._begin, call)
+            try:
+                return self._run(own)
+            finally:
+                with suppress(trio.RunFinishedError):  # it was left alone for long
+                    token.run_sync_soon(self._running.discard, call)
+
+        self._waiting.add(call)
+        self._refuse_if_stuck()
+        try:
+            with call.scope:
+                return await trio.to_thread.run_sync(
+                    run, abandon_on_cancel=True, limiter=self._places
+                )
+        finally:
+            has_begun = call not in self._waiting
+            self._waiting.discard(call)
+            call.is_left = True
+            self._refuse_if_stuck()
+        raise late(self.name, limit) if has_begun else self._stuck()
+
+    def _begin(self, call: _Call) -> None:
+        """Its thread has begun."""
+        self._waiting.discard(call)
+        self._running.add(call)
+        call.scope.deadline = trio.current_time() + call.limit
+        self._refuse_if_stuck()
+
+    def _refuse_if_stuck(self) -> None:
+        """Let no call wait for threads that may never be done."""
+        if sum(call.is_left for call in self._running) == self.threads:
+            for call in self._waiting:
+                call.scope.cancel("all threads are stuck")
+
+    def _stuck(self) -> ProviderError:
+        what = f"all {self.threads} threads of {self.name} are stuck in calls that took too long"
+        hint = 'set mode to "process", whose workers can be ended'
+        return ProviderError("unexpected", f"{what}; {hint}", fault=Fault.FATAL)
+
+    def _run(self, arguments: Sequence[Any]) -> Any:
+        try:
+            value = self.function(*arguments)
+        except CallError:
+            raise
+        except _FAILURES as error:
+            raise _raised(self.name, error) from error
+        if inspect.iscoroutine(value):
+            value.close()
+            hint = 'set mode to "process", or to "trio" if it is written for Trio'
+            raise ProviderError("unexpected", f"{self.name} is async; {hint}")
+        return value
+
+
+def late(name: str, limit: float) -> ProviderError:
+    """What it is to take too long."""
+    what = f"{name} did not answer within {limit:g} seconds (timeoutMs)"
+    return ProviderError("attempt_timeout", what)
+
+
+def _raised(name: str, error: BaseException) -> ProviderError:
+    """What an exception of the user's code is, with the end of its traceback."""
+    told = describe(error)
+    return ProviderError("unexpected", f"{name}: {told['what']}", body_excerpt=told["trace"])
+
+
+# Which names a Python file has at its top level, as far as can be seen without running it.
+#
+# What may get its names in ways that cannot be seen, by `import *` or `exec` for instance, is not judged.
+
+
+_UNSEEN = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "modules", "__dict__"})
+"""What code that makes names of its module without naming them uses."""
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def top_level_names(tree: ast.Module) -> frozenset[str] | None:
+    r"""The names that may be bound when the file has run; None if that cannot be told.
+
+    Example:
+        >>> sorted(
+        ...     top_level_names(ast.parse("import a.b\nif a:\n    def f(): x = 1\nelse: f = a.c"))
+        ... )
+        ['a', 'f']
+        >>> top_level_names(ast.parse("from a import *")) is None
+        True
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in _UNSEEN:
+            return None
+        if isinstance(node, ast.Attribute) and node.attr in _UNSEEN:
+            return None
+        if isinstance(node, ast.alias) and node.name == "*":
+            return None
+    names = {name for node in _outermost(tree) for name in _bound(node)}
+    names |= {
+        name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
+    }
+    return None if "__getattr__" in names else frozenset(names)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant, as a hint."""
+    near = difflib.get_close_matches(name, sorted(names), n=1)
+    return f'did you mean "{near[0]}"?' if near else None
+
+
+def _outermost(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those in functions and classes."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if not isinstance(node, _SCOPES):
+            yield from _outermost(node)
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()):
+            yield name
+        case ast.alias(name=name, asname=renamed):
+            yield renamed or name.partition(".")[0]
+        case ast.ExceptHandler(name=str(name)):
+            yield name
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+        case ast.MatchMapping(rest=str(name)):
+            yield name
+
 
 WORKERS_VARIABLE = "TRIOEVAL_PYTHON_WORKERS"
 """The environment variable that says how many workers a provider has where its config does not."""

@@ -20,13 +20,18 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import ProviderError
-from trioeval.faults import Fault
-from trioeval.providers.answers import read_json
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers.bounds import has_more_marks, most_marks
+from trioeval.providers.http.replies import read_json
 from trioeval.providers.programs import worker as program
-from trioeval.providers.programs.capture import Tail, last_line, read_stream
-from trioeval.providers.programs.trees import GRACE, KILLED_WITHIN, Tree, describe_end, start_tree
+from trioeval.providers.programs.exec import Tail, last_line, read_stream
+from trioeval.providers.programs.processes import (
+    GRACE,
+    KILLED_WITHIN,
+    Tree,
+    describe_end,
+    start_tree,
+)
 
 LARGEST = 64 * 1024 * 1024
 """Bytes that a message to or from a worker may have."""

@@ -3,6 +3,7 @@
 Who asks, and where, is found as boto3 finds it: in the config, the environment, or its usual places.
 """
 
+import json
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -10,13 +11,272 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem
-from trioeval.providers.adapter import HttpProvider
-from trioeval.providers.config import Key, is_flag, is_text, read_config
-from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
-from trioeval.providers.sdk.converse import ARGUMENTS, INFERENCE, ConverseAdapter, named, present
+from trioeval.errors import Problem, ProviderError, ProviderErrorKind
+from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.config import (
+    Key,
+    Settings,
+    Shared,
+    Surroundings,
+    is_count,
+    is_flag,
+    is_json_object,
+    is_number,
+    is_text,
+    is_texts,
+    read_config,
+    to_snake,
+)
+from trioeval.providers.http.adapter import HttpProvider, ServerEvent
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.failures import classify
+from trioeval.providers.http.replies import (
+    FILTERED,
+    count,
+    empty,
+    failure,
+    field,
+    is_success,
+    objects,
+    read_hint,
+    read_metadata,
+    read_object,
+    text,
+)
+from trioeval.providers.http.wire import HttpReply, HttpRequest
+from trioeval.providers.messages import to_messages
 from trioeval.providers.sdk.entries import check_extra
-from trioeval.providers.settings import Settings, Shared, Surroundings
+from trioeval.providers.vendors.streams import read_data_uri, read_image_url, read_options
+from trioeval.usage import Usage
+
+# Amazon Bedrock's Converse: a prompt to the arguments of a call, a reply to an output.
+#
+# Both are JSON as they are on the wire, so they are built and read as those of all other services.
+
+
+KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
+    "modelerrorexception": "server",
+    "servicequotaexceededexception": "quota_exhausted",
+    "unrecognizedclientexception": "auth",
+    "invalidsignatureexception": "auth",
+    "expiredtokenexception": "auth",
+    "expiredtoken": "auth",
+}
+"""Names of errors that say more than the status they come with, in lower case."""
+
+TOO_LONG = re.compile(r"input is too long|too many (input )?tokens|context window", re.IGNORECASE)
+"""What models say in a `ValidationException` about a prompt that does not fit."""
+
+FINISH_BY_STOP: Mapping[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+}
+
+
+INFERENCE = (
+    Key("maxTokens", "a whole number of at least 1", is_count),
+    Key("temperature", "a number", is_number),
+    Key("topP", "a number", is_number),
+    Key("stopSequences", "a list of texts", is_texts),
+)
+"""Keys that go into `inferenceConfig`."""
+
+ARGUMENTS = (
+    Key("toolConfig", "an object", is_json_object),
+    Key("guardrailConfig", "an object", is_json_object),
+    Key("additionalModelRequestFields", "an object", is_json_object),
+    Key("additionalModelResponseFieldPaths", "a list of texts", is_texts),
+    Key("performanceConfig", "an object", is_json_object),
+    Key("requestMetadata", "an object", is_json_object),
+    Key("serviceTier", "an object", is_json_object),
+    Key("outputConfig", "an object", is_json_object),
+)
+"""Keys that are arguments of Converse under their own names."""
+
+
+@attrs.frozen
+class ConverseAdapter:
+    """One model, and all that its calls have in common."""
+
+    endpoint: Endpoint
+    inference: Mapping[str, Any] = attrs.field(factory=dict)
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
+    show_thinking: bool = True
+    streams: bool = attrs.field(default=False, init=False)
+
+    def with_options(self, options: Mapping[str, Any], /) -> "ConverseAdapter":
+        """The adapter for one call whose config differs in some keys.
+
+        Raises:
+            ProviderError: `bad_request`, if a key is not known or its value is wrong.
+        """
+        given = read_options(options, (*INFERENCE, *ARGUMENTS))
+        return attrs.evolve(
+            self,
+            inference=present({**self.inference, **named(INFERENCE, given)}),
+            arguments=present({**self.arguments, **named(ARGUMENTS, given)}),
+        )
+
+    def build(self, request: Request, /) -> HttpRequest:
+        """The request that Converse gets; its body holds the arguments of the call.
+
+        Raises:
+            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, holds an image
+                that is not in it, or an option of this one call is wrong.
+        """
+        if request.options:
+            return self.with_options(request.options).build(attrs.evolve(request, options={}))
+        system, messages = _split(to_messages(request.prompt))
+        body = {
+            "messages": messages,
+            **({"system": system} if system else {}),
+            **({"inferenceConfig": self.inference} if self.inference else {}),
+            **self.arguments,
+        }
+        return HttpRequest(
+            f"{self.endpoint.base_url}/model/{self.endpoint.model}/converse",
+            self.endpoint.headers,
+            json.dumps(body, separators=(",", ":")).encode(),
+        )
+
+    def parse(self, reply: HttpReply, /) -> Reply:
+        """What the model answered.
+
+        Raises:
+            ProviderError: The reply tells of a failure, or is not what Converse promises.
+        """
+        if not is_success(reply):
+            raise explain(reply, self.endpoint.secrets)
+        data = read_object(self.endpoint, reply)
+        content = field(data, "output", "message", "content")
+        if not isinstance(content, list):
+            what = "the reply is not one of Converse"
+            raise failure("malformed_reply", what, self.endpoint, reply)
+        stop = text(data, "stopReason")
+        finish_reason = None if stop is None else FINISH_BY_STOP.get(stop, stop.lower())
+        is_filtered = finish_reason == "content_filter"
+        usage = _usage(data)
+        price = self.endpoint.price
+        reason = text(data, "trace", "guardrail", "actionReason") or stop
+        answer = Reply(
+            output=self._output(objects(data, "output", "message", "content"))
+            or (FILTERED if is_filtered else ""),
+            usage=usage,
+            hint=read_hint(self.endpoint, reply),
+            cost=None if price is None else price.cost(usage),
+            finish_reason=finish_reason,
+            is_refusal=is_filtered,
+            guardrails=Guardrails(flagged=True, reason=reason) if is_filtered else None,
+            raw=data,
+            metadata=read_metadata(reply, data),
+        )
+        if not content and not is_filtered:
+            raise empty("the message", answer, self.endpoint, reply, limit="maxTokens")
+        return answer
+
+    def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - see `Adapter`
+        """Nothing is streamed."""
+        return False
+
+    def _output(self, blocks: list[dict[str, Any]]) -> str:
+        """The texts; beside tools and thoughts, every block in order."""
+        parts = []
+        for block in blocks:
+            match block:
+                case {"text": str(said)}:
+                    parts.append(said)
+                case {"reasoningContent": thought}:
+                    thinking = text(thought, "reasoningText", "text")
+                    if self.show_thinking and thinking is not None:
+                        parts.append(f"Thinking: {thinking}")
+                case _:
+                    parts.append(json.dumps(block, ensure_ascii=False))
+        return "\n\n".join(parts)
+
+
+def named(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of some keys, by the name that Converse has for them."""
+    from_snake = {to_snake(key.name): key.name for key in keys}
+    return {name: values[snake] for snake, name in from_snake.items() if snake in values}
+
+
+def present(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that say something: a null takes one away."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def explain(reply: HttpReply, secrets: tuple[str, ...]) -> ProviderError:
+    """The error that a reply stands for: as for every service, and by Bedrock's own codes."""
+    error = classify(reply, secrets=secrets)
+    code = reply.headers.get("x-amzn-errortype", "").partition(":")[0].lower()
+    kind = KIND_BY_CODE.get(code)
+    if error.kind == "bad_request" and TOO_LONG.search(error.message):
+        kind = "context_window"
+    if kind is None:
+        return error
+    return ProviderError(
+        kind,
+        error.message,
+        status=error.status,
+        retry_after=error.retry_after,
+        body_excerpt=error.body_excerpt,
+        hint=error.hint,
+    )
+
+
+def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The blocks of system messages, and the other messages with their content as blocks."""
+    system: list[Any] = []
+    others: list[Any] = []
+    for message in messages:
+        blocks = _blocks(message.get("content"))
+        if message["role"] in ("system", "developer"):
+            system += blocks
+        else:
+            others.append({"role": message["role"], "content": blocks})
+    return system, others
+
+
+def _blocks(content: Any) -> list[Any]:
+    """Text as one block, parts of chat messages as blocks; blocks of Converse stay as they are."""
+    if not isinstance(content, list):
+        return [{"text": content if isinstance(content, str) else json.dumps(content)}]
+    return [_block(part) for part in content]
+
+
+def _block(part: Any) -> Any:
+    if isinstance(part, dict) and part.get("type") == "text":
+        return {"text": part.get("text")}
+    url = read_image_url(part)
+    if url is None:
+        return part
+    image = read_data_uri(url)
+    if image is None:
+        message = "an image must be a data: URI in base64; Converse fetches none"
+        raise ProviderError("bad_request", message)
+    return {
+        "image": {"format": image.media_type.partition("/")[2], "source": {"bytes": image.data}}
+    }
+
+
+def _usage(data: Any) -> Usage:
+    """Converse counts the prompt without what came from the cache or went there."""
+    plain = count(data, "usage", "inputTokens")
+    cached = count(data, "usage", "cacheReadInputTokens")
+    written = count(data, "usage", "cacheWriteInputTokens")
+    return Usage(
+        prompt=None if plain is None else plain + (cached or 0) + (written or 0),
+        completion=count(data, "usage", "outputTokens"),
+        total=count(data, "usage", "totalTokens"),
+        cached=cached,
+        cache_creation=written,
+    )
+
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 

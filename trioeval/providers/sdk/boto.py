@@ -21,9 +21,9 @@ from botocore.config import Config  # type: ignore[import-untyped]
 
 from trioeval.errors import ProviderError
 from trioeval.providers.bounds import MOST_BYTES, check_marks, too_large
-from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, dated
 from trioeval.providers.sdk.bedrock import Access
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, dated
 
 MAX_THREADS = 64
 """Calls that can be under way at a time, those left behind included."""

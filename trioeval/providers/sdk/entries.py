@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.adapter import Adapter, AdapterSettings, HttpProvider
-from trioeval.providers.endpoint import Endpoint
-from trioeval.providers.settings import Reader, Settings, Shared, Surroundings
-from trioeval.providers.wire import HttpClient, HttpRequest
+from trioeval.providers.config import Reader, Settings, Shared, Surroundings
+from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider
+from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.http.wire import HttpClient, HttpRequest
 
 PLACEHOLDER = "none"
 """The key for a service that needs none: SDKs insist on one."""

@@ -9,10 +9,10 @@ from google import genai
 from google.genai import types
 
 from trioeval.errors import ProviderError
-from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
 from trioeval.providers.sdk.entries import other_headers, own_key
 from trioeval.providers.sdk.transport import exchange_through, open_client
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
 
 GENERATE = re.compile(r"(?P<base>.+)/(?P<version>v\w+)/(?P<model>\w+/[^/]+):generateContent")
 """The only requests that are sent through the SDK."""

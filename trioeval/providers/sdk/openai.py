@@ -2,10 +2,10 @@
 
 import openai
 
-from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.http.wire import HttpClient
 from trioeval.providers.sdk.entries import own_key
 from trioeval.providers.sdk.transport import PostingClient, open_client
-from trioeval.providers.wire import HttpClient
 
 
 def wrap(endpoint: Endpoint, client: HttpClient) -> HttpClient:

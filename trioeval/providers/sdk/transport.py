@@ -17,9 +17,9 @@ import attrs
 import httpx2
 
 from trioeval.errors import ProviderError
-from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
 from trioeval.providers.sdk.entries import other_headers
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
 
 _OWN_HEADERS = frozenset({"host", "connection", "content-length", "accept-encoding"})
 """Headers of a request that are the sending client's affair."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.providers.answers import (
+from trioeval.providers.base import Guardrails
+from trioeval.providers.http.replies import (
     FILTERED,
     NOT_JSON,
     count,
@@ -18,7 +19,6 @@ from trioeval.providers.answers import (
     read_number,
     text,
 )
-from trioeval.providers.base import Guardrails
 from trioeval.usage import Usage
 
 FINISH_REASONS: Mapping[str, str] = {"STOP": "stop", "MAX_TOKENS": "length"}

@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from trioeval.errors import Problem
-from trioeval.providers.config import to_snake
-from trioeval.providers.endpoint import Service
-from trioeval.providers.settings import Settings, Surroundings
+from trioeval.providers.config import Settings, Surroundings, to_snake
+from trioeval.providers.http.endpoint import Service
 from trioeval.providers.vendors.openai_chat import read_chat
-from trioeval.providers.vendors.openai_embeddings import read_embedding
 from trioeval.providers.vendors.openai_models import needs_responses
-from trioeval.providers.vendors.openai_moderation import read_moderation
+from trioeval.providers.vendors.openai_other import read_embedding, read_moderation
 from trioeval.providers.vendors.openai_responses import read_responses
 from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES, named_service
 

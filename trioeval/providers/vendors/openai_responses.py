@@ -1,17 +1,31 @@
 """OpenAI responses: a request to a body, a reply to an output."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 import attrs
+import trio
 
-from trioeval.errors import Problem
-from trioeval.providers.adapter import AdapterSettings
-from trioeval.providers.answers import (
+from trioeval.errors import Problem, ProviderError
+from trioeval.providers.base import Guardrails, Provider, Reply, Request
+from trioeval.providers.cache_key import Question
+from trioeval.providers.config import Key, Settings, Shared, is_flag, read_config
+from trioeval.providers.http.adapter import (
+    Adapter,
+    AdapterSettings,
+    ServerEvent,
+    ask_for,
+    read_reply,
+)
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.replies import (
     FILTERED,
     NOT_JSON,
+    count,
     empty,
     failure,
     field,
@@ -23,37 +37,193 @@ from trioeval.providers.answers import (
     read_metadata,
     text,
 )
-from trioeval.providers.base import Guardrails, Reply, Request
-from trioeval.providers.config import Key, is_flag, read_config
-from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
-from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.settings import Settings
-from trioeval.providers.vendors.call_options import read_options
-from trioeval.providers.vendors.chat_keys import ENTRY_KEYS, read_variables
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.vendors.chat import ENTRY_KEYS, read_variables
 from trioeval.providers.vendors.openai_models import is_reasoning
-from trioeval.providers.vendors.prepared import PreparedBody
-from trioeval.providers.vendors.responses_background import UNFINISHED, BackgroundSettings
-from trioeval.providers.vendors.responses_body import (
+from trioeval.providers.vendors.responses_messages import (
     CHAT,
     PARAMETERS,
+    is_empty,
     merge,
     pick_defaults,
-    to_body,
-)
-from trioeval.providers.vendors.responses_input import to_input
-from trioeval.providers.vendors.responses_output import (
-    is_empty,
     read_annotations,
     read_finish_reason,
     read_log_probs,
     read_output,
     read_refusal_text,
     read_usage,
+    to_body,
+    to_input,
 )
-from trioeval.providers.vendors.responses_stream import read_response, speaks
-from trioeval.providers.vendors.streams import join_stream
-from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.providers.vendors.streams import PreparedBody, join_stream, load_event, read_options
 from trioeval.usage import Usage
+
+# OpenAI responses that are made in the background: asked for, looked after, and stopped if unwanted.
+#
+# The service answers at once with an id, under which the response is fetched until it is finished. Whoever
+# stops waiting for it tells the service so, because it would go on, and charge for it. Only a response whose
+# id never arrived cannot be stopped.
+
+
+PERIOD = 1.0
+"""Seconds between two looks at a response."""
+
+CANCEL_GRACE = 10.0
+"""Seconds that stopping a response may take."""
+
+UNFINISHED = frozenset({"queued", "in_progress"})
+"""Statuses of a response that is still being made."""
+
+
+@attrs.frozen
+class BackgroundSettings:
+    """The settings of a provider whose responses are made in the background."""
+
+    adapter: Adapter
+
+    @property
+    def lane_key(self) -> str:
+        """That of the endpoint."""
+        return self.adapter.endpoint.lane_key
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Those of the endpoint."""
+        return self.adapter.endpoint.secrets
+
+    @asynccontextmanager
+    async def open(self, shared: Shared) -> AsyncGenerator[Provider]:
+        """The adapter with the client of the run."""
+        yield BackgroundProvider(self.adapter, await shared.http())
+
+
+@attrs.frozen
+class BackgroundProvider:
+    """Asks a service that answers later."""
+
+    adapter: Adapter
+    _client: HttpClient = attrs.field(repr=False)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request. A checkpoint, unless the prompt cannot be sent.
+
+        A look that fails is a failure of the call, and stops the response: only the lane repeats.
+
+        Raises:
+            ProviderError: See `Adapter.build`, `Adapter.parse` and `HttpClient.send`; or
+                `attempt_timeout`.
+        """
+        endpoint = self.adapter.endpoint
+        most = endpoint.max_reply_bytes
+        ready = attrs.evolve(self.adapter.build(request), max_reply_bytes=most)
+        timeout = endpoint.timeout
+        with trio.move_on_after(timeout):
+            reply = await self._client.send(ready)
+            response_id = read_unfinished(reply)
+            if response_id:
+                reply = await self._wait_finished(f"responses/{quote(response_id, safe='')}")
+            return await read_reply(self.adapter, reply)
+        msg = f"no finished response within {timeout:g} seconds (timeoutMs)"
+        raise ProviderError("attempt_timeout", msg)
+
+    def cache_question(self, request: Request, /) -> Question:
+        """See `Cacheable`."""
+        return ask_for(self.adapter, request)
+
+    async def _wait_finished(self, path: str) -> HttpReply:
+        """The reply that tells of the finished response, or of a failure."""
+        endpoint = self.adapter.endpoint
+        look = HttpRequest(
+            endpoint.url(path),
+            endpoint.headers,
+            None,
+            "GET",
+            max_reply_bytes=endpoint.max_reply_bytes,
+        )
+        stop = HttpRequest(endpoint.url(f"{path}/cancel"), endpoint.headers, b"{}")
+        is_finished = False
+        try:
+            while True:
+                await trio.sleep(PERIOD)
+                reply = await self._client.send(look)
+                if read_unfinished(reply) is None:
+                    is_finished = is_success(reply)
+                    return reply
+        finally:
+            if not is_finished:
+                # The service must hear of it even when the run is cancelled, or it goes on for money.
+                with trio.move_on_after(CANCEL_GRACE, shield=True), suppress(ProviderError):
+                    await self._client.send(stop)
+
+
+def read_unfinished(reply: HttpReply) -> str | None:
+    """The id of the response that a reply tells of, if that is still being made.
+
+    Returns:
+        "" if it has none; None if there is no such response.
+    """
+    data = read_json(reply.body) if is_success(reply) else None
+    return (text(data, "id") or "") if text(data, "status") in UNFINISHED else None
+
+
+# OpenAI responses: a stream of events, and the response that it tells of.
+#
+# The event that ends a stream holds the whole response, so nothing has to be put together from pieces; only
+# the items of its output are taken from the events before, if a service leaves them out at the end.
+
+
+SPOKEN = frozenset(
+    f"response.{what}.delta"
+    for what in (
+        "output_text",
+        "refusal",
+        "reasoning_text",
+        "reasoning_summary_text",
+        "function_call_arguments",
+        "custom_tool_call_input",
+    )
+)
+"""Events that hold a part of the answer, or of its reasoning."""
+
+ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+"""Events that hold the whole response."""
+
+
+def speaks(event: ServerEvent) -> bool:
+    """Whether an event holds a part of the answer; some services name it in the data alone."""
+    if event.name == "message":
+        return text(load_event(event), "type") in SPOKEN
+    return event.name in SPOKEN
+
+
+def read_response(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
+    """The response that a stream tells of, as it would have come without one.
+
+    An event of an error is a response with nothing but that `error`.
+
+    Returns:
+        None if the stream breaks off.
+    """
+    items: list[tuple[int, dict[str, Any]]] = []
+    for event in events:
+        data = load_event(event)
+        kind = text(data, "type")
+        if kind is None and field(data, "error"):
+            return {"error": data["error"]}
+        if kind == "error":
+            return {"error": field(data, "error") or data}
+        if kind == "response.output_item.done":
+            place, item = count(data, "output_index"), field(data, "item")
+            if isinstance(item, dict):
+                items.append((len(items) if place is None else place, item))
+        if kind in ENDS and isinstance(field(data, "response"), dict):
+            response: dict[str, Any] = data["response"]
+            if items and response.get("output") in (None, []):
+                by_place = sorted(items, key=lambda placed: placed[0])
+                return {**response, "output": [item for _, item in by_place]}
+            return response
+    return None
+
 
 KEYS = (
     *PARAMETERS,

@@ -7,7 +7,7 @@ is taken to have its own. Servers on this machine share the machine, whatever th
 import re
 from collections.abc import Mapping
 
-from trioeval.providers.endpoint import Service
+from trioeval.providers.http.endpoint import Service
 
 VARIABLES: Mapping[str, str] = {
     "temperature": "OPENAI_TEMPERATURE",

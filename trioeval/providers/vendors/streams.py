@@ -5,16 +5,116 @@ grow in place, and texts are joined once, at the end.
 """
 
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.providers.answers import failure, is_success
-from trioeval.providers.config import Key, is_json_list
-from trioeval.providers.endpoint import Endpoint
-from trioeval.providers.server_events import ServerEvent, read_events
-from trioeval.providers.wire import HttpReply
+from trioeval.errors import Problem, ProviderError
+from trioeval.providers.config import Key, is_json_list, read_config
+from trioeval.providers.http.adapter import ServerEvent, read_events
+from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.http.replies import failure, is_success
+from trioeval.providers.http.wire import HttpReply
+
+# Keys of an entry's config that are different for one call.
+#
+# They are checked as the config is, but when the call is made: a prompt or a test may bring them.
+
+
+def read_options(options: Mapping[str, Any], keys: Iterable[Key]) -> dict[str, Any]:
+    """The values by snake_case key; null takes away what the config says.
+
+    Args:
+        options: As a request brings them.
+        keys: Those that may differ from call to call.
+
+    Raises:
+        ProviderError: `bad_request`, with everything that is wrong.
+
+    Example:
+        >>> from trioeval.providers.config import is_text
+        >>> read_options({"serviceTier": "flex"}, [Key("service_tier", "text", is_text)])
+        {'service_tier': 'flex'}
+    """
+    values, problems = read_config(options, keys)
+    if problems:
+        told = "; ".join(map(_tell, problems))
+        raise ProviderError("bad_request", f"the options of the call are not right: {told}")
+    return values
+
+
+def _tell(problem: Problem) -> str:
+    key = problem.path.removeprefix(".config").removeprefix(".")
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{key}: {problem.message}{hint}"
+
+
+# `data:` URIs, in which prompts carry images and documents.
+
+
+_DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w-]+=[^;,\s]*)*;base64,([A-Za-z0-9+/=_-]+)")
+
+
+@attrs.frozen
+class DataUri:
+    """What a `data:` URI holds."""
+
+    media_type: str
+    """As `image/png`."""
+    data: str = attrs.field(repr=False)
+    """In base64."""
+
+
+def read_data_uri(value: Any) -> DataUri | None:
+    """The parts of a text that is a `data:` URI in base64; None if it is not one.
+
+    Example:
+        >>> read_data_uri("data:image/png;base64,iVBORw==").media_type
+        'image/png'
+    """
+    found = _DATA_URI.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if found is None else DataUri(found[1], found[2])
+
+
+def read_image_url(part: Any) -> str | None:
+    """The URL of a part of a chat message that is an image; None if it is no such part."""
+    if not isinstance(part, dict) or part.get("type") != "image_url":
+        return None
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    return url if isinstance(url, str) else None
+
+
+# Bodies of requests, most of which is the same for every call: that part is written once.
+
+
+@attrs.frozen
+class PreparedBody:
+    """The fields of a JSON object that do not change, as text.
+
+    Example:
+        >>> PreparedBody.of({"model": "m"}).complete({"messages": []})
+        b'{"model":"m","messages":[]}'
+    """
+
+    _fixed: bytes
+    """Between the braces."""
+
+    @classmethod
+    def of(cls, fixed: Mapping[str, Any]) -> "PreparedBody":
+        """Write what is fixed; it must be JSON."""
+        return cls(_write(fixed))
+
+    def complete(self, fields: Mapping[str, Any]) -> bytes:
+        """The object with these fields behind the others; none may be there already."""
+        return b"{" + b",".join(filter(None, (self._fixed, _write(fields)))) + b"}"
+
+
+def _write(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()[1:-1]
+
 
 Join: TypeAlias = Callable[[Iterable[ServerEvent]], dict[str, Any] | None]
 """The object that the events of a stream tell of; None if they end too early."""

@@ -6,19 +6,17 @@ from typing import Any
 import attrs
 from markupsafe import Markup
 
-from trioeval.report.compare import By, Comparison, RowChange, column_name
-from trioeval.report.compare_columns import KINDS, ColumnChange, SideTotals
-from trioeval.report.compare_tables import compared_line
-from trioeval.report.html_report.cells import CELL_FIELDS, NAME, cell_json, test_name
+from trioeval.report.compare import By, Comparison, RowChange, column_name, compared_line
+from trioeval.report.compare_runs import KINDS, ColumnChange, SideTotals
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import plain
-from trioeval.report.html_report.packed import Packs
-from trioeval.report.html_report.page import page_chunks
+from trioeval.report.html_report.page import Packs, page_chunks
+from trioeval.report.html_report.run_page import CELL_FIELDS, NAME, cell_json, test_name
 from trioeval.report.html_report.summary import minute_text, title_of
 from trioeval.report.records import stripped
 from trioeval.report.results import Results
 from trioeval.report.totals import percent
-from trioeval.tasks import Status
+from trioeval.run import Status
 
 
 def compare_chunks(

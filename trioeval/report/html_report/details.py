@@ -11,13 +11,13 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.grading.grade import RENDERED
-from trioeval.grading.text import score_text
-from trioeval.report.agent_facts import agent_lines, agent_of
+from trioeval.report.formats.json import indented
+from trioeval.report.head import agent_lines, agent_of
 from trioeval.report.html_report.inert_text import plain
-from trioeval.report.json_text import indented
 from trioeval.report.records import output_of, own_of, shown_of, status_of
 from trioeval.report.row_view import WAITS_FOR
-from trioeval.tasks import Status
+from trioeval.run import Status
+from trioeval.text import score_text
 
 LONG = 100_000
 """Characters of a text that are shown."""

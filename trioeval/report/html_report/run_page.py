@@ -5,22 +5,210 @@ data, which the page's own script shows as text and nothing else. Without script
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from trioeval.report.dataset_html import dataset_html
-from trioeval.report.html_report.cells import CELL_FIELDS, NAME, cell_json, test_name
+from trioeval.columns.result import ColumnProfile, DatasetResult
+from trioeval.grading import output_text
+from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import inert_html, plain
-from trioeval.report.html_report.lanes import lanes_json
-from trioeval.report.html_report.packed import Packs
-from trioeval.report.html_report.page import page_chunks
+from trioeval.report.html_report.page import Packs, page_chunks
 from trioeval.report.html_report.summary import lines_of, minute_text, sentence_of, title_of
-from trioeval.report.questions import run_sentence, sentence
+from trioeval.report.question_eval import run_sentence, sentence
+from trioeval.report.records import name_of_test, own_of, shown_of, status_of
 from trioeval.report.results import Results
+from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
+from trioeval.run import Status
+
+# What a page says of a dataset: how it ended, its columns, and the first rows that are not there.
+
+
+_SHOWN = 20  # dropped rows
+_HEADINGS = (
+    *("column", "kind", "type", "rows", "nulls", "skipped", "distinct", "values"),
+    *("calls", "recalled", "failed", "tokens", "US dollars"),
+)
+_WORDS = frozenset({"column", "kind", "type", "values"})  # all others are numbers
+_TEXT = 500  # characters
+
+Inert = Callable[[object, int], str]
+"""Makes foreign text harmless."""
+
+
+def dataset_html(result: DatasetResult, inert: Inert) -> Iterator[str]:
+    """The part of a page about one dataset.
+
+    Args:
+        result: How it ended.
+        inert: Makes foreign text harmless in a page.
+    """
+    found = trouble(result)
+    style = "pass" if found is None else "fail"
+    yield f"<p><b class={style}>{result.outcome}</b>"
+    if found is not None:
+        yield f": {inert(found.partition(': ')[2], _TEXT)}"
+    yield "</p>\n"
+    for line in dataset_lines(result):
+        yield f"<p>{inert(line, _TEXT)}</p>\n"
+    yield '<div class="scroll" tabindex="0" role="group" aria-label="Columns">'
+    yield "<table>\n<thead>" + _line("th", _HEADINGS) + "</thead>\n<tbody>\n"
+    for column in result.columns:
+        yield _line("td", [inert(cell, _TEXT) for cell in _cells(column)])
+    yield "</tbody></table></div>\n"
+    if result.failures:
+        lines = "\n".join(map(failure_line, result.failures[:_SHOWN]))
+        yield (
+            f"<details><summary>rows that are not there</summary><div>{inert(lines, 40 * _TEXT)}</div>"
+            "</details>\n"
+        )
+
+
+def _cells(column: ColumnProfile) -> Iterator[object]:
+    yield from (column.name, column.kind, column.type, column.values, column.nulls, column.skipped)
+    yield from (distinct_of(column), values_of(column))
+    yield from (column.calls, column.recalled, column.failed, column.usage.total or 0)
+    yield "–" if column.cost is None else f"{column.cost:.4f}"
+
+
+def _line(tag: str, cells: Sequence[str]) -> str:
+    marks = ["" if heading in _WORDS else ' class="n"' for heading in _HEADINGS]
+    line = (f"<{tag}{mark}>{cell}</{tag}>" for mark, cell in zip(marks, cells, strict=True))
+    return f"<tr>{''.join(line)}</tr>\n"
+
+
+# What the table of a page knows of a row: enough to show, sort, search and filter it.
+
+
+NAME = 160  # characters of the name of a test
+_SAID = 200  # of an answer
+_WHY = 200  # of a reason
+_METRICS = 40  # of a row that are told
+_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN)
+
+CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metrics", "row")
+"""What stands in a cell, in this order; `status` by its place among pass, fail, error and not run."""
+
+
+def cell_json(record: Mapping[str, Any], row: int) -> list[Any]:
+    """A row in the order of `CELL_FIELDS`.
+
+    Args:
+        record: As `row_json` made it, without what must not be shown.
+        row: Its number among those that the page has details of.
+    """
+    status, own = status_of(record), own_of(record)
+    graded = record["gradingResult"]
+    reason = record["error"] if graded is None else graded["reason"]
+    # The reason of an error is what is shown of it, and nobody asks why a row has passed.
+    why = plain(reason, _WHY) if status is Status.FAIL and reason else ""
+    if status.has_verdict and own["outcome"] not in {"done", "failed"}:
+        why = f"{own['outcome']}: {why}" if why else str(own["outcome"])
+    metrics = {
+        plain(name, NAME): score for name, score in [*record["namedScores"].items()][:_METRICS]
+    }
+    return [
+        _STATUSES.index(status),
+        record["score"],
+        record["latencyMs"],
+        record["tokenUsage"]["total"],
+        record["cost"],
+        said_of(record),
+        why,
+        metrics or None,
+        row,
+    ]
+
+
+def said_of(record: Mapping[str, Any]) -> str:
+    """What stands for a row where there is little room, as one line."""
+    shown = shown_of(record)
+    if shown is None:
+        return ""
+    text = output_text(shown)
+    # What nobody can see is not looked through; replies may be megabytes.
+    return plain(" ".join(text[: 8 * _SAID].split()), _SAID).partition("… (")[0]
+
+
+def test_name(record: Mapping[str, Any]) -> str:
+    """What the test of a row is called, as one line."""
+    return plain(" ".join(name_of_test(record)[: 8 * NAME].split()), NAME)
+
+
+# The lanes of a run as a page draws them: of each execution what was in flight, refused and waited for.
+
+
+_NAME = 200  # characters
+_SHORTEST_S = 0.05
+_LANES_WORDS = {why.value: word for why, word in WAIT_WORDS.items()}
+
+
+def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a page needs to draw them.
+
+    Args:
+        told: What `Activity.json` said of each execution.
+    """
+    names = lane_names(key for execution in told for key in execution["lanes"])
+    return [
+        {
+            "seconds": execution["durationS"],
+            "lanes": [
+                _lane(key, names[key], lane, execution["durationS"])
+                for key, lane in execution["lanes"].items()
+            ],
+        }
+        for execution in told
+        if execution["lanes"]
+    ]
+
+
+def _lane(key: str, name: str, lane: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    return {
+        "name": plain(cut_middle(name, _NAME), _NAME),
+        "key": plain(key, 4 * _NAME),
+        "told": plain(", ".join(_facts(lane, seconds)), 4 * _NAME),
+        "reasons": [_word(why) for why, _ in _waits(lane)],
+        "bucket": lane["bucketS"],
+        "buckets": [
+            [*bucket[:5], {_word(why): waited for why, waited in bucket[5].items()}]
+            for bucket in lane["buckets"]
+        ],
+    }
+
+
+def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
+    """What the picture shows, in words."""
+    yield "1 call" if lane["calls"] == 1 else f"{lane['calls']} calls"
+    if lane["failed"]:
+        yield f"{lane['failed']} failed"
+    if lane["refused"]:
+        yield f"{lane['refused']} refused (429)"
+    if lane["tokens"]:
+        yield f"{lane['tokens']} tokens"
+    if lane["cost"]:
+        yield f"{lane['cost']:.4f} US dollars"
+    if lane["closed"] is not None:
+        yield f"closed: {lane['closed']}"
+    waits = _waits(lane)
+    if waits:
+        parts = ", ".join(f"{_word(why)} {waited:.1f} s" for why, waited in waits)
+        total = sum(waited for _, waited in waits)
+        yield f"waited {total:.1f} s of {seconds:.1f} s: {parts}"
+
+
+def _waits(lane: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
+    """The longest first, without those that would be told as 0.0 s."""
+    waits = (found for found in lane["waits"].items() if found[1] >= _SHORTEST_S)
+    return sorted(waits, key=lambda found: -found[1])
+
+
+def _word(why: str) -> str:
+    return _LANES_WORDS.get(why, why)
 
 
 def html_chunks(*parts: Results) -> Iterator[str]:

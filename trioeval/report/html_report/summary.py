@@ -10,7 +10,7 @@ import attrs
 from trioeval.report.head import HeadColumn
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
-from trioeval.tasks import Status
+from trioeval.run import Status
 
 _WORDS = (
     (Status.PASS, "passed"),

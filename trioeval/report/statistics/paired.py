@@ -14,12 +14,129 @@ Sources:
 """
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.report.statistics.distributions import normal_tail, student_tail
-from trioeval.report.statistics.estimates import CONFIDENCE, Estimate, mean
+from trioeval.report.statistics.bootstrap import Bootstrap
+from trioeval.report.statistics.distributions import (
+    normal_quantile,
+    normal_tail,
+    student_quantile,
+    student_tail,
+)
+from trioeval.report.statistics.estimates import (
+    CONFIDENCE,
+    ClusterSums,
+    Estimate,
+    effective_rows,
+    mean,
+    ratio,
+)
+from trioeval.report.statistics.grouped import Grouping, Place, Sums
+from trioeval.report.statistics.power import detectable, needed
+
+# Differences of two pass rates over the same rows, with intervals that hold where few rows differ, or none.
+#
+# Student's interval of such differences has no width where no row differs, which would claim too much, and
+# is far too narrow where few do. The score interval has neither fault: it holds each difference that a test
+# of its score would not refuse. Where none of n rows differs it reaches as far as Wilson's interval of 0 of
+# n.
+#
+# Sources:
+#     T. Tango, *Equivalence test and confidence interval for the difference in proportions for the
+#     paired-sample design*, Statistics in Medicine 17 (1998); R. G. Newcombe, *Improved confidence intervals
+#     for the difference between binomial proportions based on paired data*, Statistics in Medicine 17 (1998),
+#     which compares it with others; for clusters, those of `trioeval.report.statistics.estimates`.
+
+
+def paired_proportion(
+    better: int, worse: int, n: int, confidence: float = CONFIDENCE
+) -> Estimate | None:
+    """By how much more rows pass later than earlier: (better - worse) / n.
+
+    Its interval holds each difference d with |better - worse - n d| ≤ z √(n (2 q + d (1 - d))), where q is
+    the likeliest share of rows that became worse if d is right, and z the normal quantile. Its standard error
+    is that of the mean of n differences.
+
+    Args:
+        better: Rows of which only the later one passed, ≥ 0.
+        worse: Rows of which only the earlier one did, ≥ 0.
+        n: All rows that both runs have, independent of each other, at least as many.
+        confidence: More than 0, less than 1.
+
+    Returns:
+        None where there are no rows.
+
+    Example:
+        >>> found = paired_proportion(28, 25, 618, 0.9)
+        >>> round(found.mean, 4), round(found.low, 4), round(found.high, 4)
+        (0.0049, -0.0148, 0.0247)
+        >>> round(paired_proportion(0, 0, 100).high, 3)
+        0.037
+    """
+    if not n:
+        return None
+    sums = [(1.0, 1.0)] * better + [(-1.0, 1.0)] * worse + [(0.0, 1.0)] * (n - better - worse)
+    return clustered_paired_proportion(lambda: sums, (better, worse), n, confidence)
+
+
+def clustered_paired_proportion(
+    sums: ClusterSums, parted: tuple[int, int], n: int, confidence: float = CONFIDENCE
+) -> Estimate | None:
+    """The same where some rows belong together.
+
+    The standard error is that of `ratio`; the interval is made for so many rows as would tell as much if they
+    were independent, with the quantile of Student's t. Where clusters do not vary, because no row differs or
+    as many of each became better, their rows may be copies of each other: then each cluster counts as one.
+
+    Args:
+        sums: Of each cluster, how many more of its rows became better than worse, and its rows.
+        parted: Rows that became better, and such that became worse.
+        n: All rows.
+        confidence: More than 0, less than 1.
+    """
+    found = ratio(sums, n, confidence)
+    if found is None:
+        return None
+    better, worse = parted
+    share = (1 + confidence) / 2
+    if found.clusters == n:
+        return _with_interval(found, parted, float(n), normal_quantile(share))
+    without = attrs.evolve(found, low=None, high=None)
+    error = found.standard_error
+    if found.clusters == 1 or (error is None and better and worse):
+        return without  # each cluster cancels out: nothing is known of how clusters vary
+    varied = (better + worse) / n - found.mean**2
+    effective = float(found.clusters) if error is None else effective_rows(varied, error, n)
+    return _with_interval(found, parted, effective, student_quantile(share, found.clusters - 1))
+
+
+def _with_interval(found: Estimate, parted: tuple[int, int], rows: float, z: float) -> Estimate:
+    better, worse = (rows * count / found.n for count in parted)
+    high, low = _upper(better, worse, rows, z), -_upper(worse, better, rows, z)
+    return attrs.evolve(found, low=low, high=high)
+
+
+def _upper(better: float, worse: float, n: float, z: float) -> float:
+    """The greatest difference that agrees with what was seen; by halving."""
+    low, high = (better - worse) / n, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        least = n * middle - better + worse
+        agrees = least <= z * math.sqrt(n * _variance(better, worse, n, middle))
+        low, high = (middle, high) if agrees else (low, middle)
+    return high
+
+
+def _variance(better: float, worse: float, n: float, difference: float) -> float:
+    """Of one row, if that is the difference: 2 q + d (1 - d), with q the root of 2 n q² + B q + C."""
+    rest = difference * (1 - difference)
+    b, c = (2 * n - better + worse) * difference - better - worse, -worse * rest
+    root = math.sqrt(max(0.0, b * b - 8 * n * c))
+    q = -2 * c / (b + root) if b > 0 else (root - b) / (4 * n)
+    return max(0.0, 2 * q + rest)
+
 
 _EXACT = 1000
 """Pairs with different verdicts up to which all ways in which chance could turn them are counted."""
@@ -178,3 +295,179 @@ def holm(p_values: Sequence[float | None]) -> Sequence[float | None]:
 def _chi_squared_tail(statistic: float) -> float:
     """With one degree of freedom."""
     return 2 * normal_tail(math.sqrt(statistic))
+
+
+# Pairs of rows of one column in two runs: what is found of their differences.
+
+
+Answer: TypeAlias = Literal["better", "worse", "no difference"]
+"""Of the later run, beyond chance."""
+
+EFFECTS = (0.01, 0.02, 0.05, 0.1)
+"""Differences for which it is told how many rows they need."""
+
+_MOST = 1e7
+"""Deviations that a difference may be small: it would take as many rows as nobody has."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One number of a column in two runs: is it another one?"""
+
+    before: Estimate | None
+    """Of all rows of the earlier run; None where it has none."""
+    after: Estimate | None
+    difference: Estimate | None
+    """Of the rows that both have; None where there are none."""
+    p_value: float | None
+    """How often chance alone makes so large a difference; None where nobody can know."""
+    most: float = math.inf
+    """The largest difference that there can be; of pass rates 1."""
+    adjusted: float | None = None
+    """The same, with regard to all the other questions that were asked."""
+
+    @property
+    def answer(self) -> Answer | None:
+        """Whether it is better or worse beyond chance; None where nobody can know."""
+        if self.difference is None or self.adjusted is None:
+            return None
+        if self.adjusted > 1 - self.difference.confidence:
+            return "no difference"
+        return "better" if self.difference.mean > 0 else "worse"
+
+    @property
+    def detectable(self) -> float | None:
+        """The least difference that so many rows show in four of five comparisons.
+
+        None if that is unknown, or if not even the largest that there can be is shown so often.
+        """
+        found = self.difference
+        if found is None or found.standard_error is None:
+            return None
+        least = detectable(found.standard_error, found.clusters - 1, confidence=found.confidence)
+        return least if least < self.most else None
+
+    def needed(self, effect: float) -> int | None:
+        """Rows, grouped like these, that show a difference in four of five comparisons.
+
+        Args:
+            effect: The difference, > 0.
+
+        Returns:
+            None if that is unknown, or more than anybody has.
+        """
+        found = self.difference
+        if found is None or found.standard_error is None:
+            return None
+        deviation = found.standard_error * math.sqrt(found.n)
+        if deviation > _MOST * effect:
+            return None
+        return needed(effect, deviation, confidence=found.confidence)
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        told = {"before": self.before, "after": self.after, "difference": self.difference}
+        return {
+            **{name: None if one is None else one.json() for name, one in told.items()},
+            "pValue": self.p_value,
+            "adjustedPValue": self.adjusted,
+            "answer": self.answer,
+            "detectable": self.detectable,
+            "neededRows": None
+            if self.difference is None or self.difference.standard_error is None
+            else {str(effect): self.needed(effect) for effect in EFFECTS},
+        }
+
+
+@attrs.define
+class PairSums:
+    """Differences, after - before, summed by test and cluster."""
+
+    tests: Grouping = attrs.field(factory=Grouping)
+    passes: Sums = attrs.field(factory=Sums)
+    """1 of a row that became better, and -1 of one that became worse."""
+    scores: Sums = attrs.field(factory=Sums)
+    """Of rows that have a verdict in both runs."""
+    metrics: dict[str, Sums] = attrs.field(factory=dict)
+    better: int = 0
+    """Rows of which only the later run passes."""
+    worse: int = 0
+    is_score_pass: bool = True
+    """Whether the scores of all rows say the same as whether they passed."""
+
+    def add(self, place: Place, *, passed: int, score: float | None) -> int:
+        """Count a pair.
+
+        Args:
+            place: What it is of.
+            passed: 1 if only the later one passed, -1 if only the earlier one, else 0.
+            score: The difference of the scores; None unless both have a verdict.
+
+        Returns:
+            The number of its test, for `add_metric`.
+        """
+        test = self.tests.number(place)
+        self.passes.add(test, passed)
+        self.better += passed > 0
+        self.worse += passed < 0
+        if score is not None:
+            self.scores.add(test, score)
+        self.is_score_pass = self.is_score_pass and score == passed
+        return test
+
+    def add_metric(self, test: int, name: str, difference: float, weight: float) -> None:
+        """Count the difference of a metric of a pair."""
+        if (sums := self.metrics.get(name)) is None:
+            sums = self.metrics[name] = Sums()
+        sums.add(test, difference * weight, weight)
+
+    def passed(
+        self, before: Estimate | None, after: Estimate | None, confidence: float = CONFIDENCE
+    ) -> Finding:
+        """Whether other rows pass, by McNemar's test; of clusters, where rows belong together."""
+        by_cluster = self.tests.by_cluster(self.passes)
+        parted = self.better, self.worse
+        found = clustered_paired_proportion(by_cluster, parted, self.passes.count, confidence)
+        signs = (round(total) for total, _ in by_cluster())
+        p_value = None if found is None else clustered_mcnemar(signs)
+        return Finding(before=before, after=after, difference=found, p_value=p_value, most=1.0)
+
+    def scored(
+        self,
+        before: Estimate | None,
+        after: Estimate | None,
+        confidence: float = CONFIDENCE,
+        bootstrap: Bootstrap | None = None,
+    ) -> Finding:
+        """Whether scores are others, by Student's t, however the interval is made."""
+        found = self.tests.mean(self.scores, confidence, bootstrap)
+        return _found(found, before, after)
+
+    def measured(
+        self,
+        before: Mapping[str, Estimate],
+        after: Mapping[str, Estimate],
+        confidence: float = CONFIDENCE,
+        bootstrap: Bootstrap | None = None,
+    ) -> Iterator[tuple[str, Finding]]:
+        """The same of each metric, by name, sorted."""
+        for name in sorted({*before, *after}):
+            sums = self.metrics.get(name, _NOTHING)
+            found = self.tests.mean(sums, confidence, bootstrap)
+            yield name, _found(found, before.get(name), after.get(name))
+
+
+def _found(found: Estimate | None, before: Estimate | None, after: Estimate | None) -> Finding:
+    p_value = None if found is None else chance_of(found)
+    if found is not None:
+        are_shares = all(side is not None and side.within is not None for side in (before, after))
+        found = attrs.evolve(found, within=(-1.0, 1.0) if are_shares else None)
+    return Finding(before=before, after=after, difference=found, p_value=p_value)
+
+
+_NOTHING = Sums()
+
+
+def adjusted(findings: Sequence[Finding], p_values: Sequence[float | None]) -> Sequence[Finding]:
+    """The same findings with adjusted p-values."""
+    return [attrs.evolve(found, adjusted=p) for found, p in zip(findings, p_values, strict=True)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from trioeval.suite.mistakes import Mistake, MistakenError, Place
+from trioeval.documents.mistakes import Mistake, MistakenError, Place
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)')

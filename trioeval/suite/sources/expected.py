@@ -9,9 +9,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import ASSERTION_TYPES, KINDS, Kinds, quote
-from trioeval.grading.lists import SPACES, comma_list
-from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.grading.kinds.text import SPACES, comma_list
 
 _SCRIPT = re.compile(
     r"(?:javascript|fn|eval):(.*)|(file://.*\.(?i:[cm]?[jt]s)(?::\w+)?)", re.DOTALL

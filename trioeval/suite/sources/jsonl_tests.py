@@ -26,16 +26,16 @@ from typing import Any, overload
 
 import attrs
 
+from trioeval.documents import check_plain
+from trioeval.documents.files import Around, names_file
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.paths import show_path
+from trioeval.documents.placing import shortened
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
-from trioeval.grading.text import read_integer
-from trioeval.suite.documents import check_plain
-from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.models import Test
-from trioeval.suite.paths import show_path
-from trioeval.suite.placing import shortened
-from trioeval.suite.sources.around import Around, names_file
+from trioeval.suite.model import Test
 from trioeval.suite.sources.plain_tests import complete
+from trioeval.text import read_integer
 
 CHECKED_AT_ONCE = 20_000
 """Lines up to which a file is parsed when it is loaded, so that all its mistakes are told together."""

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import quote
-from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.sources.around import Around
 
 _QUERY = re.compile(r"\$[.\[]|\$$|jmespath:")
 _MEMBERS = re.compile(r"output(?:\.[A-Za-z_]\w*|\[\d+\])+")

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from trioeval.suite.anchors import FILE
-from trioeval.suite.mistakes import Mistake, MistakenError, kind
-from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.nested_files import with_files
-from trioeval.suite.sources.variables import read_vars
+from trioeval.documents.files import FILE, Around
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.sources.values import read_vars, with_files
 
 _READ_LATER = {"vars", "assert"}
 """Their members name files for other reasons: values of one row, and functions."""

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from xml.parsers import expat
 
-from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError
 
 LARGEST = 256 * 2**20
 """Bytes that all documents of a spreadsheet may have together."""

@@ -1,0 +1,181 @@
+"""What the tests of agents that are programs share: cases in folders, and scripted agents."""
+
+import os
+import shlex
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import trio
+from program_runs import around, carriers, is_alive, run, run_when_ready, wait_gone
+
+from trioeval.agent.case_folder import CaseFiles, CaseRoom
+from trioeval.agent.command_agent import CommandAgent
+from trioeval.agent.loop import LoopTerms
+from trioeval.agent.processes import ProcessFamily, open_family
+from trioeval.agent.protocols import FileMarker
+from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
+from trioeval.evaluation.journal import ProcessIdentity
+from trioeval.providers.programs.entries import CommandAgentSettings, read_agent_command
+from trioeval.templates import Templates
+
+__all__ = ["carriers", "is_alive", "run", "run_when_ready", "wait_gone"]
+
+SCRIPTED = Path(__file__).parent.parent / "agent" / "scripted"
+
+RIG_OPTIONS = ("grace", "limit", "max_processes", "variables")
+
+R = TypeVar("R")
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """Remembers what it was told, in order."""
+
+    told: list[tuple[str, int]] = attrs.field(factory=list)
+    processes: list[ProcessIdentity] = attrs.field(factory=list)
+
+    def started(self, attempt: Attempt, process: ProcessIdentity) -> None:
+        """It begins, or has begun."""
+        self.told.append(("started" if process.pid else "begins", attempt.number))
+        self.processes.append(process)
+
+    def gone(self, attempt: Attempt) -> None:
+        """Nothing of it is left."""
+        self.told.append(("gone", attempt.number))
+
+    async def durable(self) -> None:
+        """At once."""
+        self.told.append(("durable", -1))
+        await trio.lowlevel.checkpoint()
+
+
+def scripted(*steps: str) -> str:
+    """The line of an agent that does something."""
+    return shlex.join([sys.executable, "-S", "-E", str(SCRIPTED / "agent.py"), *steps])
+
+
+def settings(
+    line: str, directory: Path = SCRIPTED, mark: str = "", **config: Any
+) -> CommandAgentSettings:
+    """Those of a line; the environment of its program holds the mark."""
+    found = read_agent_command("exec", line, config, around(directory, FAMILY=mark))
+    assert isinstance(found, CommandAgentSettings), found
+    return found
+
+
+def room(folder: Path, **variables: Any) -> CaseRoom:
+    """A case whose folder is there."""
+    files = CaseFiles(folder)
+    files.workspace.mkdir(parents=True, exist_ok=True)
+    return CaseRoom(
+        project="run-1",
+        task="repairs",
+        name="calc",
+        files=files,
+        suite=SCRIPTED,
+        vars=variables,
+    )
+
+
+def attempt(number: int = 0, prompt: str = "Do it.") -> Attempt:
+    """One of a case."""
+    return Attempt(number=number, run_id=f"r{number}", task_prompt=prompt)
+
+
+@attrs.define(kw_only=True)
+class Rig:
+    """A case with its agent, while its family is open."""
+
+    agent: CommandAgent
+    family: ProcessFamily
+    ledger: Ledger
+
+    def terms(self, **changed: Any) -> LoopTerms:
+        """Those of the restart loop, without delays."""
+
+        async def at_once(start: Callable[[], Awaitable[R]]) -> R:
+            return await start()
+
+        async def post(_type: str, _body: str) -> None:
+            await trio.lowlevel.checkpoint()
+
+        given: dict[str, Any] = {
+            "policy": RestartPolicy(max_attempts=3, delay=0),
+            "slots": at_once,
+            "marker": FileMarker(self.agent.room.files.done, look_every=0.01),
+            "children": self.family,
+            "post": post,
+            "begin": attempt,
+            "ended": lambda _attempt, _end: None,
+        }
+        return LoopTerms(**{**given, **changed})
+
+
+@asynccontextmanager
+async def open_rig(
+    found: CommandAgentSettings,
+    folder: Path,
+    *,
+    grace: float = 0.1,
+    limit: float | None = None,
+    max_processes: int = 0,
+    **variables: Any,
+) -> AsyncGenerator[Rig]:
+    """An agent and its case."""
+    async with open_family(grace) as family:
+        ledger = Ledger()
+        agent = CommandAgent(
+            settings=found,
+            room=room(folder, **variables),
+            templates=Templates(),
+            family=family,
+            ledger=ledger,
+            timeout=limit,
+            max_processes=max_processes,
+        )
+        yield Rig(agent=agent, family=family, ledger=ledger)
+
+
+def in_rig(
+    found: CommandAgentSettings,
+    folder: Path,
+    work: Callable[[Rig], Awaitable[R]],
+    **options: Any,
+) -> R:
+    """Do something with an agent, on Trio; options are those of `open_rig`."""
+
+    async def main() -> R:
+        async with open_rig(found, folder, **options) as rig:
+            return await work(rig)
+
+    return run(main)
+
+
+def work_once(
+    line: str, folder: Path, prompt: str = "Do it.", number: int = 0, **config: Any
+) -> AttemptEnd:
+    """How one attempt ends of a program with this line."""
+    names = ("directory", "mark")
+    own = {name: config.pop(name) for name in names if name in config}
+    rig = {name: config.pop(name) for name in RIG_OPTIONS if name in config}
+    variables = rig.pop("variables", {})
+
+    async def work(rig: Rig) -> AttemptEnd:
+        return await rig.agent(attempt(number, prompt))
+
+    return in_rig(settings(line, **own, **config), folder, work, **rig, **variables)
+
+
+async def read_pipe(pipe: Path) -> str:
+    """What somebody writes to a named pipe, when they do."""
+    return await trio.to_thread.run_sync(pipe.read_text, abandon_on_cancel=True)
+
+
+def make_pipe(path: Path) -> Path:
+    """A named pipe."""
+    os.mkfifo(path)
+    return path

@@ -1,0 +1,62 @@
+"""Buses for tests: drafts, runs, and what is done to their files behind their backs."""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from trioeval.agent.bus.bus import Bus, open_bus
+from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.settings import BusSettings
+
+R = TypeVar("R")
+QUICK = BusSettings(fsync="never")
+
+
+def draft(body: str = "hello", type: str = "INFO") -> Draft:  # noqa: A002 - as the field
+    return Draft(type=type, project_id="run-1", body=body)
+
+
+def opened(
+    folder: Path,
+    settings: BusSettings = QUICK,
+    *,
+    now: float = 0.0,
+    rng: Callable[[], float] | None = None,
+) -> AbstractAsyncContextManager[Bus]:
+    """A bus whose ids and stamps are the same in every run."""
+    numbers = itertools.count(1)
+    chance = rng if rng is not None else lambda: next(numbers) * 0.618034 % 1.0
+    return open_bus(folder, settings, rng=chance, utc=lambda: now)
+
+
+def in_trio(main: Callable[[], Awaitable[R]]) -> R:
+    """Run it; a test that hangs fails."""
+
+    async def bounded() -> R:
+        with trio.fail_after(60):
+            return await main()
+
+    return trio.run(bounded)
+
+
+def written(folder: Path, *bodies: str, settings: BusSettings = QUICK) -> list[Message]:
+    """Append messages one after the other, each when the one before it is written."""
+
+    async def main() -> list[Message]:
+        async with opened(folder, settings) as bus:
+            return [await bus.append(draft(body)) for body in bodies]
+
+    return in_trio(main)
+
+
+def files(folder: Path) -> list[Path]:
+    """The files with messages, oldest first."""
+    return sorted(folder.glob("bus-*.log"))
+
+
+def bodies(messages: "list[Message] | tuple[Message, ...]") -> list[str]:
+    return [message.draft.body for message in messages]

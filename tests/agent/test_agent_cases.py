@@ -1,0 +1,223 @@
+"""Tasks of agents as a whole, in one process: folders, buses that fail, lines, stops, kept cases."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval import Reply, Request, Row, parse_suite, run_suite
+from trioeval.agent.bus.reading import read_bus
+from trioeval.agent.open import AgentTerms
+from trioeval.agent.planner import MemoryPlanner, Submission, planner_turn
+from trioeval.agent.protocols import AgentEvent, AttemptStarted, CaseEnded, CaseQueued
+from trioeval.evaluation.reconcile import parse_retry
+from trioeval.run.prepare import prepare
+from trioeval.testing.journals import MemoryJournal
+
+
+async def worker(request: Request) -> Reply:
+    """Is done at once, but for cases that are to be lazy, or need what is not there, or take a nap."""
+    await trio.sleep(request.vars.get("nap", 0))
+    needs = trio.Path(request.vars.get("needs", "."))
+    if not request.vars.get("lazy") and await needs.exists():
+        await trio.Path(request.vars["done"]).touch()
+    return Reply(output=f"attempt {request.vars['attempt']}")
+
+
+def task_of(*tests: Mapping[str, Any], task: str = "work", **more: Any) -> dict[str, Any]:
+    return {
+        "id": task,
+        "type": "agent",
+        "prompts": ["Do it."],
+        "providers": ["worker"],
+        "restartDelay": 0,
+        "maxRestarts": 1,
+        "tests": [*tests],
+        **more,
+    }
+
+
+@attrs.define
+class Ran:
+    rows: dict[tuple[str | None, int], Row] = attrs.field(factory=dict)
+    warned: list[str] = attrs.field(factory=list)
+    events: list[AgentEvent] = attrs.field(factory=list)
+
+    @property
+    def outcomes(self) -> list[str]:
+        """How each row ended, and whether it passed."""
+        return [f"{row.outcome} {row.status.value}" for _, row in sorted(self.rows.items())]
+
+
+async def play(*tasks: Mapping[str, Any], folder: Path | None = None, **how: Any) -> Ran:
+    """Run tasks of agents."""
+    ran = Ran()
+    terms = how.pop("terms", {})
+    observe = terms.pop("observe", ran.events.append)
+
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - dicts do not wait
+        ran.rows[row.task, row.index] = row
+
+    prepared = prepare(
+        parse_suite({"tasks": [*tasks]}, environ={}), providers={"worker": worker}, environ={}
+    )
+    with trio.fail_after(60):
+        await run_suite(
+            prepared,
+            emit=keep,
+            warn=ran.warned.append,
+            agents=AgentTerms(folder=folder, observe=observe, **terms),
+            **how,
+        )
+    return ran
+
+
+def agent_of(row: Row) -> Mapping[str, Any]:
+    assert row.reply is not None
+    found: Mapping[str, Any] = row.reply.metadata["agent"]
+    return found
+
+
+def test_ag_14_buses_that_fail_for_the_whole_run_change_nothing_else(tmp_path: Path) -> None:
+    """That of the run, and those of its cases; it is told once."""
+    tests: list[dict[str, Any]] = [
+        {"id": "a"},
+        {"id": "b", "dependsOn": ["a"]},
+        {"id": "c", "vars": {"lazy": True}},
+    ]
+    right = trio.run(lambda: play(task_of(*tests), folder=tmp_path / "right"))
+    for broken in ("bus", "work/a/bus", "work/b/bus", "work/c/bus"):
+        path = tmp_path / "run" / broken
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a file")
+    ran = trio.run(lambda: play(task_of(*tests), folder=tmp_path / "run"))
+    assert ran.outcomes == right.outcomes == ["done pass", "done pass", "done fail"]
+    assert [len(agent_of(row)["attempts"]) for row in ran.rows.values()] == [1, 1, 1]
+    assert (len(ran.warned), right.warned) == (1, [])
+    assert "messages of agents cannot be written (1 until now)" in ran.warned[0]
+
+
+def test_folders_are_in_that_of_the_run_whatever_tasks_are_called(tmp_path: Path) -> None:
+    """And without one they are gone when the run is over."""
+    names = ["bus", "../../out", "plain"]
+    tasks = [task_of({"id": "a"}, task=name) for name in names]
+    ran = trio.run(lambda: play(*tasks, folder=tmp_path / "x" / "run"))
+    assert ran.outcomes == ["done pass"] * 3
+    folders = [Path(agent_of(row)["folder"]) for row in ran.rows.values()]
+    assert {folder.parent.parent for folder in folders} == {tmp_path / "x" / "run"}
+    assert [one.name for one in tmp_path.iterdir()] == ["x"]
+    assert not read_bus(tmp_path / "x" / "run" / "bus").messages
+    ran = trio.run(lambda: play(task_of({"id": "a"})))
+    assert not Path(agent_of(ran.rows["work", 0])["folder"]).exists()
+
+
+def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> None:
+    """However long they keep them; nothing of the run is left in the line."""
+    planner = MemoryPlanner(1, lambda: "now")
+    stop = trio.Event()
+
+    def observe(event: AgentEvent) -> None:
+        if isinstance(event, CaseQueued) and event.position == 2:
+            stop.set()
+
+    async def main() -> Ran:
+        async with planner_turn(planner, Submission(id="other", run="other", task="t")) as turn:
+            await turn.wait_started()
+            ran = await play(
+                task_of({"id": "a"}, {"id": "b"}),
+                folder=tmp_path / "run",
+                stop=stop,
+                terms={"planner": planner, "observe": observe},
+            )
+            assert [one.submission.id for one in await planner.snapshot()] == ["other"]
+            return ran
+
+    assert trio.run(main).outcomes == ["not_run not_run"] * 2
+
+
+def test_cases_take_their_turns_one_after_the_other(tmp_path: Path) -> None:
+    """In their order; each is told of what becomes of it."""
+    planner = MemoryPlanner(1, lambda: "now")
+    tests = [{"id": case} for case in "abc"]
+    ran = trio.run(
+        lambda: play(task_of(*tests), folder=tmp_path / "run", terms={"planner": planner})
+    )
+    assert ran.outcomes == ["done pass"] * 3
+    ends = [event.case for event in ran.events if isinstance(event, CaseEnded)]
+    assert ends == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_what_depends_on_a_case_that_is_kept_knows_how_that_ended(
+    tmp_path: Path,
+    lazy: bool,  # noqa: FBT001
+) -> None:
+    """It is not worked on again."""
+    tests: list[dict[str, Any]] = [
+        {"id": "a", "vars": {"lazy": lazy}},
+        {"id": "b", "dependsOn": ["a"]},
+        {"id": "c", "dependsOn": ["b"]},
+    ]
+    journal = MemoryJournal()
+    trio.run(lambda: play(task_of(*tests), folder=tmp_path / "run", journal=journal))
+    first_row = next(n for n, write in enumerate(journal.writes) if hasattr(write, "outcome"))
+    cut = journal.cut(first_row + 1)
+    ran = trio.run(lambda: play(task_of(*tests), folder=tmp_path / "run", journal=cut))
+    ended = ["blocked not_run"] * 2 if lazy else ["done pass"] * 2
+    assert ran.outcomes == ended
+    assert [row.index for row in ran.rows.values()] == [1, 2]
+
+
+def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_path: Path) -> None:
+    """Although its folder says that it is done, until that is moved aside; what is kept is told of."""
+    needed = tmp_path / "needed"
+    needed.touch()
+    tests: list[dict[str, Any]] = [
+        {"id": "a", "vars": {"nap": 0.05, "needs": str(needed)}},
+        *({"id": case, "dependsOn": [on]} for case, on in ("ba", "cb", "da")),
+    ]
+
+    def run(journal: MemoryJournal) -> Ran:
+        return trio.run(lambda: play(task_of(*tests), folder=tmp_path / "run", journal=journal))
+
+    journal = MemoryJournal()
+    assert run(journal).outcomes == ["done pass"] * 4
+
+    again = run(journal.again(parse_retry("0,1")))
+    assert again.outcomes == ["done pass"] * 2
+    told = [(type(event), event.case) for event in again.events]
+    assert told.index((CaseEnded, "a")) < told.index((AttemptStarted, "b"))
+    assert again.warned == []
+
+    needed.unlink()
+    alone = run(journal.again(parse_retry("0,1")))
+    assert alone.outcomes == ["done fail", "blocked not_run"]
+    (line,) = alone.warned
+    assert line.startswith("case a is not done any more, and these, which rest on it, stand")
+    assert "as they were: c, d; --retry" in line
+
+
+def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Path) -> None:
+    """Nothing that depends on it begins."""
+    ran = trio.run(
+        lambda: play(
+            task_of(
+                {"id": "a"},
+                {"id": "b", "vars": {"what": "Do it."}},
+                {"id": "c", "vars": {"what": "Do it."}, "dependsOn": ["a"]},
+                prompts=[" {{ what }}"],
+            ),
+            folder=tmp_path / "run",
+        )
+    )
+    assert ran.outcomes == ["failed error", "done pass", "blocked not_run"]
+    assert ran.rows["work", 0].error == "the prompt of case a is empty, so nothing is to be done"
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(Exception, match="the folder of agents cannot be made"):
+        trio.run(lambda: play(task_of({"id": "a"}), folder=tmp_path / "run"))

@@ -1,0 +1,640 @@
+"""Tasks of agents in a suite file: cases, their names and dependencies, workspaces, and what is refused."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.agent.cases import WorkspaceTemplates, with_names
+from trioeval.agent.form import with_dependencies
+from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.documents.files import Around
+from trioeval.errors import SuiteError
+from trioeval.grading import quote
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.run.rows_of_task import with_one_test, with_rows
+from trioeval.suite.expand import expand
+from trioeval.suite.extensions import read_extensions, with_before_all
+from trioeval.suite.model import Suite, Test
+from trioeval.suite.plain import plain_test
+from trioeval.templates import Templates
+
+
+def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Suite:
+    """The suite of a task of agents."""
+    task = {"id": "t", "type": "agent", "prompts": ["Do {{x}}"], "tests": [{"id": "one"}], **entry}
+    suite = parse_suite({"providers": ["echo"], **top, "tasks": [task]}, directory=folder)
+    return suite.tasks[0].suite
+
+
+def said_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+    """What is wrong with it, without hints."""
+    return [text.partition("\n")[0] for text in told_of(entry, folder, **top)]
+
+
+def told_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        parsed(entry, folder, **top)
+    return [str(problem).replace("$.tasks[0]", "$") for problem in caught.value.problems]
+
+
+def cases_of(suite: Suite) -> list[Case]:
+    cases = [test.case for test in suite.tests]
+    assert None not in cases
+    return [case for case in cases if case is not None]
+
+
+def names_of(*tests: Test) -> list[str]:
+    return [test.case.name for test in with_names(tests) if test.case is not None]
+
+
+def test_an_agent_task_is_a_suite_with_settings() -> None:
+    """Every key has a field; from the top it has what tasks of prompts have, and the limits of all agents."""
+    suite = parsed(
+        {
+            "maxRestarts": 7,
+            "restart_delay": 0,
+            "restartBackoff": 1.5,
+            "maxRestartDelay": 9,
+            "identicalFailures": 2,
+            "attemptTimeout": 60,
+            "childTimeout": 5,
+            "grace": 0.5,
+            "maxTokens": 1000,
+            "maxCost": 2.5,
+            "maxSteps": 4,
+            "allowCommands": True,
+            "doneFile": "out/DONE",
+            "evaluateOptions": {"repeat": 2},
+        },
+        agents={
+            "maxConcurrentRuns": 4,
+            "maxConcurrentRootTasks": 2,
+            "busRotateBytes": 4096,
+            "busKeepSegments": 3,
+        },
+        defaultTest={"vars": {"x": "it"}},
+        evaluateOptions={"maxConcurrency": 3},
+    )
+    assert suite.agents == AgentSettings(
+        done_file="out/DONE",
+        max_restarts=7,
+        restart_delay=0,
+        restart_backoff=1.5,
+        max_restart_delay=9,
+        identical_failures=2,
+        attempt_timeout=60,
+        child_timeout=5,
+        grace=0.5,
+        max_tokens=1000,
+        max_cost=2.5,
+        max_steps=4,
+        allow_commands=True,
+    )
+    assert suite.run_limits == RunLimits(
+        max_concurrent_runs=4,
+        max_concurrent_root_tasks=2,
+        bus_rotate_bytes=4096,
+        bus_keep_segments=3,
+    )
+    steps = expand(suite)
+    assert [(step.repeat_index, step.vars) for step in steps] == [
+        (0, {"x": "it"}),
+        (1, {"x": "it"}),
+    ]
+    assert suite.evaluate_options.max_concurrency == 3
+    assert cases_of(suite) == [Case(name="one")]
+
+
+def test_what_a_test_says_as_a_case() -> None:
+    """In either spelling; names are as `normalized` has them."""
+    suite = parsed(
+        {
+            "tests": [
+                {"id": "a"},
+                {"id": "b", "vars": {"x": 1}},
+                {
+                    "id": "c",
+                    "depends_on": [" a ", "b, a", ""],
+                    "onFailedDependency": "block",
+                    "dependencyTimeout": 60,
+                },
+                {
+                    "description": "Then the rest",
+                    "dependsOn": "c, a",
+                    "on_failed_dependency": "run",
+                },
+                {"vars": {"x": 2}, "id": None},
+            ]
+        }
+    )
+    assert cases_of(suite) == [
+        Case(name="a"),
+        Case(name="b"),
+        Case(name="c", depends_on=("a", "b"), when_failed="block", dependency_timeout=60),
+        Case(name="then-the-rest", depends_on=("c", "a"), when_failed="run"),
+        Case(name="case-5"),
+    ]
+
+
+def test_cases_are_called_by_ids_or_descriptions_or_places() -> None:
+    """A name that an id has is not given to another."""
+    assert names_of(
+        Test(description="Répare-le !"),
+        Test(description="repare le"),
+        Test(description="修理"),
+        Test(case=Case(name="case-5")),
+        Test(),
+        Test(case=Case(name="repare-le-2")),
+    ) == ["repare-le", "repare-le-3", "case-3", "case-5", "case-5-2", "repare-le-2"]
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=120)), max_size=8))
+def test_made_names_are_different_and_names(descriptions: Sequence[str | None]) -> None:
+    """Whatever people write; and a name that is made is one that an id may be."""
+    names = names_of(*(Test(description=text) for text in descriptions))
+    assert len(set(names)) == len(descriptions)
+    for name in names:
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name)
+        assert ".." not in name
+
+
+def test_the_first_assertion_of_a_case_is_that_its_agent_is_done() -> None:
+    """Before those of the default test, and unless a test speaks of that itself."""
+    default = {"assert": [{"type": "contains", "value": "d"}]}
+    suite = parsed(
+        {
+            "tests": [
+                {"id": "a", "assert": [{"type": "equals", "value": "x"}]},
+                {"id": "b", "options": {"disableDefaultAsserts": True}},
+                {"id": "c", "assert": [{"type": "not-agent-done"}]},
+                {"id": "d", "assert": [{"type": "agent-done", "weight": 0}]},
+            ]
+        },
+        defaultTest=default,
+    )
+    assert [[one.type for one in step.test.assertions] for step in expand(suite)] == [
+        ["agent-done", "contains", "equals"],
+        ["agent-done"],
+        ["contains", "not-agent-done"],
+        ["contains", "agent-done"],
+    ]
+    assert [len(test.assertions) for test in suite.tests] == [1, 0, 1, 1]
+
+
+def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
+    """Nor may it have those that need a workspace, wherever it has them from."""
+    plain = parse_suite({"providers": ["echo"], "prompts": ["a"]})
+    assert expand(plain)[0].test.assertions == ()
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(
+            {
+                "providers": ["echo"],
+                "defaultTest": {"assert": [{"type": "agent-done"}]},
+                "tasks": [
+                    {"type": "agent", "prompts": ["a"], "tests": [{"id": "one"}]},
+                    {
+                        "type": "prompt_eval",
+                        "prompts": ["a"],
+                        "tests": [
+                            {
+                                "assert": [
+                                    {
+                                        "type": "assert-set",
+                                        "assert": [{"type": "not-file-exists", "value": "x"}],
+                                    },
+                                    {"type": "command", "value": "true"},
+                                ]
+                            }
+                        ],
+                    },
+                ],
+            }
+        )
+    only = "is only for tests of tasks of type agent"
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"$.tasks[1].tests[0].assert[0].assert[0].type: file-exists {only}",
+        f"$.tasks[1].tests[0].assert[1].type: command {only}",
+        f"$.defaultTest.assert[0].type: agent-done {only}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("maxRestarts", 0, "must be at least 1, got 0"),
+        ("maxRestarts", 1.5, "must be a whole number, got 1.5"),
+        ("restartDelay", -1, "must be at least 0, got -1"),
+        ("restartBackoff", 0.5, "must be at least 1, got 0.5"),
+        ("restartBackoff", float("inf"), "must be a finite number, got Infinity"),
+        ("maxRestartDelay", -1, "must be at least 0, got -1"),
+        ("identicalFailures", 0, "must be at least 1, got 0"),
+        ("attemptTimeout", 0, "must be more than 0, got 0"),
+        ("childTimeout", 0, "must be more than 0, got 0"),
+        ("grace", -0.5, "must be at least 0, got -0.5"),
+        ("maxTokens", 0, "must be at least 1, got 0"),
+        ("maxCost", 0, "must be more than 0, got 0"),
+        ("maxSteps", 0, "must be at least 1, got 0"),
+        ("allowCommands", "yes", 'must be true or false, got the text "yes"'),
+        ("doneFile", "", "must not be empty"),
+        ("doneFile", "/DONE", 'must be a file in the workspace, got "/DONE"'),
+        ("doneFile", "a/../../DONE", 'must be a file in the workspace, got "a/../../DONE"'),
+        ("doneFile", "out/", 'must be a file in the workspace, got "out/"'),
+        ("doneFile", ".", 'must be a file in the workspace, got "."'),
+        ("doneFile", "C:\\DONE", 'must be a file in the workspace, got "C:\\\\DONE"'),
+        ("doneFile", "a\0b", 'must be a file in the workspace, got "a\\u0000b"'),
+        ("doneFile", "{{x}}", 'is the same for all cases and no template, got "{{x}}"'),
+        ("workspace", 5, "must be text, got 5"),
+        ("workspace", "no/where", "there is no folder "),
+        ("workspace", "{{ x | }}", "not a template"),
+        ("workspace", "../", '"../" is outside of the suite\'s folder'),
+    ],
+)
+def test_ag_11_bad_parameters_are_refused_one_by_one(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
+    """Each its own problem, at its key."""
+    (told,) = said_of({key: value}, tmp_path)
+    assert told.startswith(f"$.{key}: {said}")
+
+
+def test_ag_11_all_bad_parameters_are_told_at_once(tmp_path: Path) -> None:
+    """Of the task, of its tests and of the top, in the order of the file, with line and column."""
+    file = tmp_path / "suite.yaml"
+    file.write_text(
+        "providers: [echo]\n"
+        "agents: {maxConcurrentRuns: -1, maxConcurrentRootTasks: 1.5}\n"
+        "tasks:\n"
+        "  - type: agent\n"
+        "    prompts: [a]\n"
+        "    workspace: nowhere\n"
+        "    grace: -1\n"
+        "    tests:\n"
+        "      - {id: a/b}\n"
+        "      - {id: b, dependsOn: [../a, c], dependencyTimeout: 0}\n"
+        "      - {id: c, dependsOn: [x], workspace: nothing}\n"
+        "      - {id: d, onFailedDependency: wait}\n"
+    )
+    with pytest.raises(SuiteError) as caught:
+        load_suite(file)
+    places = [(one.line, one.column, one.path) for one in caught.value.problems]
+    assert places == [
+        (2, 29, "$.agents.maxConcurrentRuns"),
+        (2, 57, "$.agents.maxConcurrentRootTasks"),
+        (6, 16, "$.tasks[0].workspace"),
+        (7, 12, "$.tasks[0].grace"),
+        (9, 14, "$.tasks[0].tests[0].id"),
+        (10, 29, "$.tasks[0].tests[1].dependsOn[0]"),
+        (10, 58, "$.tasks[0].tests[1].dependencyTimeout"),
+        (11, 29, "$.tasks[0].tests[2].dependsOn[0]"),
+        (11, 44, "$.tasks[0].tests[2].workspace"),
+        (12, 37, "$.tasks[0].tests[3].onFailedDependency"),
+    ]
+
+
+def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
+    """Those of other tools, of other types of tasks, and of the top."""
+    assert told_of(
+        {
+            "maxAttempts": 3,
+            "restarts": 3,
+            "timeout": 5,
+            "command": "python agent.py",
+            "maxRestrts": 3,
+            "scenarios": [],
+            "agents": {},
+            "workers": 2,
+        }
+    ) == [
+        '$.maxAttempts: "maxAttempts" is not a key here\n  write "maxRestarts": it counts all attempts',
+        '$.restarts: "restarts" is not a key here\n  write "maxRestarts": it counts all attempts',
+        '$.timeout: "timeout" is not a key here\n  write "attemptTimeout", in seconds',
+        '$.command: "command" is not a key here\n  write "providers": ["exec:<command>"]',
+        '$.maxRestrts: "maxRestrts" is not a key here\n  did you mean "maxRestarts"?',
+        "$.scenarios: scenarios belongs to tasks of type prompt_eval\n  leave it out",
+        '$.agents: "agents" is not a key here\n  write it at the top of the file',
+        "$.workers: workers belongs to tasks of type question_eval\n  leave it out",
+    ]
+
+
+def test_keys_of_cases_are_for_tests_of_agents() -> None:
+    """Not for those of other tasks, and for no default test."""
+    document = {"providers": ["echo"], "prompts": ["a"], "tests": [{"id": "a", "dependsOn": "b"}]}
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(document)
+    assert [str(problem).partition("\n")[0] for problem in caught.value.problems] == [
+        "$.tests[0].id: id belongs to tests of tasks of type agent",
+        "$.tests[0].dependsOn: dependsOn belongs to tests of tasks of type agent",
+    ]
+    assert said_of({"defaultTest": {"workspace": "."}}) == [
+        "$.defaultTest.workspace: workspace belongs to single tests, not to what all of them have"
+    ]
+
+
+def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None:
+    """They would be something else in commands than in prompts; each is told where it stands."""
+    (tmp_path / "more.csv").write_text("case,x\n1,2\n3,4\n")
+    entry = {"tests": [{"vars": {"attempt": 1, "x": 2, "suite": 3}}, "more.csv"]}
+    places = {
+        "defaultTest.vars.prompt": "prompt",
+        "tests[0].vars.attempt": "attempt",
+        "tests[0].vars.suite": "suite",
+        "tests": "case",
+    }
+    assert said_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
+        f'$.{at}: a variable cannot be called "{name}": of every case that is something else'
+        for at, name in places.items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "..", "a..b", "x" * 101, "ä", ""])
+def test_names_of_cases_are_names_of_files_everywhere(name: str) -> None:
+    """They are parts of paths."""
+    (told,) = said_of({"tests": [{"id": name}]})
+    assert told == f"$.tests[0].id: {quote(name)} is no name of a case"
+
+
+def test_names_of_cases_are_different() -> None:
+    """It is told where the second one stands."""
+    assert said_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
+        '$.tests[2].id: another test has the id "a" as well',
+        '$.tests[3].id: another test has the id "a" as well',
+    ]
+
+
+def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
+    """Itself, ways through folders and unknown names are told where they stand, with the nearest name."""
+    assert told_of(
+        {
+            "tests": [
+                {"id": "calc", "dependsOn": ["parser", " calc "]},
+                {"id": "parser", "dependsOn": "a/b"},
+                {"id": "text", "dependsOn": ["x\\y", 5]},
+                {"id": "last", "dependsOn": ["calc", "praser, nothing"]},
+            ]
+        }
+    ) == [
+        "$.tests[1].dependsOn: 'a/b' is no name to depend on: leave out '/', '\\' and '..'",
+        "$.tests[2].dependsOn: must be a list of the ids of tests, got a list",
+        "$.tests[0].dependsOn[1]: a case cannot depend on itself",
+        f'$.tests[3].dependsOn[1]: {unknown("praser")}\n  did you mean "parser"?',
+        f"$.tests[3].dependsOn[1]: {unknown('nothing')}\n  known are calc, parser, text",
+    ]
+
+
+def unknown(name: str) -> str:
+    return f'there is no case "{name}", on which "last" depends'
+
+
+def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
+    """Each once, with the whole way, wherever the file begins."""
+    tests = [{"id": "c", "dependsOn": ["a"]}, {"id": "b", "dependsOn": ["c"]}]
+    tests += [{"id": "a", "dependsOn": ["b"]}, {"id": "e", "dependsOn": "d"}]
+    tests += [{"id": "d", "dependsOn": ["c", "e"]}]
+    assert told_of({"tests": tests}) == [
+        f"$.tests[{place}].dependsOn: cases wait for each other: {way}\n"
+        "  each of them waits for the next; leave one dependency out"
+        for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
+    ]
+
+
+def test_nothing_else_may_give_cases_an_order() -> None:
+    """Registers, serial tests and conversations would contradict their dependencies."""
+    two: dict[str, Any] = {"id": "b", "dependsOn": "a", "options": {"runSerially": True}}
+    entry = {
+        "prompts": ["{{ _conversation | length }}"],
+        "defaultTest": {"options": {"storeOutputAs": "r"}},
+        "tests": [{"id": "a"}, two],
+    }
+    beside = "beside dependsOn: cases have an order already"
+    assert said_of(entry) == [
+        f"$.tests[1].options.runSerially: runSerially cannot stand {beside}",
+        f"$.defaultTest.options.storeOutputAs: registers cannot stand {beside}",
+        f"$.prompts: a prompt uses _conversation {beside}",
+    ]
+    parsed({**entry, "tests": [{"id": "a"}, {**two, "dependsOn": []}]})
+
+
+def test_a_dependency_means_one_row_of_each_column() -> None:
+    """Alternatives of a variable are several rows of one case."""
+    tests: list[dict[str, Any]] = [{"id": "a"}, {"id": "b", "vars": {"x": "1"}, "dependsOn": "a"}]
+    several = {"vars": {"x": ["1", "2"]}}
+    hint = 'write a test for each, or set "disableVarExpansion" in its options'
+    assert told_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
+        f'$.tests[0].vars: "a" stands for 2 rows, and dependsOn means one\n  {hint}'
+    ]
+    whole = {**several, "options": {"disableVarExpansion": True}}
+    parsed({"tests": [{**tests[0], **whole}, tests[1]]})
+    parsed({"tests": [*tests, {"id": "c", **several}]})
+
+
+def test_tests_of_files_are_cases(tmp_path: Path) -> None:
+    """Beside those that stand in the suite; what is wrong between them is told with their names."""
+    (tmp_path / "more.yaml").write_text(
+        "- {id: file, dependsOn: [here]}\n- {description: From file, vars: {x: 1}}\n"
+    )
+    (tmp_path / "table.csv").write_text("x,__description\n1,A row\n")
+    entry: dict[str, Any] = {"tests": [{"id": "here"}, "more.yaml", "table.csv", {"id": "last"}]}
+    names = [case.name for case in cases_of(parsed(entry, tmp_path))]
+    assert names == ["here", "file", "from-file", "a-row", "last"]
+    entry["tests"][0]["dependsOn"] = ["fiel"]
+    entry["tests"][3]["dependsOn"] = ["last", "nothing"]
+    (tmp_path / "more.yaml").write_text("- {id: file, dependsOn: [gone]}\n")
+    assert said_of(entry, tmp_path) == [
+        '$.tests[0].dependsOn[0]: there is no case "fiel", on which "here" depends',
+        '$.tests: there is no case "gone", on which "file" depends',
+        "$.tests[3].dependsOn[0]: a case cannot depend on itself",
+        '$.tests[3].dependsOn[1]: there is no case "nothing", on which "last" depends',
+    ]
+    (tmp_path / "more.yaml").write_text("- {id: fi le}\n")
+    (told,) = said_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
+    assert "more.yaml" in told  # whether there is a case `file` nobody knows
+
+
+def test_rows_of_a_task_may_be_cases() -> None:
+    """Called by their places, as they come."""
+    document = {
+        "providers": ["echo"],
+        "tasks": [
+            {"id": "first", "type": "prompt_eval", "prompts": ["a"]},
+            {"type": "agent", "prompts": ["{{x}}"], "tests": {"fromTask": "first"}},
+        ],
+    }
+    suite = parse_suite(document).tasks[1].suite
+    assert suite.tests == ()
+    assert cases_of(with_one_test(suite)) == [Case(name="case-1")]
+    known = with_rows(suite, [{"output": "1"}, {"output": "2"}], Templates())
+    assert cases_of(known) == [Case(name="case-1"), Case(name="case-2")]
+    assert [one.type for one in expand(known)[1].test.assertions] == ["agent-done"]
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> Path:
+    """A suite's folder with two projects, of which one says that it is done."""
+    for name in ("calc", "over"):
+        (tmp_path / "projects" / name).mkdir(parents=True)
+    (tmp_path / "projects" / "over" / "DONE").write_text("")
+    (tmp_path / "notes.txt").write_text("no bundle")
+    return tmp_path
+
+
+def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path) -> None:
+    """Those of tests stand over that of the task; what is told names the case."""
+    entry: dict[str, Any] = {
+        "workspace": "projects/{{name}}",
+        "defaultTest": {"vars": {"name": "calc"}},
+        "tests": [
+            {"id": "a"},
+            {"id": "b", "vars": {"name": "clac"}},
+            {"id": "c", "vars": {"name": "over"}},
+            {"id": "d", "vars": {"name": "gone"}, "workspace": "projects/calc"},
+            {"id": "e", "workspace": "projects/{{other}}"},
+            {"id": "f", "vars": {"name": ["no", "nor"]}},
+            {"id": "g", "vars": {"name": "{{other}}"}},
+            {"id": "h", "vars": {"name": "no"}, "options": {"transformVars": "{...vars}"}},
+            {"id": "i", "workspace": "projects/over"},
+        ],
+    }
+    entry["tests"][7]["options"] = {"transformVars": "file://t.py:f"}
+    (projects / "t.py").write_text("def f(variables, context):\n    return {'name': 'calc'}\n")
+    done = f"{projects}/projects/over holds DONE already, by which an agent says that it is done"
+    hint = "remove it, or give the task another doneFile"
+    assert told_of(entry, projects) == [
+        '$.workspace: there is no file or folder "projects/clac" (case b)\n  did you mean "calc"?',
+        f"$.workspace: {done}: {hint} (case c)",
+        "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
+        f"$.tests[8].workspace: {done}: {hint} (case i)",
+    ]
+
+
+def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which needs git; another file is none."""
+    (projects / "p.bundle").write_bytes(b"# v2 git bundle\nrest")
+    assert parsed({"workspace": "p.bundle"}, projects).agents == AgentSettings(workspace="p.bundle")
+    assert said_of({"workspace": "notes.txt"}, projects) == [
+        '$.workspace: "notes.txt" is neither a folder nor a file of `git bundle`'
+    ]
+    monkeypatch.setenv("PATH", str(projects))
+    assert said_of({"workspace": "p.bundle"}, projects) == [
+        '$.workspace: git is not there, which opens "p.bundle"'
+    ]
+
+
+def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> None:
+    """A variable that is missing is not nothing: the folder above would be copied."""
+    found = WorkspaceTemplates.of(Around(directory=projects), Templates())
+    assert found.find("projects/{{name}}", {"name": "calc"}) == projects / "projects" / "calc"
+    assert said_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
+        "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
+    ]
+    said = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
+    assert said_of(said, projects) == ['$.workspace: the workspace "{{name}}" has no name (case a)']
+
+
+def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_path: Path) -> None:
+    """Also those whose names are templates."""
+    other = tmp_path / "other"
+    (other / "own").mkdir(parents=True)
+    test = {"id": "a", "vars": {"n": "own"}, "workspace": "{{n}}"}
+    task = {"type": "agent", "prompts": ["a"], "workspace": "own", "tests": [test]}
+    (other / "suite.json").write_text(json.dumps({"tasks": [task]}))
+    (projects / "suite.json").write_text(json.dumps({"providers": ["echo"]}))
+    suite = load_suite(projects / "suite.json", other / "suite.json").tasks[0].suite
+    assert suite.agents is not None
+    assert suite.agents.workspace == f"{other}/./own"
+    assert cases_of(suite)[0].workspace == f"{other}/./{{{{n}}}}"
+
+
+def test_a_case_in_plain_form_is_read_as_the_same_case() -> None:
+    """So hooks, which see and give back plain tests, lose nothing."""
+    suite = parsed(
+        {
+            "tests": [
+                {"id": "a", "vars": {"x": 1}},
+                {"description": "two", "dependsOn": "a", "onFailedDependency": "fail"},
+            ]
+        }
+    )
+    plain = [plain_test(test) for test in suite.tests]
+    assert plain == [
+        {"vars": {"x": 1}, "id": "a"},
+        {"description": "two", "id": "two", "dependsOn": ["a"], "onFailedDependency": "fail"},
+    ]
+    assert parsed({"tests": plain}).tests == suite.tests
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ("append({'vars': {'x': 5}})", ["a", "b", "case-3"]),
+        ("append({'id': 'c', 'dependsOn': 'b'})", ["a", "b", "c"]),
+        ("append({'id': 'a'})", None),
+    ],
+)
+def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | None) -> None:
+    """What they add has names as well, and has to go together with the rest."""
+    code = f"def beforeAll(context, options):\n    context['suite']['tests'].{change}\n"
+    (tmp_path / "h.py").write_text(f"{code}    return context\n")
+    suite = parsed({"tests": [{"id": "a"}, {"id": "b", "dependsOn": "a"}]}, tmp_path)
+    around = Around(directory=tmp_path)
+    extensions = read_extensions(["file://h.py:beforeAll"], around)
+    if names is not None:
+        assert [case.name for case in cases_of(with_before_all(suite, extensions, around))] == names
+        return
+    with pytest.raises(ValueError, match='another test has the id "a" as well'):
+        with_before_all(suite, extensions, around)
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"prompts": None}, "$: there are no prompts, so nothing is to be done"),
+        ({"tests": None}, "$: there are no tests"),
+        ({"tests": []}, "$.tests: there are no tests"),
+    ],
+)
+def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:
+    """What other tasks take for granted would let an agent work without a word of what is to be done."""
+    assert said_of(entry) == [told]
+
+
+def test_a_key_of_a_case_that_is_misspelt_is_told_with_what_was_meant() -> None:
+    """Alone, and beside others that are right."""
+    hints = [
+        text.partition("\n")[2].strip()
+        for test in ({"dependOn": "b"}, {"id": "a", "onFailedDependancy": "skip"})
+        for text in told_of({"tests": [test]})
+    ]
+    assert hints == ['did you mean "dependsOn"?', 'did you mean "onFailedDependency"?']
+
+
+@settings(max_examples=settings().max_examples // 8)
+@given(st.lists(st.sets(st.integers(0, 6), max_size=3), max_size=7), st.sets(st.integers(0, 6)))
+def test_with_a_case_all_that_it_depends_on_is_run(needs: list[set[int]], asked: set[int]) -> None:
+    """Nothing else is, and it is told what nobody asked for; other suites are left as they are."""
+    tests = [
+        {"id": f"c{place}", "dependsOn": [f"c{one}" for one in sorted(on) if one < place]}
+        for place, on in enumerate([set(), *needs])
+    ]
+    suite = parsed({"tests": tests})
+    places = asked & set(range(len(tests)))
+    found = with_dependencies(suite, places)
+    wanted = set(places)
+    for place in range(len(tests) - 1, -1, -1):
+        if place in wanted:
+            wanted |= {one for one in ({*needs[place - 1]} if place else ()) if one < place}
+    assert found.places == wanted
+    told = " ".join(warning.message for warning in found.warnings)
+    added = sorted(wanted - places)
+    assert [
+        name for name in told.replace(",", "").split() if name in {f"c{n}" for n in wanted}
+    ] == [f"c{place}" for place in added[:5]]
+    assert (f"and {len(added) - 5} more" in told) == (len(added) > 5)
+    assert with_dependencies(suite, None).places is None
+    assert with_dependencies(parse_suite({"providers": ["echo"]}), places).places is places

@@ -1,0 +1,251 @@
+"""What cases have found out is told on the bus of their run: once, whatever dies in between."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from filelock import FileLock
+
+from trioeval.agent.bus.bus import Bus, open_bus
+from trioeval.agent.bus.messages import Draft, Message, Parent
+from trioeval.agent.bus.reading import Reading, read_bus, read_parts
+from trioeval.agent.bus_messages import BusAccounts, BusTroubles, Patience, Posts
+from trioeval.agent.open import RunFacts
+from trioeval.errors import BusError
+
+chance = Random(7).random  # noqa: S311 - no secret
+
+
+def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
+    return Draft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
+
+
+def told_on(run: Bus, troubles: BusTroubles) -> RunFacts:
+    return RunFacts(run, Patience(run.path, trio.Event()), troubles)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bus that nobody holds is waited for, however long the machine stands still."""
+    monkeypatch.setattr("trioeval.agent.bus_messages.WAIT", 60.0)
+
+
+def facts_of(folder: Path) -> list[Message]:
+    return [one for one in read_bus(folder).messages if one.draft.type == "FACT"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
+    """Also equal ones that a case tells twice, those of other cases, and later ones."""
+
+    async def main() -> list[int]:
+        troubles, told = BusTroubles(print), []
+        async with open_bus(tmp_path / "run", rng=chance) as run:
+            facts = told_on(run, troubles)
+            for case in ("calc", "other"):
+                async with open_bus(tmp_path / case, rng=chance) as own:
+                    for body in ("first", "second", "second"):
+                        await own.append(draft(body, case))
+                    await own.append(draft("nothing new", case, "INFO"))
+                told += [await facts.pass_on(tmp_path / case) for _ in range(2)]
+            async with open_bus(tmp_path / "calc", rng=chance) as own:
+                await own.append(draft("late"))
+            told.append(await facts.pass_on(tmp_path / "calc"))
+            told.append(await facts.pass_on(tmp_path / "nobody"))
+        assert troubles.count == 0
+        return told
+
+    assert trio.run(main) == [3, 0, 3, 0, 1, 0]
+    found = [(one.draft.task_id, one.draft.body) for one in facts_of(tmp_path / "run")]
+    three = ("first", "second", "second")
+    assert found == [
+        *[(case, body) for case in ("calc", "other") for body in three],
+        ("calc", "late"),
+    ]
+    assert all(one.draft.meta["own"] == "1" for one in facts_of(tmp_path / "run"))
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_facts_are_whole_after_a_death_between_two(
+    tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already is not told again."""
+
+    async def main() -> None:
+        troubles = BusTroubles(print)
+        async with open_bus(tmp_path / "calc", rng=chance) as own:
+            for number in range(3):
+                await own.append(draft(f"fact {number}"))
+        append, told = Bus.append, list[Draft]()
+
+        async def dies(bus: Bus, one: Draft) -> Message:
+            if len(told) == after:
+                raise BusError("no space left on the device")
+            told.append(one)
+            return await append(bus, one)
+
+        async with open_bus(tmp_path / "run", rng=chance) as run:
+            facts = told_on(run, troubles)
+            with monkeypatch.context() as patch:
+                patch.setattr(Bus, "append", dies)
+                assert await facts.pass_on(tmp_path / "calc") == after
+            assert troubles.count == 3 - after
+            await facts.pass_on(tmp_path / "calc")
+
+    trio.run(main)
+    assert [one.draft.body for one in facts_of(tmp_path / "run")] == [
+        f"fact {number}" for number in range(3)
+    ]
+
+
+def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
+    tmp_path: Path,
+) -> None:
+    """Each message that is lost counts."""
+    (tmp_path / "bus").write_text("a file")
+    warned = list[str]()
+
+    async def main() -> None:
+        troubles = BusTroubles(warned.append)
+        post = Posts(
+            folder=tmp_path / "bus",
+            project="run-1",
+            task="calc",
+            troubles=troubles,
+            patience=Patience(tmp_path / "bus", trio.Event()),
+            rng=chance,
+            buses=BusAccounts(),
+        )
+        for _ in range(4):
+            await post("INFO", "hello")
+            await trio.sleep(25)
+        assert troubles.count == 4
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [line.split(": ")[0] for line in warned] == [
+        "messages of agents cannot be written (1 until now)",
+        "messages of agents cannot be written (4 until now)",
+    ]
+
+
+async def seconds_of(post: Posts) -> float:
+    """Seconds that a message takes."""
+    begun = trio.current_time()
+    await post("INFO", "hello")
+    return trio.current_time() - begun
+
+
+def posts(folder: Path, troubles: BusTroubles, stop: trio.Event) -> Posts:
+    return Posts(
+        folder=folder,
+        project="run-1",
+        task="calc",
+        troubles=troubles,
+        patience=Patience(folder, stop),
+        rng=chance,
+        buses=BusAccounts(),
+    )
+
+
+def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
+    """A second; what is told in between is told if the lock is free, or counted."""
+    warned = list[str]()
+
+    async def main() -> None:
+        troubles = BusTroubles(warned.append)
+        post = posts(tmp_path, troubles, trio.Event())
+        with FileLock(tmp_path / ".lock"):
+            assert await seconds_of(post) == pytest.approx(1)
+            assert await seconds_of(post) + await seconds_of(post) < 0.2
+            await trio.sleep(60)
+            assert await seconds_of(post) == pytest.approx(1)
+            assert await seconds_of(post) < 0.1
+        assert troubles.count == 5
+        await post("INFO", "free again")
+        assert troubles.count == 5
+        with FileLock(tmp_path / ".lock"):
+            assert await seconds_of(post) == pytest.approx(1)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [one.draft.body for one in read_bus(tmp_path).messages] == ["free again"]
+    assert f"{tmp_path}: the message bus was locked by others" in warned[0]
+
+
+def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
+    """Neither a message that waits when it comes, nor one that comes later; it is told if that is quick."""
+
+    async def main() -> None:
+        troubles, stop = BusTroubles(print), trio.Event()
+        post = posts(tmp_path, troubles, stop)
+        with FileLock(tmp_path / ".lock"):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(post, "INFO", "waits")
+                await trio.sleep(0.3)
+                stop.set()
+            assert trio.current_time() < 0.4
+            assert await seconds_of(post) < 0.1
+        assert troubles.count == 2
+        await post("INFO", "stopped")
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [one.draft.body for one in read_bus(tmp_path).messages] == ["stopped"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written together; what they say of messages of their own bus is left out."""
+
+    async def main() -> None:
+        troubles = BusTroubles(print)
+        async with open_bus(tmp_path / "calc", rng=chance) as own:
+            large = Draft(type="FACT", project_id="p", body="x" * 2000)
+            await own.append(large)
+            for number in range(20):
+                parents = (Parent(msg_id="of its own bus"),)
+                one = draft(f"fact {number}")
+                await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
+        monkeypatch.setattr("trioeval.agent.bus.posting.LARGEST", 2000)
+        async with open_bus(tmp_path / "run", rng=chance) as run:
+            assert await told_on(run, troubles).pass_on(tmp_path / "calc") == 20
+            assert run.stats.batches < 20
+        assert troubles.count == 1
+
+    trio.run(main)
+    found = facts_of(tmp_path / "run")
+    assert [one.draft.body for one in found] == [f"fact {number}" for number in range(20)]
+    assert {(one.draft.parents, one.draft.issue_id) for one in found} == {((), None)}
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case reads what is new; all of it, if it is another bus."""
+    since: list[int | None] = []
+
+    def spied(folder: Path, **more: int | None) -> Iterator[Reading]:
+        if folder.name == "run":
+            since.append(more.get("since"))
+        return read_parts(folder, **more)
+
+    async def main() -> None:
+        monkeypatch.setattr("trioeval.agent.open.read_parts", spied)
+        async with open_bus(tmp_path / "run", rng=chance) as run:
+            facts = told_on(run, BusTroubles(print))
+            for case in "abc":
+                async with open_bus(tmp_path / case, rng=chance) as own:
+                    await own.append(draft("first", case))
+                    await own.append(draft("second", case))
+                assert await facts.pass_on(tmp_path / case) == 2
+            assert since == [None, None, 2]
+            for file in (tmp_path / "run").iterdir():
+                file.unlink()
+            assert await facts.pass_on(tmp_path / "c") == 2
+            assert since == [None, None, 2, 4, None]
+
+    trio.run(main)

@@ -1,0 +1,201 @@
+"""The files of a case that the loop looks at: its prompt, and what says that it is done."""
+
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from trioeval.agent.prompts import ensure_prompt
+from trioeval.agent.protocols import FileMarker, Flag
+from trioeval.errors import AgentError
+from trioeval.testing import run_virtual
+
+
+def test_a_prompt_is_written_down_once(tmp_path: Path) -> None:
+    """What was submitted first is what holds, to the last character, and no other file is left."""
+    file = tmp_path / "prompt.md"
+    text = "Répare le test.\r\n\n  Then write DONE.\n"
+    assert ensure_prompt(file, text) == text
+    assert ensure_prompt(file, None) == text
+    assert file.read_bytes().decode() == text
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_ag_12_a_prompt_that_is_there_stays_and_holds(tmp_path: Path) -> None:
+    """Whatever else is submitted."""
+    file = tmp_path / "prompt.md"
+    file.write_text("What a person wrote.\n")
+    before = file.stat()
+    assert ensure_prompt(file, "Something else.") == "What a person wrote.\n"
+    assert file.read_text() == "What a person wrote.\n"
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_prompt_whose_writing_was_cut_off_is_not_there(tmp_path: Path) -> None:
+    """A half of it is never taken for the whole."""
+    file, begun = tmp_path / "prompt.md", tmp_path / "prompt.md.new"
+    begun.write_text("Repa")
+    assert ensure_prompt(file, "Repair it.") == "Repair it."
+    file.unlink()
+    os.mkfifo(begun)  # an agent may put there what it wants: nobody waits for it
+    assert ensure_prompt(file, "Repair it.") == "Repair it."
+
+
+@pytest.mark.parametrize("submitted", [None, "", " \n"])
+def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
+    """From the file, or from whoever submits."""
+    with pytest.raises(AgentError) as caught:
+        ensure_prompt(tmp_path / "prompt.md", submitted)
+    file = tmp_path / "prompt.md"
+    assert str(caught.value) == f"{file} is not there, and no prompt was submitted: one is needed"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda file: file.write_text(" \n"), "is blank; write the prompt there, or remove it"),
+        (lambda file: file.write_bytes(b"\xff"), "a prompt is text in UTF-8"),
+        (lambda file: file.mkdir(), "not a regular file"),
+        (lambda file: file.symlink_to("nowhere"), "it is a link"),
+        (os.mkfifo, "not a regular file"),
+        (lambda file: os.truncate(file, 2**26 + 1), "has more than 67,108,864 bytes"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_told(
+    make: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    """Which file it is; nothing is written over it."""
+    file = tmp_path / "prompt.md"
+    if message.startswith("has more"):
+        file.touch()
+    make(file)
+    with pytest.raises(AgentError, match=message) as caught:
+        ensure_prompt(file, "Repair it.")
+    assert str(caught.value).startswith(str(file))
+
+
+def test_a_prompt_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """No folder, or no text."""
+    with pytest.raises(AgentError, match="No such file or directory"):
+        ensure_prompt(tmp_path / "gone" / "prompt.md", "Repair it.")
+    with pytest.raises(AgentError, match="a prompt is text in UTF-8"):
+        ensure_prompt(tmp_path / "prompt.md", "\ud800")
+    assert not (tmp_path / "prompt.md").exists()
+
+
+def test_a_file_says_done_whatever_is_in_it(tmp_path: Path) -> None:
+    """Also an empty one, or a link to one; a link to nothing says nothing."""
+    marker = FileMarker(tmp_path / "DONE")
+    assert not marker.is_set()
+    marker.path.symlink_to("elsewhere")
+    assert not marker.is_set()
+    (tmp_path / "elsewhere").touch()
+    assert marker.is_set()
+    marker.path.unlink()
+    marker.path.touch()
+    assert marker.is_set()
+
+
+def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
+    """A folder, a socket, a place where nobody can look."""
+    marker = FileMarker(tmp_path / "DONE")
+    marker.path.mkdir()
+    with pytest.raises(AgentError) as caught:
+        marker.is_set()
+    said = f"{marker.path} is a folder; a file there says `done`, so remove it"
+    assert str(caught.value) == said
+    marker.path.rmdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(marker.path))
+        with pytest.raises(AgentError, match="DONE is a socket"):
+            marker.is_set()
+    marker.path.unlink()
+    marker.path.symlink_to("DONE")
+    with pytest.raises(AgentError, match="DONE: Too many levels of symbolic links; a file there"):
+        marker.is_set()
+
+
+def test_ag_11_a_marker_needs_a_folder_and_a_time(tmp_path: Path) -> None:
+    """Both are asked for when it is made."""
+    with pytest.raises(AgentError, match=r"there is no folder .*gone in which an agent could say"):
+        FileMarker(tmp_path / "gone" / "DONE")
+    with pytest.raises(AgentError, match="look_every must be more than 0 seconds, got 0"):
+        FileMarker(tmp_path / "DONE", look_every=0)
+
+
+def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
+    """And at once when it is told to; all who wait are."""
+    marker = FileMarker(tmp_path / "DONE")
+
+    async def main() -> list[float]:
+        found: list[float] = []
+
+        async def wait() -> None:
+            await marker.wait()
+            found.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            nursery.start_soon(wait)
+            await trio.sleep(1.5)
+            marker.path.touch()
+            await trio.sleep(0.3)
+        marker.path.unlink()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            nursery.start_soon(wait)
+            await trio.sleep(0.05)
+            marker.wake()  # too early: they look, and wait on
+            await trio.sleep(0.03)
+            marker.path.touch()
+            marker.wake()
+        return found
+
+    first, second, third, fourth = run_virtual(main)
+    assert first == second == pytest.approx(1.6)
+    assert third == fourth == pytest.approx(1.88)
+
+
+def test_who_waits_for_long_looks_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look keeps all others of the program for a moment; a new file is seen within two seconds."""
+    marker, looks = FileMarker(tmp_path / "DONE"), list[float]()
+
+    def look(_marker: FileMarker) -> bool:
+        looks.append(trio.current_time())
+        return False
+
+    monkeypatch.setattr(FileMarker, "is_set", look)
+
+    async def main() -> None:
+        with trio.move_on_after(3600):
+            await marker.wait()
+
+    run_virtual(main)
+    assert len(looks) < 1900
+    pauses = [later - before for before, later in itertools.pairwise(looks)]
+    assert max(pauses) == pytest.approx(2)
+    assert all(
+        pause <= max(0.201, before / 10 + 0.001)
+        for before, pause in zip(looks, pauses, strict=False)
+    )
+
+
+@pytest.mark.parametrize("kind", ["file", "flag"])
+def test_to_wait_for_what_is_done_is_a_checkpoint(kind: str, tmp_path: Path) -> None:
+    """Always."""
+
+    async def main() -> None:
+        (tmp_path / "DONE").touch()
+        flag = Flag()
+        flag.set()
+        with trio.testing.assert_checkpoints():
+            await (FileMarker(tmp_path / "DONE") if kind == "file" else flag).wait()
+
+    run_virtual(main)

@@ -1,0 +1,582 @@
+"""Cases of a task that wait for each other, on the virtual clock: who begins when, and who never does."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.agent.case_order import Gate
+from trioeval.errors import AgentError, BlockedError, UsageError
+from trioeval.evaluation.outcomes import StoppedError
+from trioeval.kernel import Cut
+from trioeval.suite.dependencies import Dependent, FailedDependency
+from trioeval.testing import run_virtual
+
+POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
+NAMES = "abcdef"
+
+
+@attrs.define(eq=False)
+class Flag:
+    """A marker that is set by whoever likes to."""
+
+    event: trio.Event = attrs.field(factory=trio.Event)
+    trouble: AgentError | None = None
+
+    def is_set(self) -> bool:
+        return self.event.is_set() and self.trouble is None
+
+    async def wait(self) -> None:
+        await self.event.wait()
+        if self.trouble is not None:
+            raise self.trouble
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A case, and how it goes."""
+
+    name: str
+    needs: str = ""
+    """Names of others, a letter each."""
+    policy: FailedDependency = "skip"
+    takes: float = 1.0
+    """Seconds from its beginning to its end."""
+    done: bool = True
+    cut: bool = False
+    """Whether it is cut off at its end; the budget is used up."""
+    limit: float | None = None
+    marked_at: float | None = None
+    """When its marker is set from outside."""
+    cancelled_at: float | None = None
+    writes: float = 0.0
+    """Seconds that its bus takes for a message."""
+
+    @property
+    def dependent(self) -> Dependent:
+        return Dependent(name=self.name, depends_on=tuple(self.needs), when_failed=self.policy)
+
+
+@attrs.define(eq=False)
+class Ran:
+    """What became of the cases of a column."""
+
+    began: dict[str, float] = attrs.field(factory=dict)
+    over: dict[str, float] = attrs.field(factory=dict)
+    ended: dict[str, str] = attrs.field(factory=dict)
+    """`done`, `failed`, `cancelled`, `skipped: …` or `refused: …`."""
+    posted: dict[str, list[str]] = attrs.field(factory=dict)
+    waited: dict[str, list[tuple[float, str]]] = attrs.field(factory=dict)
+    """For what each has waited from when on."""
+    warned: list[str] = attrs.field(factory=list)
+    gave_up_at: list[float] = attrs.field(factory=list)
+
+    def warn(self, line: str) -> None:
+        self.warned.append(line)
+        self.gave_up_at.append(trio.current_time())
+
+
+async def perform(gate: Gate, case: Case, ran: Ran, column: str) -> None:
+    """As the body of a job does it."""
+    ending, flag = "cancelled", Flag()
+    posted = ran.posted.setdefault(case.name, [])
+    waited = ran.waited.setdefault(case.name, [])
+
+    async def post(kind: str, body: str) -> None:
+        await trio.sleep(case.writes)
+        posted.append(f"{kind} {body}")
+
+    def waiting(by: Sequence[str]) -> None:
+        waited.append((trio.current_time(), "".join(by)))
+
+    async def mark(at: float) -> None:
+        await trio.sleep_until(at)
+        flag.event.set()
+
+    async with trio.open_nursery() as nursery:
+        if case.marked_at is not None:
+            nursery.start_soon(mark, case.marked_at)
+        scope = trio.CancelScope(
+            deadline=math.inf if case.cancelled_at is None else case.cancelled_at
+        )
+        try:
+            with scope:
+                await gate.wait(
+                    case.name,
+                    column=column,
+                    done=flag,
+                    post=post,
+                    timeout=case.limit,
+                    waiting=waiting,
+                )
+                ran.began[case.name] = trio.current_time()
+                if not flag.event.is_set():
+                    await trio.sleep(case.takes)
+                ending = "done" if case.done or flag.event.is_set() else "failed"
+                ending = "cut" if case.cut else ending
+        except BlockedError as error:
+            ending = f"skipped: {error.by}: {error}"
+        except AgentError as error:
+            ending = f"refused: {error}"
+        except StoppedError as error:
+            ending = "stopped" if error.cut is Cut.STOP else f"left: {error.cut.name}"
+        ran.ended[case.name] = ending
+        ran.over[case.name] = trio.current_time()
+        cut = Cut.BUDGET if case.cut and case.name in ran.began else None
+        gate.over(case.name, column=column, done=ending == "done", cut=cut)
+        nursery.cancel_scope.cancel()
+
+
+async def silence(kind: str, body: str) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+def gate_of(*cases: Case) -> Gate:
+    return Gate.of({"": [case.dependent for case in cases]}, warn=print)
+
+
+def ran(*cases: Case, stop_at: float = math.inf) -> Ran:
+    """All cases begin at once, in a column of their own."""
+    found = Ran()
+    return run_virtual(_run_all, {"": cases}, {"": found}, stop_at, found.warn)[""]
+
+
+async def _run_all(
+    columns: Mapping[str, Sequence[Case]],
+    found: Mapping[str, Ran],
+    stop_at: float,
+    warn: Callable[[str], None],
+) -> Mapping[str, Ran]:
+    gate = Gate.of(
+        {column: [case.dependent for case in cases] for column, cases in columns.items()},
+        warn=warn,
+    )
+    with trio.move_on_after(stop_at):
+        async with trio.open_nursery() as nursery:
+            for column, cases in columns.items():
+                for case in cases:
+                    nursery.start_soon(perform, gate, case, found[column], column)
+    return found
+
+
+def test_a_case_begins_when_the_last_that_it_depends_on_is_done() -> None:
+    """At that instant; what depends on nothing begins at once, and says nothing of it."""
+    found = ran(
+        Case(name="c", needs="ab"), Case(name="a", takes=2), Case(name="b", takes=5), Case(name="d")
+    )
+    assert found.began == {"a": 0, "b": 0, "d": 0, "c": 5}
+    assert found.posted["a"] == found.posted["d"] == []
+    assert found.waited["d"] == []
+    assert found.waited["c"] == [(0, "ab"), (2, "b"), (5, "")]
+
+
+def test_ag_73_a_failure_means_what_the_policy_says() -> None:
+    """Left out at once; failed at once; given up when nothing else goes on; begun when all are over."""
+    found = ran(
+        Case(name="a", done=False),
+        Case(name="b", takes=9),
+        Case(name="s", needs="ab", policy="skip"),
+        Case(name="f", needs="ab", policy="fail"),
+        Case(name="w", needs="ab", policy="block"),
+        Case(name="r", needs="ab", policy="run"),
+    )
+    assert found.ended == {
+        "a": "failed",
+        "b": "done",
+        "s": "skipped: a: blocked by case a, which is not done",
+        "f": "refused: case a, which it depends on, is not done",
+        "w": "skipped: a: blocked for good: w waits for a (failed)",
+        "r": "done",
+    }
+    assert found.over == {"a": 1, "s": 1, "f": 1, "b": 9, "w": 10, "r": 10}
+    assert found.began["r"] == 9
+    assert found.posted["r"] == [
+        "PROGRESS blocked by a, b",
+        "PROGRESS blocked by b",
+        "WARNING begins although these are not done: a",
+    ]
+
+
+def test_ag_73_a_case_fails_when_it_has_waited_too_long() -> None:
+    """It says for which; one whose turn comes before that knows nothing of the limit."""
+    found = ran(
+        Case(name="a", takes=7),
+        Case(name="b", takes=2),
+        Case(name="c", needs="ab", policy="block", limit=5),
+        Case(name="d", needs="b", limit=5, takes=30),
+        Case(name="e", needs="c"),
+    )
+    assert found.ended["c"] == "refused: it has waited 5 s for a (dependencyTimeout)"
+    assert found.over["c"] == found.over["e"] == 5
+    assert found.ended["d"] == "done"
+    assert found.ended["e"].startswith("skipped: c")
+
+
+def test_what_is_skipped_is_never_done() -> None:
+    """So all that depends on it is skipped as well, at the same instant."""
+    found = ran(
+        Case(name="a", done=False),
+        Case(name="b", needs="a"),
+        Case(name="c", needs="b"),
+        Case(name="d", needs="c", policy="run"),
+    )
+    assert {name: found.over[name] for name in "abc"} == {"a": 1, "b": 1, "c": 1}
+    assert found.ended["c"] == "skipped: b: blocked by case b, which is not done"
+    assert found.ended["d"] == "done"
+
+
+def test_ag_74_cases_that_wait_for_what_failed_end_when_nothing_else_goes_on() -> None:
+    """Each with its chain, and a line for people; the run ends. What they held up goes on as it says."""
+    found = ran(
+        Case(name="a", done=False),
+        Case(name="b", needs="a", policy="block"),
+        Case(name="c", needs="b", policy="block"),
+        Case(name="d", needs="c", policy="run", takes=3),
+        Case(name="e", needs="c"),
+        Case(name="f", needs="d", policy="block"),
+        Case(name="g", takes=20),
+    )
+    assert found.ended == {
+        "a": "failed",
+        "g": "done",
+        "b": "skipped: a: blocked for good: b waits for a (failed)",
+        "c": "skipped: b: blocked for good: c waits for b, b for a (failed)",
+        "d": "done",
+        "e": "skipped: c: blocked by case c, which is not done",
+        "f": "done",
+    }
+    assert found.warned == [
+        "case b is blocked for good: b waits for a (failed)",
+        "case c is blocked for good: c waits for b, b for a (failed)",
+    ]
+    assert found.over["b"] == found.over["c"] == 20
+    assert found.began["d"] == 20
+
+
+def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -> None:
+    """At once, also what comes later: a resume goes on with all of them. What has failed has failed."""
+    found = ran(
+        Case(name="a", done=False, cut=True),
+        Case(name="e", done=False),
+        Case(name="g", takes=9),
+        *(Case(name=policy[0], needs="ga", policy=policy) for policy in POLICIES),
+        Case(name="x", needs="r", policy="fail"),
+        Case(name="y", needs="ae", policy="fail"),
+        Case(name="z", needs="ga", policy="block", marked_at=0.5),
+    )
+    assert {found.ended[name] for name in "sbfrx"} == {"left: BUDGET"}
+    assert found.ended["y"] == "refused: case e, which it depends on, is not done"
+    assert (found.ended["z"], found.ended["g"]) == ("done", "done")
+    assert {found.over[name] for name in "sbfrxy"} == {1}
+    assert found.warned == []
+
+    async def late() -> None:
+        gate = gate_of(*(Case(name="a"), Case(name="b", needs="a", policy="run")))
+        gate.over("a", column="", done=False, cut=Cut.BUDGET)
+        gate.over("a", column="", done=True)  # said before
+        with pytest.raises(StoppedError):
+            await gate.wait("b", column="", done=Flag(), post=silence)
+
+    run_virtual(late)
+
+
+def test_a_case_that_is_not_there_is_never_done() -> None:
+    """Whatever the policy says: nobody can know what becomes of it."""
+    found = ran(*(Case(name=policy[0], needs="?", policy=policy) for policy in POLICIES))
+    assert set(found.over.values()) == {0}
+    assert found.ended["r"] == "skipped: ?: blocked for good: r waits for ? (not in this run)"
+
+
+def test_ag_75_blockers_are_told_when_they_change_and_their_end_once() -> None:
+    """Three changes, three messages, one fact."""
+    found = ran(
+        Case(name="x", needs="abc"),
+        Case(name="a", takes=1),
+        Case(name="b", takes=2),
+        Case(name="c", takes=3),
+    )
+    assert found.posted["x"] == [
+        "PROGRESS blocked by a, b, c",
+        "PROGRESS blocked by b, c",
+        "PROGRESS blocked by c",
+        "FACT dependencies satisfied",
+    ]
+
+
+def test_ag_75_what_changes_while_a_message_is_written_is_told_once() -> None:
+    """A slow bus hears of what holds then, and never of what is over."""
+    found = ran(
+        Case(name="x", needs="abc", writes=2.5),
+        Case(name="a", takes=1),
+        Case(name="b", takes=2),
+        Case(name="c", takes=3),
+    )
+    assert found.posted["x"] == [
+        "PROGRESS blocked by a, b, c",
+        "PROGRESS blocked by c",
+        "FACT dependencies satisfied",
+    ]
+    assert found.began["x"] == 7.5
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_ag_76_its_own_marker_ends_the_wait_without_a_fact(policy: FailedDependency) -> None:
+    """Also of one that waits for what failed; what depends on it begins."""
+    found = ran(
+        Case(name="a", takes=9),
+        Case(name="x", needs="a", policy=policy, marked_at=4),
+        Case(name="y", needs="x"),
+    )
+    assert found.ended["x"] == "done"
+    assert found.began == {"a": 0, "x": 4, "y": 4}
+    assert found.posted["x"] == ["PROGRESS blocked by a"]
+
+
+def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
+    """Nothing is posted at all, although what it depends on has failed."""
+
+    async def main() -> list[str]:
+        posted: list[str] = []
+
+        async def post(kind: str, body: str) -> None:
+            await trio.lowlevel.checkpoint()
+            posted.append(kind)
+
+        gate = Gate.of(
+            {"": [Dependent(name="a"), Dependent(name="b", depends_on=("a",))]}, warn=posted.append
+        )
+        gate.over("a", column="", done=False)
+        flag = Flag()
+        flag.event.set()
+        await gate.wait("b", column="", done=flag, post=post)
+        return posted
+
+    assert run_virtual(main) == []
+
+
+def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
+    """No group around it; the case is over, and what depends on it is told."""
+    gate = Gate.of(
+        {
+            "": [
+                Case(name="a").dependent,
+                Case(name="b", needs="a").dependent,
+                Case(name="c", needs="b").dependent,
+            ]
+        },
+        warn=print,
+    )
+
+    async def main() -> None:
+        flag = Flag(trouble=AgentError("DONE is a folder"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: fails(flag, "b", AgentError, "DONE is a folder"))
+            nursery.start_soon(lambda: fails(Flag(), "c", BlockedError, "blocked by case b"))
+            await trio.sleep(1)
+            flag.event.set()
+
+    async def fails(flag: Flag, name: str, error: type[Exception], said: str) -> None:
+        with pytest.raises(error, match=said):
+            await gate.wait(name, column="", done=flag, post=silence)
+
+    run_virtual(main)
+
+
+def test_ag_08_a_wait_can_be_cancelled() -> None:
+    """Regression: a dependency wait ends at once when it is cancelled, and leaves the others in order."""
+    found = ran(
+        Case(name="a", takes=50),
+        Case(name="b", needs="a", cancelled_at=3, policy="block"),
+        Case(name="c", needs="b"),
+        Case(name="d", needs="a"),
+        Case(name="e", needs="b", policy="run"),
+    )
+    assert found.ended["b"] == "cancelled"
+    assert found.over["b"] == found.over["c"] == 3
+    assert found.began == {"a": 0, "e": 3, "d": 50}
+
+
+def test_ag_08_a_cancelled_run_ends_all_waits_at_once() -> None:
+    """Nobody begins because another one was cut off."""
+    found = ran(
+        Case(name="a", takes=math.inf),
+        Case(name="b", needs="a", policy="run"),
+        Case(name="c", needs="b", policy="run"),
+        stop_at=5,
+    )
+    assert found.began == {"a": 0}
+    assert found.warned == []
+
+
+def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
+    """Nobody is blocked, fails or begins for it, in whatever order things end then; what is done is."""
+
+    async def main() -> Mapping[str, str]:
+        stop, found, warned = trio.Event(), Ran(), Ran()
+        cases = [
+            Case(name="a", takes=5, done=False),
+            *(Case(name=policy[0], needs="a", policy=policy) for policy in POLICIES),
+            Case(name="m", needs="a", marked_at=2),
+            Case(name="n", needs="sbfr"),
+        ]
+        columns = {"": [case.dependent for case in cases]}
+        gate = Gate.of(columns, warn=warned.warn, stop=stop)
+        async with trio.open_nursery() as nursery:
+            for case in cases:
+                nursery.start_soon(perform, gate, case, found, "")
+            await trio.sleep(5)
+            stop.set()
+            assert trio.current_time() == 5
+        assert found.began == {"a": 0, "m": 2}
+        assert set(found.over.values()) == {2, 5}
+        assert warned.warned == []
+        with pytest.raises(StoppedError):
+            await gate.wait("n", column="", done=Flag(), post=silence)
+        return found.ended
+
+    ended = run_virtual(main)
+    assert ended == {**dict.fromkeys("sbfrn", "stopped"), "a": "failed", "m": "done"}
+
+
+def test_columns_know_nothing_of_each_other() -> None:
+    """A case that failed in one of them holds up nobody in another; lines say which column they are of."""
+    found = {name: Ran() for name in ("one", "two")}
+    warned: list[str] = []
+    columns = {
+        "one": [Case(name="a", done=False), Case(name="b", needs="a", policy="block")],
+        "two": [Case(name="a", takes=4), Case(name="b", needs="a", policy="block")],
+    }
+    run_virtual(_run_all, columns, found, math.inf, warned.append)
+    assert found["one"].over == {"a": 1, "b": 1}
+    assert found["two"].began == {"a": 0, "b": 4}
+    assert warned == ["case b of one is blocked for good: b waits for a (failed)"]
+
+
+def test_what_an_earlier_execution_left_is_said_before() -> None:
+    """It never comes, and is waited for no more."""
+    cases = [Case(name="a"), Case(name="b"), Case(name="c", needs="ab")]
+    found = Ran()
+
+    async def main() -> None:
+        gate = gate_of(*cases)
+        gate.over("a", column="", done=True)
+        gate.over("b", column="", done=True)
+        await perform(gate, cases[-1], found, "")
+
+    run_virtual(main)
+    assert found.began == {"c": 0}
+    assert found.posted["c"] == []
+
+
+def test_cases_that_wait_for_each_other_are_refused() -> None:
+    """With the circle."""
+    with pytest.raises(UsageError, match="a -> b -> a"):
+        Gate.of(
+            {"": [Case(name="a", needs="b").dependent, Case(name="b", needs="a").dependent]},
+            warn=print,
+        )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Sequence[Case]:
+    """Up to six cases; some fail, some are cancelled, marked, or wait for so long only."""
+    instants = st.none() | st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5])
+    found: list[Case] = []
+    for place, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
+        needed = draw(st.sets(st.sampled_from(NAMES[:place]), max_size=3)) if place else set()
+        rare = draw(st.integers(0, 7))
+        found.append(
+            Case(
+                name=name,
+                needs="".join(draw(st.permutations(sorted(needed)))),
+                policy=draw(st.sampled_from(POLICIES)),
+                takes=draw(st.sampled_from([0.0, 1.0, 2.0])),
+                done=draw(st.booleans()),
+                limit=draw(instants) if rare == 1 else None,
+                marked_at=draw(instants) if rare == 2 else None,
+                cancelled_at=draw(instants) if rare == 3 else None,
+                cut=rare == 4,
+                writes=draw(st.sampled_from([0.0, 0.0, 0.25])),
+            )
+        )
+    return draw(st.permutations(found))
+
+
+@pytest.mark.slow
+@given(plan=plans())
+@example(  # given up and marked at one instant
+    plan=(
+        Case(name="a", takes=0, done=False),
+        Case(name="b", needs="a", policy="block", marked_at=2.0),
+        Case(name="c", takes=2.0),
+    )
+)
+@example(  # given up and cancelled at one instant
+    plan=(
+        Case(name="a", done=False),
+        Case(name="b", takes=1.0, done=False),
+        Case(name="c", needs="ab", policy="block", cancelled_at=1.0),
+    )
+)
+@example(  # stuck, but cut off before
+    plan=(
+        Case(name="a", takes=1.0, done=False),
+        Case(name="b", needs="a", policy="block"),
+        Case(name="c", takes=0.0, cut=True),
+        Case(name="d", needs="abc", policy="block"),
+    )
+)
+def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> None:
+    """Whatever fails, is cancelled or marked: nobody waits for ever, and messages say what was so."""
+    found = ran(*plan)
+    assert found.ended.keys() == {case.name for case in plan}
+    for case in plan:
+        check_case(case, found)
+    told = [warning.split()[1] for warning in found.warned]
+    assert len(told) == len(set(told))
+    given_up = {name for name, ending in found.ended.items() if "for good" in ending}
+    # One that is cancelled at the instant at which it was given up ends as cancelled.
+    assert given_up <= set(told) <= given_up | {one.name for one in plan if one.cancelled_at}
+    for name, at in found.began.items():  # nothing is given up while anything goes on
+        assert not any(at < given_up_at < found.over[name] for given_up_at in found.gave_up_at)
+
+
+def check_case(case: Case, found: Ran) -> None:
+    name, ending = case.name, found.ended[case.name]
+    done = {other for other in case.needs if found.ended[other] == "done"}
+    left = {other for other in case.needs if found.ended[other] in {"cut", "left: BUDGET"}}
+    assert bool(left) or not ending.startswith("left")
+    posted, progress = found.posted[name], [one for one in found.posted[name] if "PROGRESS" in one]
+    assert all(one != other for one, other in itertools.pairwise(progress))
+    facts = [one for one in posted if not one.startswith("PROGRESS")]
+    assert facts == posted[len(progress) :]
+    assert len(facts) <= 1
+    if name in found.began:
+        at = found.began[name]
+        marked = case.marked_at is not None and case.marked_at <= at
+        before = {other for other in case.needs if found.over[other] <= at}
+        assert marked or before == set(case.needs)
+        assert marked or not left
+        assert marked or case.policy == "run" or done == set(case.needs)
+        if not marked and case.policy == "run" and done != set(case.needs):
+            assert facts[0].startswith("WARNING")
+        elif not marked and facts:
+            assert facts == ["FACT dependencies satisfied"]
+        if not marked and found.waited[name] and done == set(case.needs):
+            assert facts
+    if ending.startswith("skipped"):
+        lost = ending.split(":")[1].strip()
+        assert lost in case.needs
+        assert found.ended[lost] != "done"
+        assert case.policy == ("block" if "for good" in ending else "skip")
+    if found.waited[name]:
+        assert all(by for _, by in found.waited[name][:-1])
+        if name in found.began:  # who is over without having begun still lacks something
+            assert found.waited[name][-1][1] == ""
+        elif case.cancelled_at is None:
+            assert found.waited[name][-1][1] != ""

@@ -1,0 +1,535 @@
+"""The restart loop, case by case, on a virtual clock."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+import trio
+from loop_bench import WELL, Bench, FreeSlots, Kids, failed
+
+from trioeval.agent.loop import LoopEnd, LoopTerms, run_until_done
+from trioeval.agent.protocols import (
+    AgentEvent,
+    AttemptEnded,
+    AttemptStarted,
+    AttemptWaiting,
+    CaseEnded,
+    FileMarker,
+    Flag,
+)
+from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, RestartPolicy
+from trioeval.errors import LaneClosedError, TooLateError, UsageError
+from trioeval.testing import run_virtual
+
+R = TypeVar("R")
+SOON = RestartPolicy(delay=1, max_attempts=3)
+
+
+@attrs.define(eq=False)
+class Scripted:
+    """An agent that does one thing after another, and then writes DONE."""
+
+    bench: Bench
+    ends: Sequence[AttemptEnd | Exception] = ()
+    seconds: float = 1.0
+    children: Sequence[float] = ()
+    """Seconds that each child of the first attempt lives."""
+    seen: list[Attempt] = attrs.field(factory=list)
+
+    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
+        self.seen.append(attempt)
+        if attempt.number == 0:
+            for seconds in self.children:
+                self.bench.kids.start(seconds)
+        await trio.sleep(self.seconds)
+        if attempt.number >= len(self.ends):
+            assert isinstance(self.bench.marker, Flag)
+            self.bench.marker.set()
+            return WELL
+        end = self.ends[attempt.number]
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+def on_bench(play: Callable[[Bench], Awaitable[R]]) -> tuple[R, float]:
+    """Play with a bench, all of whose children must be gone; and how long that took."""
+
+    async def main() -> tuple[R, float]:
+        async with trio.open_nursery() as nursery:
+            bench = Bench(Kids(nursery))
+            result = await play(bench)
+            assert not bench.kids.living
+        return result, trio.current_time()
+
+    return run_virtual(main)
+
+
+def test_ag_01_what_is_done_is_done_at_once() -> None:
+    """The agent is never called."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        assert isinstance(bench.marker, Flag)
+        bench.marker.set()
+        end = await run_until_done(Scripted(bench), bench.terms())
+        assert bench.began == []
+        assert bench.posted == [("INFO", "done before the first attempt")]
+        return end
+
+    end, seconds = on_bench(play)
+    assert end == LoopEnd(ending="done", message="done before the first attempt", attempts=())
+    assert seconds == 0
+
+
+def test_ag_02_children_of_what_is_done_are_waited_for() -> None:
+    """Without another attempt."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        assert isinstance(bench.marker, Flag)
+        bench.marker.set()
+        bench.kids.start(30)
+        await trio.lowlevel.checkpoint()
+        end = await run_until_done(Scripted(bench), bench.terms())
+        assert bench.began == []
+        assert bench.bodies("INFO")[0] == "done, but for 1 child: child 0"
+        return end
+
+    end, seconds = on_bench(play)
+    assert (end.ending, end.children_ended) == ("done", 0)
+    assert seconds == 30
+
+
+def test_ag_03_an_agent_that_is_done_at_its_second_attempt_has_two() -> None:
+    """Each is announced, begun and ended on the bus, with its number and its run."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        end = await run_until_done(Scripted(bench, [WELL]), bench.terms())
+        assert bench.began == [(0, 0.0), (1, 2.0)]
+        assert bench.posted == [
+            ("INFO", "starting attempt 0"),
+            ("RUN_START", "attempt 0 has begun: run run-0"),
+            ("RUN_STOP", "attempt 0 has ended: run run-0"),
+            ("INFO", "starting attempt 1"),
+            ("RUN_START", "attempt 1 has begun: run run-1"),
+            ("RUN_STOP", "attempt 1 has ended: run run-1"),
+            ("INFO", "done after 2 attempts"),
+        ]
+        return end
+
+    end, _seconds = on_bench(play)
+    assert end == LoopEnd(ending="done", message="done after 2 attempts", attempts=(WELL, WELL))
+
+
+def test_ag_04_an_agent_that_is_never_done_is_given_up() -> None:
+    """After as many attempts as it may have, with no delay behind the last."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        end = await run_until_done(Scripted(bench, [WELL] * 9), bench.terms(SOON))
+        assert [at for _number, at in bench.began] == [0.0, 2.0, 4.0]
+        assert bench.posted[-1] == ("ERROR", "gave up: not done after 3 attempts of 3")
+        return end
+
+    end, seconds = on_bench(play)
+    assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "max_attempts", 3)
+    assert seconds == 5
+
+
+def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
+    """It is told as a warning, kept with where it came from, and never leaves the loop."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        agent = Scripted(bench, [ValueError("no")])
+        end = await run_until_done(agent, bench.terms(RestartPolicy(max_attempts=1)))
+        assert bench.bodies("WARNING") == ["attempt 0 failed: unexpected: ValueError: no"]
+        assert bench.bodies("RUN_CRASH") == ["attempt 0 has failed: run run-0"]
+        return end
+
+    end, _seconds = on_bench(play)
+    assert (end.ending, end.gave_up) == ("failed", "max_attempts")
+    assert end.attempts[0].duration_s == 1
+    assert end.attempts[0].metadata["trace"].endswith("ValueError: no\n")
+
+
+def test_what_an_agent_raises_out_of_a_nursery_is_told_without_the_group() -> None:
+    """Nobody reads "unhandled errors in a TaskGroup"."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        error = ExceptionGroup("several", [ValueError("one"), OSError("two")])
+        return await run_until_done(
+            Scripted(bench, [error]), bench.terms(RestartPolicy(max_attempts=1))
+        )
+
+    end, _seconds = on_bench(play)
+    assert end.attempts[0].failure is not None
+    assert end.attempts[0].failure.message == "ValueError: one; OSError: two"
+
+
+@pytest.mark.parametrize("when", ["before", "after the first attempt"])
+def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
+    when: str, tmp_path: Path
+) -> None:
+    """Which one, and what is wrong with it; on the bus as well."""
+
+    async def play(bench: Bench) -> None:
+        bench.marker = FileMarker(tmp_path / "DONE")
+
+        async def agent(_attempt: Attempt) -> AttemptEnd:
+            await trio.lowlevel.checkpoint()
+            (tmp_path / "DONE").mkdir()
+            return WELL
+
+        if when == "before":
+            (tmp_path / "DONE").mkdir()
+        end = await run_until_done(agent, bench.terms())
+        assert (end.ending, end.gave_up) == ("failed", "marker")
+        assert "DONE is a folder; a file there says `done`" in end.message
+        assert "DONE is a folder" in bench.bodies("ERROR")[0]
+        assert len(bench.told) == (when != "before")
+        assert isinstance(bench.events[-1], CaseEnded)
+        assert bench.events[-1].ending == "failed"
+
+    on_bench(play)
+
+
+def test_a_folder_that_appears_in_the_delay_ends_the_case_at_once(tmp_path: Path) -> None:
+    """The delay is not waited for."""
+
+    async def play(bench: Bench) -> float:
+        bench.marker = FileMarker(tmp_path / "DONE")
+
+        async def make_folder() -> None:
+            await trio.sleep(5)
+            (tmp_path / "DONE").mkdir()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(make_folder)
+            end = await run_until_done(
+                Scripted(bench, [WELL] * 9), bench.terms(RestartPolicy(delay=60))
+            )
+        assert (end.ending, end.gave_up) == ("failed", "marker")
+        return trio.current_time()
+
+    at, _seconds = on_bench(play)
+    assert 5 <= at <= 5.3
+
+
+def test_ag_07_a_child_that_lives_too_long_is_ended() -> None:
+    """When the task is done, and the children have had their time."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        agent = Scripted(bench, children=[3, 1000, 2000])
+        end = await run_until_done(agent, bench.terms(child_timeout=10))
+        assert bench.bodies("WARNING") == ["ended 2 children: child 1, child 2"]
+        return end
+
+    end, seconds = on_bench(play)
+    assert (end.ending, end.children_ended) == ("done", 2)
+    assert seconds == 11
+
+
+@pytest.mark.parametrize(
+    ("while_in", "script", "cancel_at"),
+    [
+        ("slot", [WELL], 0.5),
+        ("attempt", [WELL], 1.5),
+        ("delay", [WELL], 2.5),
+        ("children", [], 2.5),
+    ],
+)
+def test_ag_08_cancelled_in_whatever_wait_nothing_is_left(
+    while_in: str, script: list[AttemptEnd], cancel_at: float
+) -> None:
+    """It ends in that instant, and an attempt that is cut off is not written down."""
+
+    async def play(bench: Bench) -> list[AgentEvent]:
+        bench.slots = FreeSlots([1.0])
+        agent = Scripted(bench, script, children=[1000])
+        with trio.move_on_at(cancel_at) as scope:
+            await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
+        assert scope.cancelled_caught
+        assert not bench.kids.living
+        assert len(bench.told) == (cancel_at > 2)
+        ends = bench.bodies("RUN_CRASH") + bench.bodies("RUN_STOP")
+        assert len(ends) == len(bench.bodies("RUN_START"))
+        assert any("was cut off" in one for one in ends) == (while_in == "attempt")
+        return bench.events
+
+    events, seconds = on_bench(play)
+    assert seconds == cancel_at
+    assert isinstance(events[-1], CaseEnded)
+    assert events[-1].ending == "interrupted"
+    cut_off = [event for event in events if isinstance(event, AttemptEnded) and event.cancelled]
+    assert len(cut_off) == (while_in == "attempt")
+
+
+def test_ag_09_a_failure_for_good_ends_the_loop_after_one_attempt() -> None:
+    """There is nothing to wait for."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        return await run_until_done(
+            Scripted(bench, [failed("not_found", "no such program: agent")]), bench.terms()
+        )
+
+    end, seconds = on_bench(play)
+    assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "permanent", 1)
+    assert seconds == 1
+
+
+def test_ag_10_five_failures_alike_come_after_1_2_4_and_8_seconds() -> None:
+    """And there is no sixth."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        end = await run_until_done(Scripted(bench, [failed()] * 9, seconds=0), bench.terms())
+        assert [at for _number, at in bench.began] == [0.0, 1.0, 3.0, 7.0, 15.0]
+        return end
+
+    end, seconds = on_bench(play)
+    assert (end.gave_up, seconds) == ("identical_failures", 15)
+
+
+def test_ag_11_terms_out_of_their_range_are_refused() -> None:
+    """A time of 0 is none."""
+
+    async def play(bench: Bench) -> None:
+        with pytest.raises(UsageError, match="child_timeout must be more than 0 seconds, got 0"):
+            bench.terms(child_timeout=0)
+
+    on_bench(play)
+
+
+def test_ag_13_later_attempts_know_that_they_are() -> None:
+    """By what stands before their prompt, and by the run before them."""
+
+    async def play(bench: Bench) -> list[Attempt]:
+        agent = Scripted(bench, [WELL])
+        await run_until_done(agent, bench.terms())
+        return agent.seen
+
+    (first, second), _seconds = on_bench(play)
+    assert (first.prompt, first.previous_run_id) == ("Do it.", None)
+    assert (second.prompt, second.previous_run_id) == (f"{CONTINUATION}\n\nDo it.", "run-0")
+    assert attrs.evolve(first, is_resumed=True).prompt == second.prompt
+
+
+def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """What it did not take is counted, and logged once a minute."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        bench.bus_works = False
+        agent = Scripted(bench, [WELL], seconds=40)
+        return await run_until_done(agent, bench.terms(RestartPolicy(delay=50)))
+
+    with caplog.at_level(logging.WARNING):
+        end, _seconds = on_bench(play)
+    assert (end.ending, end.untold) == ("done", 7)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the bus does not take what is posted: no space left on the device"
+    ] * 2
+
+
+def test_a_bus_that_is_locked_holds_no_slot_for_long() -> None:
+    """The start is told beside the work, and given up after a second; elsewhere a post is waited for."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        async def slow(_type: str, _body: str) -> None:
+            await trio.sleep(30)
+
+        end = await run_until_done(Scripted(bench), bench.terms(post=slow))
+        assert bench.slots.held == [(30.0, 31.0)]
+        return end
+
+    end, _seconds = on_bench(play)
+    assert (end.ending, end.untold) == ("done", 1)
+
+
+def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
+    """Its rest is not waited out."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        async def finish() -> None:
+            await trio.sleep(4)
+            assert isinstance(bench.marker, Flag)
+            bench.marker.set()
+
+        bench.kids.nursery.start_soon(finish)
+        agent = Scripted(bench, [WELL] * 9)
+        return await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
+
+    end, seconds = on_bench(play)
+    assert (end.ending, end.message, seconds) == ("done", "done after 1 attempt", 4)
+
+
+@pytest.mark.parametrize("at", [0.5, 1.5, 3.0])
+def test_after_a_stop_no_attempt_begins(at: float) -> None:
+    """One in line goes home, one that runs comes to its end, and a delay is not waited out."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        bench.slots = FreeSlots([1.0])
+
+        async def stop() -> None:
+            await trio.sleep(at)
+            bench.stop.set()
+
+        bench.kids.nursery.start_soon(stop)
+        agent = Scripted(bench, [WELL] * 9, children=[1000])
+        return await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
+
+    end, seconds = on_bench(play)
+    attempts = 0 if at == 0.5 else 1
+    assert (end.ending, len(end.attempts), end.children_ended) == (
+        "interrupted",
+        attempts,
+        attempts,
+    )
+    assert seconds == max(at, 2.0 * attempts)
+
+
+def test_what_is_done_when_it_gets_its_slot_is_not_begun() -> None:
+    """A case may be done by a child, or by a person, while it stands in line."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        bench.slots = FreeSlots([5.0])
+
+        async def finish() -> None:
+            await trio.sleep(2)
+            assert isinstance(bench.marker, Flag)
+            bench.marker.set()
+
+        bench.kids.nursery.start_soon(finish)
+        return await run_until_done(Scripted(bench), bench.terms())
+
+    end, _seconds = on_bench(play)
+    assert (end.ending, end.attempts) == ("done", ())
+
+
+def test_attempts_of_earlier_executions_count_for_everything() -> None:
+    """For the number, the delay, failures alike and what is used up."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        policy = RestartPolicy(identical_failures=3)
+        agent = Scripted(bench, [failed()] * 9)
+        end = await run_until_done(agent, bench.terms(policy), [failed(), failed()])
+        assert bench.began == [(2, 2.0)]
+        return end
+
+    end, _seconds = on_bench(play)
+    assert (end.gave_up, len(end.attempts)) == ("identical_failures", 3)
+
+
+@attrs.define(eq=False)
+class ClosedSlots:
+    """A lane that has closed."""
+
+    async def __call__(self, _run: Callable[[], Awaitable[R]], /) -> R:
+        await trio.lowlevel.checkpoint()
+        raise LaneClosedError("agent runs", "it was closed")
+
+
+def test_what_the_slots_raise_leaves_the_loop_as_it_is() -> None:
+    """It is about the run and no attempt; children are ended all the same."""
+
+    async def play(bench: Bench) -> None:
+        bench.kids.start(1000)
+        await trio.lowlevel.checkpoint()
+        with pytest.raises(LaneClosedError):
+            await run_until_done(Scripted(bench), bench.terms(slots=ClosedSlots()))
+        assert not bench.kids.living
+        assert bench.told == []
+
+    on_bench(play)
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_an_agent_that_comes_too_late_ends_no_attempt(is_group: bool) -> None:  # noqa: FBT001
+    """Its run is over: the attempt is cut off, and a resume makes it again. Also out of a nursery."""
+    late: Exception = TooLateError("the run is over")
+    if is_group:
+        late = ExceptionGroup("nursery", [ValueError("beside"), ExceptionGroup("inner", [late])])
+
+    async def play(bench: Bench) -> None:
+        agent = Scripted(bench, [late], children=[1000])
+        with pytest.raises(TooLateError):
+            await run_until_done(agent, bench.terms())
+        assert bench.told == []
+        ended = [event for event in bench.events if isinstance(event, AttemptEnded)]
+        assert [event.cancelled for event in ended] == [True]
+
+    on_bench(play)
+
+
+def test_a_case_that_is_given_up_ends_its_children_before_it_says_so() -> None:
+    """A bus that is locked lets nobody live on."""
+
+    async def play(bench: Bench) -> LoopEnd:
+        end = await run_until_done(
+            Scripted(bench, [failed("auth", "no")], children=[1000]), bench.terms()
+        )
+        assert [type_ for type_, _body in bench.posted[-2:]] == ["WARNING", "ERROR"]
+        return end
+
+    end, seconds = on_bench(play)
+    assert (end.ending, end.children_ended) == ("failed", 1)
+    assert seconds == 1
+
+
+def test_an_observer_is_told_of_every_attempt_and_of_the_end() -> None:
+    """Of a wait only where there is one."""
+
+    async def play(bench: Bench) -> list[AgentEvent]:
+        bench.slots = FreeSlots([0.0, 3.0])
+        agent = Scripted(bench, [failed()])
+        await run_until_done(agent, bench.terms(task="repairs"))
+        return bench.events
+
+    events, _seconds = on_bench(play)
+    about: dict[str, Any] = {"task": "repairs", "case": "calc", "agent": "double"}
+    assert events == [
+        AttemptStarted(at=0.0, number=0, run_id="run-0", **about),
+        AttemptEnded(at=1.0, number=0, run_id="run-0", failed=True, reason="exit: code 1", **about),
+        AttemptWaiting(at=2.01, number=1, **about),
+        AttemptStarted(at=5.0, number=1, run_id="run-1", **about),
+        AttemptEnded(at=6.0, number=1, run_id="run-1", failed=False, **about),
+        CaseEnded(at=6.0, ending="done", **about),
+    ]
+
+
+def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Watching can break nothing."""
+    calls: list[AgentEvent] = []
+
+    def observe(event: AgentEvent) -> None:
+        calls.append(event)
+        raise RuntimeError("blind")
+
+    async def play(bench: Bench) -> LoopEnd:
+        return await run_until_done(Scripted(bench), bench.terms(observe=observe))
+
+    end, _seconds = on_bench(play)
+    assert end.ending == "done"
+    assert len(calls) == 1
+    assert "an observer raised" in caplog.text
+
+
+def test_the_loop_is_always_a_checkpoint() -> None:
+    """Also where nothing has to be waited for; and who is cancelled already takes nothing."""
+
+    async def play(bench: Bench) -> None:
+        assert isinstance(bench.marker, Flag)
+        bench.marker.set()
+
+        async def quiet(_type: str, _body: str) -> None:  # noqa: ASYNC124 - so the loop must be one
+            pass
+
+        terms: LoopTerms = bench.terms(post=quiet)
+        with trio.testing.assert_checkpoints():
+            await run_until_done(Scripted(bench), terms)
+        bench.marker = Flag()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await run_until_done(Scripted(bench), bench.terms())
+        assert (bench.began, bench.slots.held) == ([], [])
+
+    on_bench(play)

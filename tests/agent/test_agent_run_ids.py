@@ -1,0 +1,60 @@
+"""Ids of runs sort by time, and no two are the same."""
+
+import itertools
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.agent.prompts import RunIds, new_run_id, own_run_ids
+from trioeval.errors import UsageError
+
+MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+OWNERS = st.sampled_from(["0", "5f0c", "z9"])
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(st.lists(st.tuples(MOMENTS, OWNERS, st.integers(0, 99_999)), unique=True, max_size=8))
+def test_ids_sort_by_tenths_of_milliseconds(parts: list[tuple[datetime, str, int]]) -> None:
+    """Those of one instant by owner and number; equal are only those of the same instant and both."""
+
+    def tenth(part: tuple[datetime, str, int]) -> tuple[datetime, int, str, int]:
+        utc, owner, number = part
+        return utc.replace(microsecond=0), utc.microsecond // 100, owner, number
+
+    assert sorted(new_run_id(*part) for part in parts) == [
+        new_run_id(*part) for part in sorted(parts, key=tenth)
+    ]
+    several = {tenth(part) for part in parts}
+    assert len({new_run_id(*part) for part in parts}) == len(several)
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(st.lists(MOMENTS, min_size=2, max_size=9))
+def test_each_id_of_an_owner_sorts_behind_those_before_it(moments: list[datetime]) -> None:
+    """Also when the clock is set back."""
+    clock = iter(moments)
+    ids = RunIds("5f0c", lambda: next(clock))
+    made = [ids() for _moment in moments]
+    assert made == sorted(set(made))
+
+
+def test_other_zones_are_converted_and_other_owners_refused() -> None:
+    """An id is good as the name of a file."""
+    zone = timezone(timedelta(hours=2))
+    moment = datetime(2026, 1, 15, 1, 30, tzinfo=zone)
+    assert new_run_id(moment, "a", 0) == "20260114-2330000000-a-000000"
+    for owner in ("", "a/b", "A", "a-b"):
+        with pytest.raises(UsageError, match="called by small letters and digits, got"):
+            new_run_id(moment, owner, 0)
+    with pytest.raises(UsageError, match="needs a zone"):
+        new_run_id(datetime(2026, 1, 15), "a", 0)  # noqa: DTZ001 - that is what is refused
+
+
+def test_programs_have_owners_of_their_own() -> None:
+    """So that no two of them ever give one id."""
+    ids = [own_run_ids() for _program in range(3)]
+    assert len({one.owner for one in ids}) == 3
+    made = [one() for one in itertools.chain(ids, ids)]
+    assert len(set(made)) == 6

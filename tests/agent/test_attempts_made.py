@@ -1,0 +1,138 @@
+"""Attempts as they are written down: what is read is what was written, and nothing of others."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.agent.attempts import (
+    answer_of,
+    attempts_told,
+    end_of,
+    ended_as,
+    reply_of,
+    with_cut_attempt,
+)
+from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.loop import LoopEnd
+from trioeval.agent.open import cut_off_attempt, set_aside
+from trioeval.agent.report_file import ReportTroubles
+from trioeval.agent.restarts import AttemptEnd, AttemptFailure
+from trioeval.providers import Reply
+from trioeval.usage import Usage
+
+KINDS = ("exit", "timeout", "killed", "auth", "invalid", "reported", "unexpected")
+COUNTS = st.none() | st.integers(0, 2**53)
+COSTS = st.none() | st.floats(0, 1e6)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-9, 9) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ENDS = st.builds(
+    AttemptEnd,
+    output=JSON,
+    failure=st.none() | st.builds(AttemptFailure, st.sampled_from(KINDS), st.text()),
+    exit_code=st.none() | st.integers(-64, 255),
+    usage=st.builds(Usage, prompt=COUNTS, completion=COUNTS, total=COUNTS, reasoning=COUNTS),
+    cost=COSTS,
+    duration_s=st.floats(0, 1e5),
+    children_ended=COUNTS.map(lambda count: count or 0),
+    metadata=st.dictionaries(st.text(), JSON, max_size=3),
+)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(ENDS, st.booleans())
+def test_an_attempt_that_is_read_is_the_one_that_was_written(end: AttemptEnd, spent: bool) -> None:  # noqa: FBT001
+    """Through the journal in memory, and through JSON; what it used is counted where nothing else has it."""
+    reply = reply_of(end, spent=spent)
+    assert end_of(reply) == end
+    read = attrs.evolve(reply, metadata=json.loads(json.dumps(reply.metadata)))
+    assert end_of(read) == end
+    assert (reply.usage, reply.cost) == ((end.usage, end.cost) if spent else (Usage(), None))
+
+
+def test_a_reply_that_is_no_attempt_is_none() -> None:
+    assert end_of(Reply(output="x")) is None
+    assert end_of(Reply(output="x", metadata={"attempt": 3})) is None
+
+
+@given(st.lists(ENDS, max_size=4))
+@settings(max_examples=settings().max_examples // 4)
+def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
+    ends: list[AttemptEnd],
+) -> None:
+    """In JSON data; of what nobody tells nothing is said."""
+    end = LoopEnd(ending="done", message="done", attempts=tuple(ends), children_ended=2)
+    reply = answer_of(end, {"case": "calc"})
+    assert reply.output == (ends[-1].output if ends else "")
+    costs = [one.cost for one in ends if one.cost is not None]
+    assert reply.cost == (sum(costs) if costs else None)
+    totals = [one.usage.total for one in ends if one.usage.total is not None]
+    assert reply.usage.total == (sum(totals) if totals else None)
+    told = json.loads(json.dumps(reply.metadata["agent"]))
+    assert (told["case"], told["outcome"], told["childrenEnded"]) == ("calc", "done", 2)
+    assert "gaveUp" not in told
+    assert [one["ok"] for one in told["attempts"]] == [one.failure is None for one in ends]
+
+
+@pytest.mark.parametrize(("outcome", "words"), [("failed", "failed"), ("timed_out", "timed out")])
+def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: str) -> None:
+    """What was interrupted, or has come to its end, stays as it is."""
+    so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
+    reply = answer_of(so_far, {"case": "interrupted"})
+    told = ended_as(reply, outcome).metadata["agent"]
+    assert (told["outcome"], told["message"]) == (outcome, f"{words} after 1 attempt")
+    assert told["case"] == "interrupted"
+    assert ended_as(reply, "interrupted") is reply
+    done = answer_of(attrs.evolve(so_far, ending="done", message="done"), {})
+    assert ended_as(done, outcome) is done
+
+
+def test_reports_that_cannot_be_used_are_told_once() -> None:
+    """Those that can are not counted."""
+    troubles, told = ReportTroubles(), list[str]()
+    troubles.add("t/a", 0, ())
+    troubles.tell(told.append)
+    troubles.add("t/b", 1, ["it is empty", "it is small"])
+    troubles.tell(told.append)
+    troubles.add("t/c", 0, ["it is late"])
+    troubles.tell(told.append)
+    first = "t/b, attempt 1: it is empty"
+    several = "2 reports of agents cannot be used as they are (see `trioeval show`)"
+    assert told == [
+        f"a report of an agent cannot be used as it is: {first}",
+        f"{several}; the first is of {first}",
+    ]
+
+
+def test_an_attempt_that_was_cut_off_is_told_behind_the_others(tmp_path: Path) -> None:
+    """With what it had reported, each time that it was begun; of what left no report nothing is said."""
+    files = CaseFiles(tmp_path)
+    files.logs.mkdir()
+    assert cut_off_attempt(files, 0) is None
+    files.report(0).write_text('{"tokens": 70, "cost": 0.5}')
+    set_aside(files, 0)
+    once = cut_off_attempt(files, 0)
+    assert once is not None
+    assert (once.usage.total, once.cost) == (70, 0.5)
+    files.report(0).write_text('{"tokens": 5}')
+    twice = cut_off_attempt(files, 0)
+    assert twice is not None
+    alone = with_cut_attempt(None, twice)
+    assert (alone.usage.total, alone.cost) == (75, 0.5)
+    assert alone.metadata["agent"]["message"] == "interrupted in attempt 0"
+    so_far = LoopEnd(
+        ending="interrupted", message="m", attempts=(AttemptEnd(output="x", cost=1.0),)
+    )
+    both = with_cut_attempt(answer_of(so_far, {}), twice)
+    assert (both.output, both.usage.total, both.cost) == ("x", 75, 1.5)
+    told = both.metadata["agent"]["attempts"]
+    assert [(one["number"], one["ok"]) for one in told] == [(0, True), (1, False)]
+    assert told[1]["failure"] == {"kind": "killed", "message": "cut off"}
+    assert attempts_told(both) == 2

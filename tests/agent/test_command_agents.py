@@ -1,0 +1,540 @@
+import json
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from agent_processes import (
+    SCRIPTED,
+    Rig,
+    attempt,
+    carriers,
+    in_rig,
+    make_pipe,
+    read_pipe,
+    room,
+    scripted,
+    settings,
+    work_once,
+)
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.loop import run_until_done
+from trioeval.agent.model import AgentSettings
+from trioeval.agent.open import set_aside
+from trioeval.agent.report_file import LARGEST, AttemptReport, read_report, read_report_file
+from trioeval.agent.restarts import CONTINUATION, AttemptEnd, AttemptFailure, RestartPolicy
+from trioeval.documents.files import Around
+from trioeval.evaluation.providers import Resolver
+from trioeval.providers import Usage
+from trioeval.providers.programs.entries import CommandAgentSettings
+from trioeval.providers.programs.exec import ExecSettings
+from trioeval.suite.model import ProviderEntry, Suite
+from trioeval.templates import Templates
+
+
+def failure(end: AttemptEnd) -> AttemptFailure:
+    assert end.failure is not None
+    return end.failure
+
+
+def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
+    """And stands in its logs, the standard error beside it."""
+    end = work_once(scripted("say:hello", "warn:careful", "say:there"), tmp_path)
+    assert (end.output, end.failure, end.exit_code) == ("hello\nthere", None, 0)
+    assert end.duration_s > 0
+    files = CaseFiles(tmp_path)
+    assert end.metadata == {"stdout": str(files.stdout(0)), "stderr": str(files.stderr(0))}
+    assert files.stdout(0).read_text() == "hello\nthere\n"
+    assert files.stderr(0).read_text() == "careful\n"
+
+
+def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
+    """So what a variable says never becomes two words, and is no template itself."""
+    line = (
+        'sh -c \'printf "%s|" "$PWD" "$@"\' sh {{ prompt }} \'{{ style }} of {{case}}\' {{attempt}} '
+        "{{promptFile}} {{workspace}} {{suite}} {{missing}}"
+    )
+    end = work_once(
+        line, tmp_path, "one {{ two }}", variables={"style": "a b; c", "prompt": "mine"}
+    )
+    files = CaseFiles(tmp_path)
+    assert end.output.split("|") == [
+        str(files.workspace),
+        "one {{ two }}",
+        "a b; c of calc",
+        "0",
+        str(files.told(0)),
+        str(files.workspace),
+        str(SCRIPTED),
+        "",
+        "",
+    ]
+
+
+def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
+    """With the variables of the config, which cannot change it."""
+    line = 'sh -c \'env | grep ^TRIOEVAL_; echo $MINE; "$TRIOEVAL_PYTHON" -S -E -c ""\''
+    env = {"MINE": "x y", "TRIOEVAL_CASE": "another"}
+    told, mine = work_once(line, tmp_path, number=2, env=env).output.rsplit("\n", 1)
+    variables = dict(each.split("=", 1) for each in told.split("\n"))
+    files = CaseFiles(tmp_path)
+    assert mine == "x y"
+    assert len(variables.pop("TRIOEVAL_TREE")) == 32
+    assert Path(variables.pop("TRIOEVAL_PYTHON")).is_file()
+    assert variables == {
+        "TRIOEVAL_PROMPT": str(files.told(2)),
+        "TRIOEVAL_WORKSPACE": str(files.workspace),
+        "TRIOEVAL_DONE": str(files.done),
+        "TRIOEVAL_BUS": str(files.bus),
+        "TRIOEVAL_PROJECT": "run-1",
+        "TRIOEVAL_CASE": "calc",
+        "TRIOEVAL_RUN": "r2",
+        "TRIOEVAL_ATTEMPT": "2",
+        "TRIOEVAL_REPORT": str(files.report(2)),
+    }
+
+
+def test_a_later_attempt_is_told_that_it_goes_on(tmp_path: Path) -> None:
+    """In the file, on the standard input and in the word."""
+    line = 'sh -c \'cat; echo; echo "$1"; cat "$TRIOEVAL_PROMPT"\' sh {{prompt}}'
+    end = work_once(line, tmp_path, "Do it.", number=1, input="stdin")
+    assert end.output.split("\n") == [CONTINUATION, "", "Do it."] * 3
+
+
+@pytest.mark.parametrize("text", ["x" * 200_000, "a\0b", "a\ud800b"], ids=["long", "NUL", "half"])
+def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text: str) -> None:
+    """And from the standard input; as a word only what the system takes, and the failure says so."""
+    asked = text.replace("\ud800", "?").encode()
+    end = work_once(
+        "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
+    )
+    assert end.failure is None
+    assert CaseFiles(tmp_path).told(0).read_bytes() == asked
+    assert (tmp_path / "workspace" / "copy").read_bytes() == asked
+    end = work_once("true {{prompt}}", tmp_path, text)
+    if "\ud800" in text:
+        assert end.failure is None
+    else:
+        assert failure(end).kind == "invalid"
+        assert failure(end).message.endswith("; hand over {{promptFile}} in place of {{prompt}}")
+        assert (end.output, end.exit_code) == ("", None)
+
+
+def test_a_program_need_not_read_its_input(tmp_path: Path) -> None:
+    """However much there is."""
+    assert work_once("echo hi", tmp_path, "x" * 300_000, input="stdin").output == "hi"
+
+
+def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
+    """Another attempt would not find it either."""
+    program = tmp_path / "agent"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    found = settings("./agent", tmp_path)
+    program.unlink()
+
+    async def work(rig: Rig) -> None:
+        end = await run_until_done(rig.agent, rig.terms())
+        assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "permanent", 1)
+        message = 'there is no program "./agent", or what its first line names'
+        assert end.attempts[0].failure == AttemptFailure("not_found", message)
+        assert rig.ledger.told == [("begins", 0), ("durable", -1), ("gone", 0)]
+
+    in_rig(found, tmp_path / "case", work)
+
+
+@pytest.mark.parametrize(
+    ("first_line", "mode", "told"),
+    [
+        ("#!/no/such/shell", 0o755, 'there is no program "./agent", or what its first line names'),
+        ("#!/bin/sh", 0o644, '"./agent" cannot be started: Permission denied'),
+        ("", 0o755, '"./agent" cannot be started: Exec format error'),
+    ],
+)
+def test_a_program_that_cannot_be_run_says_why(
+    tmp_path: Path, first_line: str, mode: int, told: str
+) -> None:
+    """For good: nothing about it changes by itself."""
+    program = tmp_path / "agent"
+    program.write_text(f"{first_line}\n")
+    program.chmod(0o755)
+    found = settings("./agent", tmp_path)
+    program.chmod(mode)
+
+    async def work(rig: Rig) -> AttemptEnd:
+        return await rig.agent(attempt())
+
+    end = in_rig(found, tmp_path / "case", work)
+    assert failure(end).message == told
+    assert failure(end).is_permanent
+
+
+def test_a_workspace_that_is_gone_is_no_missing_program(tmp_path: Path) -> None:
+    """An agent may have removed it."""
+
+    async def work(rig: Rig) -> AttemptEnd:
+        shutil.rmtree(tmp_path / "workspace")
+        return await rig.agent(attempt())
+
+    end = in_rig(settings("true"), tmp_path, work)
+    message = f"its workspace {tmp_path}/workspace is not there any more"
+    assert end.failure == AttemptFailure("invalid", message)
+
+
+def test_a_word_that_cannot_be_filled_in_is_a_failure_for_good(tmp_path: Path) -> None:
+    """It is the same the next time."""
+    end = work_once("true '{{ names() }}'", tmp_path, variables={"names": [1]})
+    assert failure(end).kind == "invalid"
+    assert failure(end).message.startswith("the command cannot be filled in: ")
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "message", "code"),
+    [
+        ("exit:3", "exit", "ended with exit code 3: no luck", 3),
+        ("kill:9", "killed", "was ended by SIGKILL", -9),
+    ],
+)
+def test_how_an_agent_failed_is_told(
+    tmp_path: Path, step: str, kind: str, message: str, code: int
+) -> None:
+    """With the last line of its standard error, and what it had printed."""
+    end = work_once(scripted("say:half", "warn:first", "warn:no luck", step), tmp_path)
+    assert (failure(end).kind, failure(end).message) == (kind, message)
+    assert (end.exit_code, end.output, failure(end).is_permanent) == (code, "half", False)
+
+
+def test_what_an_agent_says_of_its_failure_is_read_before_it_is_judged(tmp_path: Path) -> None:
+    """Regression: the last words of a quick program came sometimes too late, and failures differed."""
+    policy = RestartPolicy(max_attempts=5, delay=0, identical_failures=3)
+
+    async def work(rig: Rig) -> None:
+        ended = await run_until_done(rig.agent, rig.terms(policy=policy))
+        assert ended.gave_up == "identical_failures"
+        assert len(ended.attempts) == 3
+        assert all(failure(end).message.endswith(": x") for end in ended.attempts)
+
+    for place in range(5):
+        in_rig(settings("sh -c 'echo x >&2; exit 3'"), tmp_path / str(place), work)
+
+
+def test_other_exit_codes_may_be_successes(tmp_path: Path) -> None:
+    """Where the config says so; a signal never is."""
+    assert work_once(scripted("exit:3"), tmp_path, successExitCodes=[3, 9]).failure is None
+    assert failure(work_once(scripted("kill:9"), tmp_path, successExitCodes=[9])).kind == "killed"
+
+
+@pytest.mark.slow
+def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    """The time of its entry counts more than that of the task; what it wrote is kept."""
+    line = scripted("say:half", "leave:session", "open:../ready", "hang")
+
+    async def work(rig: Rig) -> AttemptEnd:
+        make_pipe(tmp_path / "ready")
+        clock_stood = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_pipe, tmp_path / "ready")
+            end = await rig.agent(attempt())
+        assert trio.current_time() - clock_stood < 20
+        assert rig.family.alive() == []
+        assert rig.ledger.told[-1] == ("gone", 0)
+        return end
+
+    found = settings(line, mark="late-agents", timeoutMs=400)
+    end = in_rig(found, tmp_path, work, limit=1000)
+    assert end.failure == AttemptFailure("timeout", "did not end within 0.4 seconds")
+    assert (end.output, end.exit_code) == ("half", -signal.SIGTERM)
+    assert carriers("late-agents") == []
+
+
+def test_the_task_bounds_attempts_of_which_the_entry_says_nothing(tmp_path: Path) -> None:
+    """In seconds."""
+    end = work_once(scripted("hang"), tmp_path, limit=0.05)
+    assert failure(end).message == "did not end within 0.05 seconds"
+
+
+def test_too_much_output_is_cut_and_nobody_waits(tmp_path: Path) -> None:
+    """The program goes on, and its end is known."""
+    line = scripted("say:begin", "spam:300000", "warn:oh", "exit:2")
+    end = work_once(line, tmp_path, maxOutputBytes=1000)
+    log = CaseFiles(tmp_path).stdout(0)
+    assert end.output == f"begin\n{'x' * 994}"
+    assert log.read_text() == f"begin\n{'x' * 994}\n[cut after 1000 bytes (maxOutputBytes)]\n"
+    assert end.metadata["warnings"] == [f"{log} was cut after 1000 bytes"]
+    assert failure(end).message == "ended with exit code 2: oh"
+    end = work_once(scripted("say:1234"), tmp_path, number=1, maxOutputBytes=5)
+    assert "warnings" not in end.metadata
+
+
+def test_what_a_script_writes_to_dev_stderr_does_not_empty_the_log(tmp_path: Path) -> None:
+    """As it would if that were a file."""
+    line = "sh -c 'echo one >&2; echo two >/dev/stderr; echo three; echo four >/dev/stdout'"
+    assert work_once(line, tmp_path).output == "three\nfour"
+    assert CaseFiles(tmp_path).stderr(0).read_text() == "one\ntwo\n"
+
+
+def test_an_attempt_that_is_begun_again_writes_behind_the_one_that_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    """Its output is its own, and so is its report."""
+    work_once(scripted("say:first", 'report:{"output": "old", "cost": 1}'), tmp_path)
+    end = work_once(scripted("say:second"), tmp_path)
+    assert (end.output, end.cost) == ("second", None)
+    assert CaseFiles(tmp_path).stdout(0).read_text() == "first\nsecond\n"
+
+
+def test_a_log_that_is_no_file_is_trouble_and_no_wait(tmp_path: Path) -> None:
+    """Whoever made it there."""
+    files = CaseFiles(tmp_path)
+    files.logs.mkdir()
+    make_pipe(files.stdout(0))
+    end = work_once("echo hi", tmp_path)
+    assert failure(end).kind == "unexpected"
+    assert failure(end).message.startswith("the files of the attempt cannot be written: ")
+    (tmp_path / "elsewhere").write_text("mine")
+    files.stdout(1).symlink_to(tmp_path / "elsewhere")
+    assert failure(work_once("echo hi", tmp_path, number=1)).kind == "unexpected"
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+
+
+def test_what_an_attempt_used_before_it_was_cut_off_counts(tmp_path: Path) -> None:
+    """It is begun again with the same number, however often; its own report is read as always."""
+    line = scripted('report:{"tokens": 500, "cost": 0.5, "output": "new"}')
+    files = CaseFiles(tmp_path)
+    again = attrs.evolve(attempt(1), is_resumed=True)
+
+    async def work(rig: Rig) -> AttemptEnd:
+        for report in ('{"tokens": {"total": 70}, "output": "old"}', '{"cost": 2}', "{nope"):
+            set_aside(files, 1)
+            files.report(1).write_text(report)
+        return await rig.agent(again)
+
+    files.logs.mkdir(parents=True)
+    end = in_rig(settings(line), tmp_path, work)
+    assert (end.output, end.usage, end.cost) == ("new", Usage(total=570), 2.5)
+    assert end.metadata["cutOff"] == 3
+
+
+def test_a_report_says_what_was_used_and_said(tmp_path: Path) -> None:
+    """In place of what was printed."""
+    report = {
+        "output": {"answer": [42]},
+        "tokens": {"prompt": 10, "completion": 5, "total": 16, "cached": 2},
+        "cost": 0.25,
+    }
+    end = work_once(scripted("say:noise", f"report:{json.dumps(report)}"), tmp_path)
+    assert (end.output, end.failure, end.cost) == ({"answer": [42]}, None, 0.25)
+    assert end.usage == Usage(prompt=10, completion=5, total=16, cached=2)
+
+
+@pytest.mark.parametrize("step", ["exit:0", "exit:1", "kill:15"])
+def test_an_error_in_the_report_counts_more_than_the_end(tmp_path: Path, step: str) -> None:
+    """The program knows best."""
+    report = 'report:{"error": {"kind": "auth", "message": "the key was refused"}}'
+    end = work_once(scripted(report, step), tmp_path)
+    assert end.failure == AttemptFailure("auth", "the key was refused")
+    assert failure(end).is_permanent
+
+
+@pytest.mark.parametrize(
+    ("agents", "kind"), [(AgentSettings(), CommandAgentSettings), (None, ExecSettings)]
+)
+def test_programs_are_agents_in_tasks_of_agents_only(
+    tmp_path: Path, agents: AgentSettings | None, kind: type
+) -> None:
+    """Elsewhere the same entry is a provider."""
+    entry = ProviderEntry(id="exec:sh -c {{prompt}}")
+    suite = Suite(prompts=(), providers=(entry,), agents=agents, directory=tmp_path)
+    around = Around(directory=tmp_path, environ=os.environ)
+    find = Resolver(suite=suite, around=around, templates=Templates(), custom={})
+    assert isinstance(find(entry).settings, kind)
+
+
+def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:
+    """Restarts and all."""
+
+    async def work(rig: Rig) -> None:
+        end = await run_until_done(rig.agent, rig.terms())
+        assert end.message == "done after 3 attempts"
+        assert [one.failure is None for one in end.attempts] == [False, False, True]
+        assert end.attempts[0].failure == AttemptFailure("exit", "ended with exit code 1: not yet")
+        last = end.attempts[-1]
+        assert (last.output, last.usage.total, last.cost) == ("done at last", 5, 0.5)
+        steps = ["begins", "durable", "started", "gone"]
+        assert [word for word, _ in rig.ledger.told] == steps * 3
+
+    in_rig(settings("./agent.sh 2"), tmp_path, work)
+    told = (tmp_path / "workspace" / "told.txt").read_text()
+    assert told == f"{CONTINUATION}\n\nDo it."
+
+
+@pytest.mark.parametrize(
+    ("data", "warning"),
+    [
+        (b"", "the report is empty"),
+        (b"[1]", "the report must be an object, got [1]"),
+        (b'{"tokens": -3}', "the report: tokens must be an object, or their number, got -3"),
+        (
+            b'{"tokens": {"total": -1}}',
+            "the report: tokens.total must be a whole number of at least 0, got -1",
+        ),
+        (
+            b'{"tokens": {"prompt": true}}',
+            "the report: tokens.prompt must be a whole number of at least 0, got true",
+        ),
+        (
+            b'{"tokens": {"prompt": 1e30}}',
+            "the report: tokens.prompt must be a whole number of at least 0, got 1e+30",
+        ),
+        (b'{"tokens": {"used": 1}}', 'the report: "used" is not a key of tokens'),
+        (b'{"cost": "1"}', 'the report: cost must be a number of at least 0, got "1"'),
+        (b'{"price": 1}', 'the report: "price" is not a key'),
+    ],
+)
+def test_what_is_wrong_in_a_report_is_left_out_and_told(data: bytes, warning: str) -> None:
+    """And never ends a run."""
+    report = read_report(data)
+    assert report.warnings == (warning,)
+    assert attrs_of(report) == attrs_of(AttemptReport())
+
+
+def test_an_output_that_is_null_is_left_out() -> None:
+    """What the program printed is its output then."""
+    report = read_report(b'{"output": null}')
+    assert attrs_of(report) == attrs_of(AttemptReport())
+    assert report.warnings == ()
+
+
+def attrs_of(report: AttemptReport) -> tuple[Any, ...]:
+    return report.has_output, report.output, report.usage, report.cost, report.failure
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"cost": NaN}', b'{"cost": 1e999}', b'{"a', b'"\\ud800"', b'{"output": ' + b"[" * 500],
+)
+def test_what_is_no_json_is_no_report(data: bytes) -> None:
+    """With the reason."""
+    (warning,) = read_report(data).warnings
+    assert warning.startswith("the report is not JSON that can be used: ")
+
+
+def test_what_is_nested_too_deeply_is_no_report() -> None:
+    """It could be read, and then not be written down."""
+    data = b'{"output": ' + b"[" * 500 + b"]" * 500 + b"}"
+    (warning,) = read_report(data).warnings
+    assert "Recursion limit" in warning
+
+
+def test_what_a_report_says_is_bounded() -> None:
+    """Whoever wrote it meant no book."""
+    told = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
+    report = read_report(json.dumps({**told, "error": {"message": "x" * 10**6}}).encode())
+    first, *_, last = report.warnings
+    assert (first, len(report.warnings)) == (f'the report: "key 0 {"x" * 52}… is not a key', 11)
+    assert last == "the report: and 4990 more like these"
+    assert report.failure == AttemptFailure("reported", f"{'x' * 1999}…")
+
+
+def test_no_message_of_a_failure_shows_a_key(tmp_path: Path) -> None:
+    """In whatever way it failed: messages go to the bus."""
+    key = "sk-0123456789"
+    report = json.dumps({"error": {"message": f"refused {key}"}, key: 1, "cost": key})
+    end = work_once(scripted(f"report:{report}"), tmp_path, env={"MY_KEY": key})
+    assert failure(end).message == "refused [hidden]"
+    assert end.metadata["warnings"] == [
+        'the report: "[hidden]" is not a key',
+        'the report: cost must be a number of at least 0, got "[hidden]"',
+    ]
+    end = work_once("sh -c 'echo $MY_KEY >&2; exit 1'", tmp_path, env={"MY_KEY": key})
+    assert failure(end).message == "ended with exit code 1: [hidden]"
+    end = work_once(f"./{key}{{{{missing}}}}", tmp_path, env={"MY_KEY": key})
+    assert failure(end).message.startswith('there is no program "')
+    assert key not in failure(end).message
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        ({"kind": "quota_exhausted", "message": "no money"}, "quota_exhausted", "no money"),
+        ({"kind": "permission"}, "permission", "permission"),
+        ({"message": "gave up"}, "reported", "gave up"),
+        ("gave up", "reported", "gave up"),
+        ({"kind": "exit", "message": "mine"}, "reported", "exit: mine"),
+        ({"kind": "odd"}, "reported", '"odd"'),
+        ({"kind": ["x"], "message": 3}, "reported", '["x"]'),
+        ({}, "reported", "null"),
+        (7, "reported", "7"),
+    ],
+)
+def test_a_reported_error_is_a_failure_whatever_it_looks_like(
+    error: Any, kind: str, message: str
+) -> None:
+    """Of a known kind where that can be believed."""
+    found = read_report(json.dumps({"error": error}).encode()).failure
+    assert found is not None
+    assert (found.kind, found.message) == (kind, message)
+
+
+_PLAIN = st.sampled_from([None, True, -1, 7, 2**60, 0.5, math.inf, "auth", "\ud800", [], [1]])
+_INNER = _PLAIN | st.dictionaries(
+    st.sampled_from(["kind", "message", "prompt", "completion", "total"]), _PLAIN, max_size=3
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["output", "tokens", "cost", "error"]), _INNER),
+    st.integers(0, 100),
+    st.booleans(),
+)
+@hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
+def test_a_report_never_raises_and_what_it_gives_is_in_range(
+    told: dict[str, Any],
+    end: int,
+    whole: bool,  # noqa: FBT001
+) -> None:
+    """Whatever was written, and wherever it was cut."""
+    data = json.dumps(told).encode()
+    report = read_report(data if whole else data[:end])
+    json.dumps(report.output, allow_nan=False)
+    assert report.cost is None or 0 <= report.cost < math.inf
+    assert all(
+        tokens is None or 0 <= tokens < 2**54
+        for tokens in (report.usage.prompt, report.usage.completion, report.usage.total)
+    )
+
+
+def test_something_else_in_the_place_of_a_report_does_no_harm(tmp_path: Path) -> None:
+    """A link, a folder, a named pipe, far too much."""
+    path = tmp_path / "report"
+    assert read_report_file(path) == AttemptReport()
+    path.symlink_to("/dev/zero")
+    assert read_report_file(path).warnings == ("the report cannot be read: it is a link",)
+    path.unlink()
+    path.mkdir()
+    assert read_report_file(path).warnings == ("the report cannot be read: not a regular file",)
+    path.rmdir()
+    make_pipe(path)
+    assert read_report_file(path).warnings == ("the report cannot be read: not a regular file",)
+    path.unlink()
+    path.touch()
+    os.truncate(path, LARGEST + 1)
+    assert read_report_file(path).warnings == (f"the report is longer than {LARGEST} bytes",)
+
+
+def test_a_report_that_is_a_folder_is_told_with_the_attempt(tmp_path: Path) -> None:
+    """The output is then what was printed."""
+    files = room(tmp_path).files
+    files.report(0).mkdir(parents=True)
+    end = work_once(scripted("say:hi"), tmp_path)
+    assert (end.output, end.failure) == ("hi", None)
+    assert end.metadata["warnings"] == ["the report cannot be read: not a regular file"]

@@ -1,0 +1,645 @@
+"""Models that work in the workspace of a case: conversations with tools, real files, real processes."""
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from journalled import Notes
+from processes import alive
+
+from trioeval import Reply, Request
+from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.model import AgentSettings
+from trioeval.agent.model_agent import ModelAgent
+from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure
+from trioeval.agent.workspace_tools import WorkspaceTools
+from trioeval.errors import LaneClosedError, ProviderError, ProviderErrorKind
+from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.provider_calls import Asker
+from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Outcome, Plan, collect
+from trioeval.providers import OpenProvider, Provider, Usage
+from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.resolve import resolve
+from trioeval.suite.model import ProviderEntry
+from trioeval.templates import Templates
+
+SETTINGS = AgentSettings(max_steps=6)
+
+
+def chat(name: str, **arguments: Any) -> Any:
+    """A call as chat completions write it."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return [{"id": f"c-{name}", "type": "function", "function": function}]
+
+
+def anthropic(name: str, **arguments: Any) -> Any:
+    return json.dumps({"type": "tool_use", "id": f"t-{name}", "name": name, "input": arguments})
+
+
+def gemini(name: str, **arguments: Any) -> Any:
+    return [{"functionCall": {"name": name, "args": arguments}}]
+
+
+def result(prompt: str) -> Any:
+    """What the model was told last of a tool, in chat form."""
+    return json.loads(prompt)[-1]["content"]
+
+
+@attrs.define
+class Script:
+    """Says one thing after another; what is an exception is raised."""
+
+    says: Sequence[Any]
+    requests: list[Request] = attrs.field(factory=list)
+    takes: float = 0.0
+
+    async def __call__(self, request: Request) -> Reply:
+        self.requests.append(request)
+        said = self.says[len(self.requests) - 1]
+        await trio.sleep(self.takes)
+        if isinstance(said, Exception):
+            raise said
+        return Reply(output=said, usage=Usage(total=10), cost=0.5)
+
+    @property
+    def results(self) -> list[Any]:
+        return [result(request.prompt) for request in self.requests[1:]]
+
+
+@attrs.define
+class Bench:
+    """One case, and who works on it."""
+
+    folder: Path
+    settings: AgentSettings = SETTINGS
+    environ: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+    posted: list[tuple[str, str]] = attrs.field(factory=list)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Of all that runs; a message `cut` cancels it."""
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def files(self) -> CaseFiles:
+        return CaseFiles(self.folder)
+
+    def file(self, name: str) -> Path:
+        return self.files.workspace / name
+
+    def outcome(
+        self,
+        model: Provider,
+        *,
+        number: int = 0,
+        prompt: str = "Repair it.",
+        notes: Notes | None = None,
+        is_resumed: bool = False,
+        attempts: int = 1,
+        busy: float = 0.0,
+    ) -> Outcome[AttemptEnd] | None:
+        """What becomes of attempts, one after another; None if they are cut off.
+
+        Args:
+            model: Who works.
+            number: Of the first attempt.
+            prompt: What is to be done.
+            notes: What is written down, and found again.
+            is_resumed: Whether it was cut off before.
+            attempts: How many are made.
+            busy: Seconds for which the lane of the model serves somebody else first.
+        """
+        self.files.workspace.mkdir(parents=True, exist_ok=True)
+        entry = ProviderEntry(id="model", config=self.config)
+        found = resolve(
+            "model",
+            {},
+            environ={},
+            directory=self.folder,
+            templates=Templates(),
+            custom={"model": model},
+        )
+        asker = Asker(
+            providers=[OpenProvider(found, 0, CustomProvider("model", model), (), None)],
+            entries=[entry],
+            lanes=["m"],
+            meter=Meter([found.metering], ["m"], bounds_only=False),
+            row_ids=str,
+            journal=notes,
+        )
+
+        async def post(kind: str, text: str) -> None:
+            self.posted.append((kind, text))
+            if text == "cut" and not is_resumed:
+                self.scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+        async def perform(job: Job[None], calls: Calls[None]) -> AttemptEnd:
+            if job.index:
+                await calls("m", trio.sleep, busy)
+                return AttemptEnd()
+            agent = ModelAgent(
+                asker=asker,
+                index=0,
+                place=0,
+                calls=calls,
+                request=Request(prompt="", vars={"name": "calc"}),
+                files=self.files,
+                settings=self.settings,
+                tools=WorkspaceTools.of(self.files, self.settings, self.environ, post),
+            )
+            with calls.waiting():  # as everything does there that is no call
+                for place in range(number, number + attempts):
+                    attempt = Attempt(
+                        number=place, run_id="r", task_prompt=prompt, is_resumed=is_resumed
+                    )
+                    end = await agent(attempt)
+            return end
+
+        async def main() -> Outcome[AttemptEnd] | None:
+            self.scope = trio.CancelScope()
+            jobs = [Job(0, "cases", None), *([Job(1, "m", None)] if busy else [])]
+            lanes = Lanes([LaneSpec("m", width=1, max_retries=0), LaneSpec("cases")])
+            with trio.fail_after(60), self.scope:
+                outcome, *_ = await collect(Plan.of(jobs), perform, lanes=lanes)
+                return outcome
+            return None
+
+        return trio.run(main)
+
+    def end(self, model: Provider, **how: Any) -> AttemptEnd:
+        """How one attempt ends."""
+        outcome = self.outcome(model, **how)
+        assert isinstance(outcome, Done), outcome
+        return outcome.value
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "case")
+
+
+@pytest.mark.parametrize("form", [chat, anthropic, gemini])
+def test_a_model_repairs_a_file_and_is_done(bench: Bench, form: Callable[..., Any]) -> None:
+    """In every form in which models call tools; what all replies used is added up."""
+    bench.files.workspace.mkdir(parents=True)
+    bench.file("calc.py").write_text("def add(a, b):\n    return a - b\n")
+    model = Script(
+        [
+            form("list_files"),
+            form("read_file", path="calc.py"),
+            form("edit_file", path="calc.py", old="a - b", new="a + b"),
+            form("write_file", path="notes/what.md", content="plus"),
+            form("done", summary="It adds now."),
+        ]
+    )
+    end = bench.end(model)
+    assert (end.failure, end.output) == (None, "It adds now.")
+    assert bench.file("calc.py").read_text() == "def add(a, b):\n    return a + b\n"
+    assert bench.file("notes/what.md").read_text() == "plus"
+    assert bench.files.done.read_text() == "It adds now.\n"
+    assert (end.usage.total, end.cost) == (50, 2.5)
+    assert end.metadata["steps"] == 5
+    assert end.metadata["toolCalls"] == {
+        "list_files": 1,
+        "read_file": 1,
+        "edit_file": 1,
+        "write_file": 1,
+        "done": 1,
+    }
+    assert "return a - b" in model.requests[2].prompt
+    assert model.requests[0].prompt == "Repair it."
+
+
+def test_what_is_offered_stands_behind_the_tools_of_the_provider(bench: Bench) -> None:
+    """Commands only where the suite allows them."""
+    own = {"type": "web_search"}
+    bench.config = {"tools": [own]}
+    model = Script(["Nothing to do."])
+    bench.end(model)
+    first, *others = model.requests[0].options["tools"]
+    assert first == own
+    names = [tool["function"]["name"] for tool in others]
+    assert names == ["list_files", "read_file", "write_file", "edit_file", "post_message", "done"]
+    bench.settings = AgentSettings(allow_commands=True)
+    model = Script(["Nothing to do."])
+    bench.end(model)
+    assert "run_command" in [
+        tool.get("function", {}).get("name") for tool in model.requests[0].options["tools"]
+    ]
+
+
+@pytest.mark.parametrize("output", ["I give up.", {"status": "tired"}])
+def test_an_attempt_ends_when_nothing_is_called(bench: Bench, output: Any) -> None:
+    """One reply, whatever it is; it is told where the work is, so that it may do it by itself."""
+
+    async def worker(request: Request) -> Reply:
+        assert request.vars["name"] == "calc"
+        assert await trio.Path(request.vars["promptFile"]).read_text() == "Repair it."
+        await trio.Path(request.vars["workspace"], "x").write_text(str(request.vars["attempt"]))
+        await trio.Path(request.vars["done"]).write_text("")
+        return Reply(output=output)
+
+    end = bench.end(worker, number=0)
+    assert (end.output, end.failure, end.metadata["steps"]) == (output, None, 1)
+    assert bench.file("x").read_text() == "0"
+    assert bench.files.done.exists()
+
+
+def test_later_attempts_are_told_that_there_was_one(bench: Bench) -> None:
+    """Also where the prompt is a conversation: behind it."""
+    model = Script(["a", "b"])
+    bench.end(model, number=1)
+    assert model.requests[0].prompt == f"{CONTINUATION}\n\nRepair it."
+    bench.end(model, number=1, prompt='[{"role": "system", "content": "s"}]')
+    assert json.loads(model.requests[1].prompt) == [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": CONTINUATION},
+    ]
+
+
+def test_a_conversation_goes_on_behind_the_messages_of_its_prompt(bench: Bench) -> None:
+    """The first request is that prompt, and the next ones have it in front."""
+    opening = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    model = Script([chat("list_files"), "ok"])
+    bench.end(model, prompt=json.dumps(opening))
+    assert json.loads(model.requests[0].prompt) == opening
+    assert json.loads(model.requests[1].prompt)[:2] == opening
+
+
+SINGLE = '[{"role": "user", "content": "Fix it."}]'
+SHIELDED = json.dumps([{"role": "user", "content": SINGLE}])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first", "second"),
+    [
+        (SINGLE, "Fix it.", f"{CONTINUATION}\n\nFix it."),
+        ("- role: user\n  content: Fix it.\n", "Fix it.", f"{CONTINUATION}\n\nFix it."),
+        (SHIELDED, SHIELDED, f"{CONTINUATION}\n\n{SINGLE}"),
+    ],
+)
+def test_a_prompt_that_is_one_message_is_its_text(
+    bench: Bench, prompt: str, first: str, second: str
+) -> None:
+    """Also where a word stands before it; what would be read as messages is sent as it is."""
+    model = Script(["ok", "ok"])
+    bench.end(model, prompt=prompt, attempts=2)
+    assert [request.prompt for request in model.requests] == [first, second]
+
+
+def test_nothing_is_called_behind_a_done_that_is_done(bench: Bench) -> None:
+    """Of one turn; where nothing was done, the others are."""
+    bench.files.workspace.mkdir(parents=True)
+    bench.files.done.mkdir()
+    both = [*chat("done"), *chat("write_file", path="late", content="x")]
+    bench.end(Script([both, "ok"]))
+    assert bench.file("late").exists()
+    bench.file("late").unlink()
+    bench.files.done.rmdir()
+    end = bench.end(Script([both]))
+    assert (end.failure, end.metadata["toolCalls"]) == (None, {"done": 1})
+    assert not bench.file("late").exists()
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda file: file.symlink_to("../mine")])
+def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
+    bench: Bench, put: Callable[[Path], object]
+) -> None:
+    """A model that runs commands may have put it there; links are not followed."""
+    told, log = bench.files.told(0), bench.files.logs / "attempt-000.tools.jsonl"
+    mine = bench.folder / "mine"
+
+    class Putting(Script):
+        async def __call__(self, request: Request) -> Reply:
+            if len(self.requests) == 1:
+                log.unlink()
+                put(log)
+            return await super().__call__(request)
+
+    bench.files.logs.mkdir(parents=True)
+    mine.write_text("mine")
+    for file in (log, log.with_suffix(".new")):
+        put(file)
+    assert bench.end(Script([chat("list_files"), "ok"])).failure is None
+    assert log.is_file()
+    end = bench.end(Putting([chat("list_files"), chat("list_files"), "ok"]))
+    trouble = f"the files of the attempt cannot be written: {log}: "
+    assert end.failure is not None
+    assert (end.failure.kind, end.failure.message[: len(trouble)]) == ("unexpected", trouble)
+    assert end.usage.total == 20
+    told.unlink()
+    put(told)
+    end = bench.end(Script([]))
+    assert end.failure is not None
+    assert end.failure.message.startswith(f"the files of the attempt cannot be written: {told}: ")
+    assert mine.read_text() == "mine"
+
+
+def test_an_edit_that_would_be_too_large_is_refused_before_it_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few calls could make a file that no memory holds."""
+    monkeypatch.setattr("trioeval.agent.workspace_tools.LARGEST", 100)
+    bench.files.workspace.mkdir(parents=True)
+    bench.file("x").write_text("é" * 10)
+    texts = ("éééééa", "ééééé")
+    edits = [chat("edit_file", path="x", old="é", new=text, all=True) for text in texts]
+    model = Script([*edits, "ok"])
+    bench.end(model)
+    assert model.results == [
+        '"x" would have 110 bytes, and 100 are the most that is edited',
+        '10 places in "x" changed',
+    ]
+
+
+def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
+    """What the last one wanted is done all the same."""
+    bench.settings = AgentSettings(max_steps=2)
+    model = Script([chat("list_files"), chat("write_file", path="x", content="y"), "more"])
+    end = bench.end(model)
+    message = "2 steps are made, and 2 are allowed (maxSteps)"
+    assert end.failure == AttemptFailure("timeout", message)
+    assert len(model.requests) == 2
+    assert bench.file("x").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("read_file", {"path": "/etc/passwd"}, '"/etc/passwd" is absolute'),
+        ("read_file", {"path": "../prompt.md"}, '"../prompt.md" leads out of the workspace'),
+        ("read_file", {"path": "out"}, '"out" is a link, or behind one, that leads out'),
+        ("read_file", {"path": "none"}, 'there is no file "none"'),
+        ("read_file", {"path": "pipe"}, '"pipe" is no file but a pipe or a device'),
+        ("read_file", {"path": "bytes"}, '"bytes" is no text; it has 3 bytes'),
+        ("list_files", {"path": "up"}, '"up" is a link, or behind one, that leads out'),
+        ("list_files", {"path": "none"}, '"none" cannot be listed: No such file'),
+        ("write_file", {"path": "up/x", "content": ""}, '"up/x" is a link, or behind one'),
+        ("write_file", {"path": "out", "content": ""}, '"out" is a link, or behind one'),
+        ("write_file", {"path": "../x", "content": ""}, '"../x" leads out of the workspace'),
+        ("write_file", {"path": "pipe", "content": ""}, '"pipe" cannot be written: '),
+        ("write_file", {"path": ".", "content": ""}, '"." cannot be written: Is a directory'),
+        ("write_file", {"path": "text/x", "content": ""}, '"text/x" cannot be written: '),
+        ("edit_file", {"path": "out", "old": "a", "new": "b"}, '"out" is a link, or behind one'),
+        ("edit_file", {"path": "text", "old": "x", "new": "b"}, "the old text does not occur in"),
+        ("edit_file", {"path": "text", "old": "", "new": "b"}, "the old text does not occur in"),
+        ("edit_file", {"path": "text", "old": "a", "new": "b"}, "the old text occurs 2 times in"),
+        ("edit_file", {"path": "latin", "old": "a", "new": "b"}, '"latin" is not UTF-8'),
+        ("read_file", {}, "the call of read_file has arguments that do not fit: "),
+        ("read_file", {"path": "text", "x": 1}, "the call of read_file has arguments"),
+        ("run_command", {"command": "true"}, "the call of run_command names no function"),
+    ],
+)
+def test_what_cannot_be_done_is_told_to_the_model(
+    bench: Bench, name: str, arguments: dict[str, Any], told: str
+) -> None:
+    """It goes on; nothing outside of the workspace is read or written."""
+    workspace = bench.files.workspace
+    workspace.mkdir(parents=True)
+    secret = bench.folder / "secret"
+    secret.write_text("secret")
+    (workspace / "out").symlink_to(secret)
+    (workspace / "up").symlink_to(bench.folder)
+    (workspace / "text").write_text("a a")
+    (workspace / "bytes").write_bytes(b"a\0b")
+    (workspace / "latin").write_bytes(b"a\xff")
+    os.mkfifo(workspace / "pipe")
+    model = Script([chat(name, **arguments), "ok"])
+    end = bench.end(model)
+    assert end.output == "ok"
+    (answer,) = model.results
+    assert answer.startswith(told)
+    assert secret.read_text() == "secret"
+    assert not (bench.folder / "x").exists()
+
+
+def test_long_files_are_read_in_parts(bench: Bench) -> None:
+    """Each part says where the next one begins; a line that is too long is cut."""
+    bench.files.workspace.mkdir(parents=True)
+    bench.file("long").write_text("".join(f"{n}\n" for n in range(1, 20_001)))
+    bench.file("wide").write_text("x" * 60_000)
+    model = Script(
+        [
+            chat("read_file", path="long"),
+            chat("read_file", path="long", offset=19_999),
+            chat("read_file", path="long", offset=3, limit=2),
+            chat("read_file", path="long", offset=30_000),
+            chat("read_file", path="wide"),
+            "ok",
+        ]
+    )
+    bench.end(model)
+    whole, last, some, beyond, wide = model.results
+    *_, before, note = whole.split("\n")
+    assert len(whole) < 51_000
+    assert note == f"[lines 1 to {before} of 20000; go on with offset {int(before) + 1}]"
+    assert last == "19999\n20000\n[lines 19999 to 20000 of 20000]"
+    assert some == "3\n4\n[lines 3 to 4 of 20000; go on with offset 5]"
+    assert beyond == "[there are 20000 lines]"
+    assert wide.endswith("[line 1 has 60,000 characters, and is cut]\n[lines 1 to 1 of 1]")
+
+
+def test_folders_are_listed_by_name(bench: Bench) -> None:
+    """Large ones in parts."""
+    bench.file("many").mkdir(parents=True)
+    for n in range(501):
+        bench.file(f"many/{n:03}").touch()
+    bench.file("link").symlink_to("many")
+    model = Script(
+        [
+            chat("list_files"),
+            chat("list_files", path="many"),
+            chat("list_files", path="many", offset=501),
+            "ok",
+        ]
+    )
+    bench.end(model)
+    top, first, rest = model.results
+    assert top == "link (a link)\nmany/"
+    assert first.endswith("\n499\n[entries 1 to 500 of 501; go on with offset 501]")
+    assert rest == "500\n[entries 501 to 501 of 501]"
+
+
+def test_a_text_may_be_replaced_everywhere(bench: Bench) -> None:
+    """And line ends stay what they were."""
+    bench.files.workspace.mkdir(parents=True)
+    bench.file("x").write_bytes(b"a\r\na\r\n")
+    model = Script([chat("edit_file", path="x", old="a", new="b", all=True), "ok"])
+    bench.end(model)
+    assert bench.file("x").read_bytes() == b"b\r\nb\r\n"
+    assert model.results == ['2 places in "x" changed']
+
+
+def test_messages_go_to_the_bus_of_the_case(bench: Bench) -> None:
+    """Of the types that there are."""
+    model = Script(
+        [chat("post_message", text="hi"), chat("post_message", text="42", type="FACT"), "ok"]
+    )
+    bench.end(model)
+    assert bench.posted == [("INFO", "hi"), ("FACT", "42")]
+
+
+@pytest.mark.slow  # processes
+def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
+    """With their time, without keys, and nothing that they start is left."""
+    bench.settings = AgentSettings(allow_commands=True)
+    mark = uuid.uuid4().hex
+    keys = {"MY_API_KEY": "sk-0123456789", "SESSION_CLASS": "user"}
+    bench.environ = {**os.environ, "OUR_MARK": mark, **keys}
+    model = Script(
+        [
+            chat("run_command", command="pwd; echo user key=$MY_API_KEY; exit 3"),
+            chat("run_command", command="sleep 60 & sleep 60", timeout=1),
+            chat("run_command", command="seq 10000"),
+            "ok",
+        ]
+    )
+    bench.end(model)
+    first, second, third = model.results
+    assert first == f"the command ended with exit code 3\n{bench.files.workspace}\nuser key="
+    # A shell that is the last to end may tell of the others.
+    assert second.startswith("the command did not end within 1 seconds, and was ended")
+    assert third.startswith("the command ended with exit code 0\n[only the end of what it wrote:]")
+    assert third.endswith("\n9999\n10000")
+    assert not alive(mark)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failed_as", "is_permanent"),
+    [
+        ("auth", "auth", True),
+        ("permission", "permission", True),
+        ("not_found", "not_found", True),
+        ("quota_exhausted", "quota_exhausted", True),
+        ("bad_request", "invalid", True),
+        ("attempt_timeout", "timeout", False),
+        ("server", "unexpected", False),
+        ("context_window", "unexpected", False),
+    ],
+)
+def test_a_failure_of_the_provider_is_one_of_the_attempt(
+    bench: Bench,
+    kind: ProviderErrorKind,
+    failed_as: str,
+    is_permanent: bool,  # noqa: FBT001
+) -> None:
+    """What was used until then is not lost."""
+    model = Script([chat("list_files"), ProviderError(kind, "no")])
+    end = bench.end(model)
+    assert end.failure is not None
+    assert (end.failure.kind, end.failure.message) == (failed_as, f"{kind}: no")
+    assert end.failure.is_permanent is is_permanent
+    assert (end.cost, end.metadata["steps"]) == (0.5, 1)
+
+
+def test_a_lane_that_is_closed_is_no_failure_of_an_attempt(bench: Bench) -> None:
+    """The next attempt is not one that has failed: the run itself cannot go on."""
+    bench.settings = AgentSettings(attempt_timeout=30)
+    outcome = bench.outcome(Script([ProviderError("auth", "no")] * 20), attempts=20)
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, LaneClosedError)
+
+
+def test_a_reply_without_output_is_a_failure(bench: Bench) -> None:
+    """It was paid for all the same, and is not recalled."""
+    notes = Notes()
+    end = bench.end(Script([None]), notes=notes)
+    assert end.failure == AttemptFailure("unexpected", "empty_reply: the reply has no output")
+    assert end.cost == 0.5
+    assert len(notes.rejected) == 1
+
+
+def test_an_attempt_that_works_for_too_long_is_ended(bench: Bench) -> None:
+    """In the middle of a reply; what the steps before have used counts."""
+    bench.settings = AgentSettings(attempt_timeout=3.0)  # the first step takes a moment of it
+    model = Script([chat("list_files"), "late"], takes=0.0)
+
+    async def slow(request: Request) -> Reply:
+        if model.requests:
+            await trio.sleep(60)
+        return await model(request)
+
+    end = bench.end(slow)
+    message = "it took longer than 3 seconds of work (attemptTimeout)"
+    assert end.failure == AttemptFailure("timeout", message)
+    assert (end.cost, end.metadata["steps"]) == (0.5, 1)
+    assert 3 <= end.duration_s < 30
+
+
+def test_an_attempt_does_not_work_while_it_waits(bench: Bench) -> None:
+    """For a lane that serves somebody else."""
+    bench.settings = AgentSettings(attempt_timeout=4.0)
+    end = bench.end(Script(["ok"]), busy=4.5)
+    assert (end.failure, end.output) == (None, "ok")
+    assert end.duration_s < 4
+
+
+def test_an_attempt_that_was_cut_off_goes_on_where_it_was(bench: Bench) -> None:
+    """Replies are recalled and not asked for, and what their tools did is not done twice."""
+    says = [
+        chat("write_file", path="x", content="1"),
+        [*chat("post_message", text="hi"), *chat("edit_file", path="x", old="1", new="11")],
+        chat("post_message", text="cut"),
+        chat("read_file", path="x"),
+        "ok",
+    ]
+    notes, first = Notes(), Script(says)
+    assert bench.outcome(first, notes=notes) is None
+    assert bench.posted == [("INFO", "hi"), ("INFO", "cut")]
+    bench.posted.clear()
+    assert {call.key.role for call in notes.calls} == {"attempt"}
+    second = Script(says[3:])
+    end = bench.end(second, notes=notes.next(), is_resumed=True)
+    assert bench.posted == [("INFO", "cut")]  # made again: nobody knows how far it came
+    assert result(second.requests[1].prompt) == "11"
+    assert (end.output, end.metadata["steps"]) == ("ok", 5)
+    assert (end.usage.total, end.cost) == (50, 2.5)
+    log = (bench.files.logs / "attempt-000.tools.jsonl").read_text().splitlines()
+    assert [json.loads(line)["tool"] for line in log] == [
+        "write_file",
+        "post_message",
+        "edit_file",
+        "post_message",
+        "read_file",
+    ]
+
+
+def test_an_attempt_of_which_nothing_is_known_is_told_that_it_began(bench: Bench) -> None:
+    """What was cut off before the first reply left may have done something."""
+    model = Script(["ok", "ok"])
+    notes = Notes()
+    bench.end(model, notes=notes, is_resumed=True)
+    assert model.requests[0].prompt == f"{CONTINUATION}\n\nRepair it."
+    end = bench.end(model, notes=notes.next(), is_resumed=True)
+    assert (end.output, len(model.requests)) == ("ok", 1)
+
+
+def test_what_another_conversation_did_is_not_taken_for_done(bench: Bench) -> None:
+    """Where replies are asked for anew, their tools run, whatever a file of an earlier execution says."""
+    says = [chat("write_file", path="x", content="1"), "ok"]
+    bench.end(Script(says), notes=Notes())
+    bench.file("x").unlink()
+    bench.end(Script(says), notes=Notes())
+    assert bench.file("x").exists()
+
+
+def test_a_log_that_was_cut_is_as_good_as_what_stands_in_it(bench: Bench) -> None:
+    """The call of a line that is not whole is made again."""
+    says = [
+        [*chat("post_message", text="a"), *chat("post_message", text="b")],
+        chat("post_message", text="cut"),
+        "ok",
+    ]
+    notes = Notes()
+    assert bench.outcome(Script(says), notes=notes) is None
+    log = bench.files.logs / "attempt-000.tools.jsonl"
+    log.write_text(log.read_text()[:-20])
+    bench.posted.clear()
+    bench.end(Script(says[2:]), notes=notes.next(), is_resumed=True)
+    assert [text for _, text in bench.posted] == ["b", "cut"]
+    assert len(log.read_text().splitlines()) == 3

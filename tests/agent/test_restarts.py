@@ -1,0 +1,160 @@
+"""Whether an agent is started once more: the numbers alone."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loop_bench import WELL, failed
+
+from trioeval.agent.restarts import (
+    PERMANENT,
+    Again,
+    AttemptEnd,
+    AttemptFailure,
+    RestartPolicy,
+    Stop,
+    decide,
+)
+from trioeval.errors import UsageError
+from trioeval.usage import Usage
+
+ENDS = st.lists(
+    st.sampled_from([WELL, failed(), failed("exit", "code 2"), failed("timeout", "code 1")]),
+    max_size=12,
+)
+
+
+def test_ag_11_bad_numbers_are_all_told_together() -> None:
+    """With the name, the range and the value of each."""
+    with pytest.raises(UsageError) as caught:
+        RestartPolicy(
+            max_attempts=-1,
+            delay=-1,
+            backoff=0.5,
+            max_delay=math.inf,
+            identical_failures=0,
+            max_tokens=0,
+            max_cost=math.nan,
+        )
+    assert str(caught.value).split("; ") == [
+        "max_attempts must be a whole number of at least 0, got -1",
+        "identical_failures must be a whole number of at least 1, got 0",
+        "max_tokens must be a whole number of at least 1, got 0",
+        "delay must be at least 0 and finite, got -1",
+        "backoff must be at least 1 and finite, got 0.5",
+        "max_delay must be at least 0 and finite, got inf",
+        "max_cost must be more than 0 and finite, got nan",
+    ]
+    with pytest.raises(
+        UsageError, match="max_attempts must be a whole number of at least 0, got True"
+    ):
+        RestartPolicy(max_attempts=True)
+
+
+def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
+    """Of the fifth nothing more is expected."""
+    verdicts = [decide(RestartPolicy(), [failed()] * number) for number in range(6)]
+    assert verdicts == [
+        Again(0.0),
+        Again(1.0),
+        Again(2.0),
+        Again(4.0),
+        Again(8.0),
+        Stop(
+            "identical_failures", "gave up after 5 attempts: the last 5 failed alike: exit: code 1"
+        ),
+    ]
+
+
+def test_who_reaches_a_bound_may_have_got_further() -> None:
+    """The same message each time says nothing of that."""
+    bound = failed("timeout", "50 steps are made, and 50 are allowed (maxSteps)")
+    assert isinstance(decide(RestartPolicy(), [bound] * 9), Again)
+    assert isinstance(decide(RestartPolicy(), [failed(), bound, *[failed()] * 3]), Again)
+
+
+@pytest.mark.parametrize("kind", sorted(PERMANENT))
+def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
+    """And is told instead of whatever else would end it."""
+    end = failed(kind, "no such program: agent")  # type: ignore[arg-type]
+    for policy in (RestartPolicy(), RestartPolicy(max_attempts=1, identical_failures=1)):
+        message = f"gave up after 1 attempt: {kind}: no such program: agent"
+        assert decide(policy, [end]) == Stop("permanent", message)
+
+
+def test_ag_04_attempts_that_end_well_are_counted() -> None:
+    """All of them together, however they ended."""
+    policy = RestartPolicy(max_attempts=3)
+    assert decide(policy, [WELL, failed()]) == Again(1.0)
+    message = "gave up: not done after 3 attempts of 3"
+    assert decide(policy, [WELL, failed(), WELL]) == Stop("max_attempts", message)
+    told = f"{message}; the last failed: timeout: 5 seconds are over"
+    last = failed("timeout", "5 seconds are over")
+    assert decide(policy, [WELL, failed(), last]) == Stop("max_attempts", told)
+    assert isinstance(decide(RestartPolicy(max_attempts=0), []), Stop)
+
+
+def test_what_is_used_up_ends_it() -> None:
+    """Tokens as they were told, in total or in parts; money as far as anybody knows it."""
+    ends = [
+        AttemptEnd(usage=Usage(total=60), cost=0.5),
+        AttemptEnd(usage=Usage(prompt=30, completion=9)),
+    ]
+    assert decide(RestartPolicy(max_tokens=100, max_cost=0.75), ends) == Again(1.0)
+    told = decide(RestartPolicy(max_tokens=99), ends)
+    assert told == Stop("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
+    told = decide(RestartPolicy(max_cost=0.5), ends)
+    assert told == Stop("max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent")
+
+
+@given(ENDS, st.sampled_from([0.0, 0.5, 1.0, 90.0]), st.sampled_from([1.0, 2.0, 1e200]))
+def test_delays_grow_with_failures_in_a_row_up_to_the_longest(
+    ends: list[AttemptEnd], delay: float, backoff: float
+) -> None:
+    """An attempt that ends well resets them; a delay that is longer by itself stays."""
+    policy = RestartPolicy(delay=delay, backoff=backoff, identical_failures=99)
+    verdict = decide(policy, ends)
+    assert isinstance(verdict, Again)
+    failures = 0
+    for end in ends:
+        failures = failures + 1 if end.failure is not None else 0
+    expected = delay
+    for _ in range(failures - 1):
+        expected = min(expected * backoff, max(delay, 60.0))
+    assert verdict.delay == (expected if ends else 0.0)
+
+
+@given(ENDS, st.integers(1, 4))
+def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], number: int) -> None:
+    """In a row at the end, and as many as were asked for."""
+    verdict = decide(RestartPolicy(identical_failures=number), ends)
+    last = [end.failure for end in ends[-number:]]
+    alike = len(last) == number and None not in last and len(set(last)) == 1
+    alike = alike and last[0] is not None and last[0].kind != "timeout"
+    assert isinstance(verdict, Stop) == alike
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("12:30:01.5 disk full", "12:30:02.75 disk full", True),
+        ("process 40123 died", "process 40177 died", True),
+        ("<Lock at 0x7f00aa>", "<Lock at 0x7f00bb>", True),
+        ("2026-01-02T10:00:01Z refused", "2026-01-03T11:00:02+01:00 refused", True),
+        ("no /tmp/tmpab1c/a", "no /tmp/tmpxd2e/a", True),
+        ("pid=890 took 9s", "pid=91 took 1m10.5s", True),
+        ("127.0.0.1:4111 refused", "127.0.0.1:40123 refused", True),
+        ("no /tmp/tmpab1c/a", "no /tmp/tmpab1c/b", False),
+        ("score 0.1", "score 0.2", False),
+        ("coverage 71.5% < 80%", "coverage 72.5% < 80%", False),
+        ("4000 tests fail", "3000 tests fail", False),
+        ("a.py:12:30: no name", "a.py:13:30: no name", False),
+        ("ended with exit code 1", "ended with exit code 2", False),
+        ("3 tests fail", "2 tests fail", False),
+    ],
+)
+def test_times_and_processes_make_no_other_failure(one: str, other: str, alike: bool) -> None:  # noqa: FBT001
+    """They differ each time; how it ended, and how much is left to do, tell failures apart."""
+    same = AttemptFailure("exit", one).signature == AttemptFailure("exit", other).signature
+    assert same == alike

@@ -1,0 +1,149 @@
+"""Cells of one column, made by callables as providers in virtual time."""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from journalled import Model
+
+from trioeval import Reply, Request
+from trioeval.columns.makers.base import CellMaker, CellOrder, Tally
+from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.llm import LlmMaker
+from trioeval.columns.model import Asking, LlmColumn
+from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.provider_calls import Asker
+from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Outcome, Plan, collect
+from trioeval.providers import OpenProvider
+from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.resolve import ProviderSpec, resolve
+from trioeval.suite.model import ProviderEntry
+from trioeval.templates import Templates
+from trioeval.testing import run_virtual
+
+Row = Mapping[str, Any]
+
+CHAT = "openai:chat:gpt-4.1"
+"""A service that takes schemas."""
+
+
+def spec_of(entry: ProviderEntry, model: Any = None) -> ProviderSpec:
+    """The spec of an entry; of an id that means a callable, with that."""
+    is_known = entry.id.partition(":")[0] in {"echo", "openai", "sim"}
+    return resolve(
+        entry.id,
+        entry.config,
+        environ={"OPENAI_API_KEY": "sk-0123456789abcdef"},
+        directory=Path(),
+        templates=Templates(),
+        custom={} if is_known else {entry.id: model},
+    )
+
+
+def cells_of(
+    model: Any,
+    *,
+    entry: str = "model",
+    config: Row | None = None,
+    env: Mapping[str, str] | None = None,
+    seed: int = 0,
+    task: str | None = "t",
+    **more: Any,
+) -> Cells:
+    """What asks one provider, whose requests a callable answers."""
+    said = ProviderEntry(id=entry, config=config or {})
+    spec = spec_of(said, model)
+    provider = OpenProvider(spec, 0, CustomProvider(entry, model), spec.secrets, None)
+    asker = Asker(
+        providers=[provider],
+        entries=[said],
+        lanes=["m"],
+        meter=Meter([spec.metering], ["m"], bounds_only=False),
+        row_ids=str,
+        task=task,
+        **more,
+    )
+    templates = Templates(env=env or {}, strict=True)
+    return Cells(asker=asker, templates=templates, seed=seed)
+
+
+def writer(cells: Cells, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
+    """The maker of a column `text`; keys of `Asking` go there."""
+    named = {field.name for field in attrs.fields(Asking)}
+    asking = {name: value for name, value in more.items() if name in named}
+    own = {name: value for name, value in more.items() if name not in named}
+    column = LlmColumn(name="text", asking=Asking(provider=0, prompt=prompt, **asking), **own)
+    return LlmMaker.of(column, 0, cells)
+
+
+@attrs.define
+class Made:
+    """What came of the cells of one run."""
+
+    outcomes: list[Outcome[Row]] = attrs.field(factory=list)
+    tallies: list[Tally] = attrs.field(factory=list)
+
+    @property
+    def values(self) -> list[Any]:
+        """What each made, or why it failed."""
+        return [
+            one.value if isinstance(one, Done) else one.error if isinstance(one, Failed) else one
+            for one in self.outcomes
+        ]
+
+    @property
+    def value(self) -> Any:
+        """Of the only one."""
+        (found,) = self.values
+        return found
+
+
+async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, **how: Any) -> Made:
+    """Make one cell for each row, at most `width` calls at once; what else is given is for the run."""
+    made = Made(tallies=[Tally() for _ in rows])
+
+    async def perform(job: Job[None], calls: Calls[None]) -> Row:
+        order = CellOrder(job.index, dict(rows[job.index]), made.tallies[job.index])
+        return await maker.make(order, calls)
+
+    plan = Plan.of([Job(index, maker.lane, None) for index in range(len(rows))])
+    lanes = Lanes([LaneSpec(maker.lane, width)])
+    made.outcomes = sorted(
+        await collect(plan, perform, lanes=lanes, **how), key=lambda one: one.index
+    )
+    return made
+
+
+def made(maker: CellMaker, *rows: Row, **how: Any) -> Made:
+    """Make one cell for each row in virtual time."""
+    return run_virtual(lambda: make_cells(maker, rows, **how))
+
+
+def saying(*said: Any, **more: Any) -> Model:
+    """A model that says one after another, and the last one for ever; data is written as JSON."""
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in said]
+    left = itertools.chain(texts, itertools.repeat(texts[-1]))
+    return Model(says=lambda _: next(left), **more)
+
+
+@attrs.define
+class Pupil:
+    """Answers with what a function makes of a request: a reply, a text, or an exception to raise."""
+
+    says: Callable[[Request], Any]
+    requests: list[Request] = attrs.field(factory=list)
+
+    async def __call__(self, request: Request) -> Reply:  # noqa: ASYNC124 - answers at once
+        self.requests.append(request)
+        said = self.says(request)
+        if isinstance(said, Exception):
+            raise said
+        return said if isinstance(said, Reply) else Reply(output=said)
+
+    def messages(self, number: int = -1) -> list[Row]:
+        """What it was sent, which was JSON."""
+        found: list[Row] = json.loads(self.requests[number].prompt)
+        return found

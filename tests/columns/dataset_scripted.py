@@ -1,0 +1,394 @@
+"""Datasets in virtual time: columns whose makers are scripted, and what came of them."""
+
+import copy
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from trioeval.columns.cell_types import ColumnType
+from trioeval.columns.events import DatasetEvent
+from trioeval.columns.files import GroupFile
+from trioeval.columns.finish import MemoryOutput
+from trioeval.columns.graph import ColumnGraph, Grouping, Producer
+from trioeval.columns.journal import MadeRecord, Restored
+from trioeval.columns.makers.base import LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
+from trioeval.columns.model import ColumnsSettings, ErrorWindow, Skip
+from trioeval.columns.result import Cause, DatasetResult, DroppedRow
+from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.spec import Condition, DatasetSpec, Making, Stages
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import Calls, Event, Lanes, LaneSpec
+from trioeval.testing import run_virtual
+
+Values = Mapping[str, Any]
+Cell = Callable[[CellOrder, Calls[Any]], Awaitable[Values]]
+Group = Callable[[GroupOrder, Calls[Any]], Awaitable[Made]]
+NO_SHUTDOWN = ErrorWindow(enabled=False)
+
+
+@attrs.frozen
+class CellOf:
+    """A maker of cells out of a function."""
+
+    lane: str
+    function: Cell
+
+    async def make(self, order: CellOrder, calls: Calls[Any], /) -> Values:
+        return await self.function(order, calls)
+
+
+@attrs.frozen
+class GroupOf:
+    """A maker of groups out of a function."""
+
+    lane: str
+    function: Group
+
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:
+        return await self.function(order, calls)
+
+
+@attrs.frozen(kw_only=True)
+class Col:
+    """A producer and what makes it."""
+
+    producer: Producer
+    maker: CellOf | GroupOf
+    kind: str = "python"
+    is_recorded: bool = True
+    leaves_out: bool = False
+    skip: Skip = attrs.field(factory=Skip)
+    skip_when: Condition | None = None
+    drops: Sequence[tuple[Cause, Condition]] = ()
+    weight: float = 1.0
+    types: Mapping[str, ColumnType] = attrs.field(factory=dict)
+
+
+def cell(
+    name: str,
+    function: Cell,
+    *needs: str,
+    lane: str = LOCAL,
+    outputs: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    **more: Any,
+) -> Col:
+    """A column of cells."""
+    made = (name, *outputs)
+    producer = Producer(name=name, outputs=made, extras=tuple(extras), requires=needs, scope="cell")
+    return Col(producer=producer, maker=CellOf(lane, function), **more)
+
+
+def whole(
+    name: str,
+    function: Group,
+    *needs: str,
+    lane: str = LOCAL,
+    scope: Literal["full", "scratch"] | None = None,
+    ordered: bool = False,
+    outputs: Sequence[str] = (),
+    **more: Any,
+) -> Col:
+    """A column of groups; from scratch if it needs nothing."""
+    producer = Producer(
+        name=name,
+        outputs=(name, *outputs),
+        requires=needs,
+        scope=scope or ("full" if needs else "scratch"),
+        ordered=ordered,
+    )
+    return Col(producer=producer, maker=GroupOf(lane, function), **more)
+
+
+def dataset(
+    *cols: Col, rows: int, size: int = 1000, stages: Stages | None = None, **more: Any
+) -> DatasetSpec:
+    """What is to be built; without an early shutdown unless it is given."""
+    graph = ColumnGraph.of([col.producer for col in cols])
+    by_name = {col.producer.name: col for col in cols}
+    ordered = [by_name[producer.name] for producer in graph.producers]
+    timeout = more.pop("timeout", math.inf)
+    fingerprint = more.pop("fingerprint", {})
+    grouping = more.pop("grouping", None) or Grouping(size, (rows,))
+    types: dict[str, ColumnType] = {}
+    for col in ordered:
+        types |= dict.fromkeys((*col.producer.outputs, *col.producer.extras), "json")
+        types |= col.types
+    return DatasetSpec(
+        task="t",
+        settings=ColumnsSettings(columns=(), **{"shutdown": NO_SHUTDOWN, **more}),
+        graph=graph,
+        makings=[
+            Making(
+                maker=col.maker,
+                kind=col.kind,
+                digest=f"digest of {col.producer.name}",
+                is_recorded=col.is_recorded,
+                leaves_out=col.leaves_out,
+                skip=col.skip,
+                skip_when=col.skip_when,
+                drops=col.drops,
+                weight=col.weight,
+            )
+            for col in ordered
+        ],
+        types=types,
+        columns=list(types),
+        grouping=grouping,
+        fingerprint=fingerprint,
+        stages=stages or Stages(),
+        timeout=timeout,
+    )
+
+
+def seeds(seconds: float = 0.0, log: list[Any] | None = None) -> Group:
+    """Gives each row ten times its number."""
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        if log is not None:
+            log.append((trio.current_time(), order.group, order.start))
+        if seconds:
+            await trio.sleep(seconds)
+        return [(row, {"seed": 10 * row}) for row in order.rows]
+
+    return make
+
+
+@attrs.define
+class Provider:
+    """Somebody who answers cells in virtual time, and remembers it."""
+
+    name: str
+    lane: str
+    seconds: float | Callable[[int], float] = 1.0
+    says: Callable[[int, int], Any] = lambda row, _attempt: row
+    """The value for a row at an attempt (from 0), or an exception to raise."""
+    starts: list[tuple[float, int]] = attrs.field(factory=list)
+    """Instants with rows."""
+    ends: list[tuple[float, int]] = attrs.field(factory=list)
+    cancelled: list[int] = attrs.field(factory=list)
+    attempts: Counter[int] = attrs.field(factory=Counter)
+    seen: dict[int, Values] = attrs.field(factory=dict)
+    in_flight: int = 0
+    most: int = 0
+
+    def col(self, *needs: str, **more: Any) -> Col:
+        """The column that it makes."""
+        return cell(self.name, self.make, *needs, lane=self.lane, **more)
+
+    async def make(self, order: CellOrder, calls: Calls[Any]) -> Values:
+        """One cell."""
+        self.seen[order.row] = copy.deepcopy(dict(order.values))
+        value = await calls(self.lane, self._send, order)
+        return {self.name: value}
+
+    async def _send(self, order: CellOrder) -> Any:
+        row = order.row
+        attempt = self.attempts[row]
+        self.attempts[row] += 1
+        order.tally.sent(0)
+        self.starts.append((trio.current_time(), row))
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        seconds = self.seconds(row) if callable(self.seconds) else self.seconds
+        done = False
+        try:
+            await trio.sleep(seconds)
+            done = True
+        finally:
+            self.in_flight -= 1
+            if not done:
+                self.cancelled.append(row)
+        self.ends.append((trio.current_time(), row))
+        said = self.says(row, attempt)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    @property
+    def rows(self) -> list[int]:
+        """Those that it was asked about, in order."""
+        return [row for _, row in self.starts]
+
+
+def mishap(message: str = "503") -> CallError:
+    return CallError(Fault.TRANSIENT, message)
+
+
+def refusal(message: str = "400") -> CallError:
+    return CallError(Fault.REFUSED, message)
+
+
+def busy(retry_after: float | None = None) -> CallError:
+    return CallError(Fault.RATE_LIMITED, "429", retry_after=retry_after)
+
+
+@attrs.define(eq=False)
+class MemoryDatasetJournal:
+    """A `DatasetJournal` that can be cut after any of its writes: what a crash leaves.
+
+    What it has is kept as JSON text, so that nobody changes it afterwards.
+    """
+
+    earlier: Sequence[tuple[str, Any]] = ()
+    writes: list[tuple[str, Any]] = attrs.field(factory=list)
+    _restored: dict[int, list[tuple[str, Any]]] = attrs.field(factory=lambda: defaultdict(list))
+    _rows: dict[int, list[tuple[str, Any]]] = attrs.field(factory=lambda: defaultdict(list))
+
+    @property
+    def resumed(self) -> bool:
+        return bool(self.earlier)
+
+    @property
+    def all(self) -> Sequence[tuple[str, Any]]:
+        return (*self.earlier, *self.writes)
+
+    def cut(self, after: int) -> "MemoryDatasetJournal":
+        """What another execution finds if only the first writes are there."""
+        return MemoryDatasetJournal(self.all[:after])
+
+    @property
+    def grouping(self) -> Grouping | None:
+        begun = [what for kind, what in self.earlier if kind == "begin"]
+        return begun[-1][0] if begun else None
+
+    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str]) -> None:
+        self.writes.append(("begin", (grouping, dict(fingerprint))))
+
+    def made(self, record: MadeRecord) -> None:
+        values = json.dumps({str(row): dict(one) for row, one in record.values.items()})
+        self.writes.append(("made", attrs.evolve(record, values={0: {"json": values}})))
+
+    def dropped(self, row: DroppedRow) -> None:
+        self.writes.append(("dropped", row))
+
+    def written(self, group: GroupFile) -> None:
+        self.writes.append(("written", group))
+
+    def stage(self, name: str, state: str) -> None:
+        self.writes.append(("stage", (name, state)))
+
+    def stages(self) -> Mapping[str, str]:
+        return dict(what for kind, what in self.earlier if kind == "stage")
+
+    def groups(self) -> Sequence[GroupFile]:
+        return [what for kind, what in self.earlier if kind == "written"]
+
+    def again(self) -> frozenset[int]:
+        return frozenset()
+
+    def restored(self, group: int, rows: range) -> Restored:
+        made: dict[tuple[str, int], MadeRecord] = {}  # the last one of a unit counts
+        dropped = []
+        for kind, what in self.earlier:
+            if kind == "made":
+                values = {int(row): one for row, one in json.loads(what.values[0]["json"]).items()}
+                if (what.unit == group and not set(values).isdisjoint(rows)) or (
+                    list(values) == [what.unit] and what.unit in rows
+                ):
+                    made[what.producer, what.unit] = attrs.evolve(what, values=values)
+            elif kind == "dropped" and what.row in rows:
+                dropped.append(what)
+        return Restored(made=tuple(made.values()), dropped=dropped)
+
+    async def durable(self) -> None:
+        """Everything is as safe as it will ever be."""
+
+    @property
+    def recorded(self) -> list[tuple[str, int]]:
+        """Producers with units that were made."""
+        return [(what.producer, what.unit) for kind, what in self.all if kind == "made"]
+
+
+@attrs.frozen
+class Built:
+    """What came of a dataset."""
+
+    result: DatasetResult
+    run: DatasetRun
+    output: MemoryOutput
+    events: Sequence[DatasetEvent]
+    kernel: Sequence[Event]
+    ended_at: float
+
+    @property
+    def rows(self) -> Mapping[int, Values]:
+        """Those that are written, by number."""
+        return {row: values for group in self.output.last.values() for row, values in group}
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(self.rows)
+
+    @property
+    def recorded_once(self) -> list[tuple[str, int]]:
+        """What its journal has of it, of all executions."""
+        journal = self.run._progress.journal
+        assert isinstance(journal, MemoryDatasetJournal)
+        return journal.recorded
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """Events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def lanes_of(*specs: LaneSpec, cap: int | None = None) -> Lanes:
+    """Those, and the dataset's own."""
+    return Lanes([*specs, *(LaneSpec(name, 8) for name in sorted(OWN_LANES))], cap=cap)
+
+
+async def building(
+    spec: DatasetSpec,
+    lanes: Lanes,
+    *,
+    journal: MemoryDatasetJournal | None = None,
+    output: MemoryOutput | None = None,
+    observe: Callable[[DatasetEvent], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+    **more: Any,
+) -> Built:
+    """Build a dataset within a run of Trio."""
+    events: list[DatasetEvent] = []
+    kernel: list[Event] = []
+    output = output or MemoryOutput(spec.grouping)
+
+    def tell(event: DatasetEvent) -> None:
+        events.append(event)
+        if observe is not None:
+            observe(event)
+
+    run = DatasetRun(spec, output, journal=journal, observe=tell, warn=warn)
+    result = await build(run, lanes, observe=kernel.append, **more)
+    built = Built(result, run, output, events, kernel, trio.current_time())
+    check(built)
+    return built
+
+
+def built(spec: DatasetSpec, *specs: LaneSpec, cap: int | None = None, **more: Any) -> Built:
+    """Build a dataset in virtual time."""
+
+    async def main() -> Built:
+        return await building(spec, lanes_of(*specs, cap=cap), **more)
+
+    return run_virtual(main)
+
+
+def check(built: Built) -> None:
+    """What holds however a dataset ends: COMPLETE, ORDER, and each row has one ending."""
+    result, spec = built.result, built.run.spec
+    assert (
+        result.written + sum(result.dropped.values()) + sum(result.not_run.values())
+        == result.requested
+        == spec.grouping.rows
+    ), result
+    for group, rows in built.output.last.items():
+        numbers = [row for row, _ in rows]
+        assert numbers == sorted(set(numbers))
+        assert set(numbers) <= set(spec.grouping.rows_of(group))
+        assert all(list(values) == list(spec.columns) for _, values in rows)
+    assert result.written == sum(map(len, built.output.last.values()))

@@ -1,0 +1,74 @@
+"""Calls makers that ask nobody."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from trioeval.columns.makers.base import (
+    CODE,
+    LOCAL,
+    CellError,
+    CellMaker,
+    CellOrder,
+    GroupMaker,
+    GroupOrder,
+    Made,
+    Tally,
+)
+from trioeval.columns.makers.code import PythonExpressionMaker, PythonGroupMaker
+from trioeval.evaluation.scripts import Scripts, open_scripts
+
+T = TypeVar("T")
+
+NOBODY: Any = None
+"""The calls of who makes none."""
+
+
+def group_order(
+    values: Sequence[Mapping[str, Any]] | int,
+    rows: Sequence[int] | None = None,
+    group: int = 0,
+    start: int = 0,
+) -> GroupOrder:
+    """An order of rows with these values, or of so many without."""
+    known = [{} for _ in range(values)] if isinstance(values, int) else values
+    numbers = range(start, start + len(known)) if rows is None else rows
+    return GroupOrder(group, start, list(numbers), known, Tally(), follows=start > 0)
+
+
+async def make_group(maker: GroupMaker, order: GroupOrder) -> Made:
+    """What a maker gives for an order."""
+    runs_code = isinstance(maker, PythonGroupMaker | PythonExpressionMaker)
+    assert maker.lane == (CODE if runs_code else LOCAL)
+    return await maker.make(order, NOBODY)
+
+
+async def make_cell(maker: CellMaker, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a maker gives for a row."""
+    assert maker.lane == CODE
+    return await maker.make(CellOrder(row, values, Tally()), NOBODY)
+
+
+def made_by(maker: GroupMaker, order: GroupOrder) -> Made:
+    """The same, in a run of its own."""
+    return trio.run(make_group, maker, order)
+
+
+def column_of(made: Made, name: str) -> list[Any]:
+    """The values of a column, and the texts of what stands for errors."""
+    return [str(values) if isinstance(values, CellError) else values[name] for _, values in made]
+
+
+def with_code(folder: Path, code: str, body: Callable[[Scripts], Awaitable[T]]) -> T:
+    """What a body gives that may call functions of `gen.py`."""
+    (folder / "gen.py").write_text(code)
+
+    async def main() -> T:
+        with trio.fail_after(60):
+            async with open_scripts(folder, os.environ) as scripts:
+                return await body(scripts)
+
+    return trio.run(main)

@@ -1,0 +1,157 @@
+"""Datasets that are built from Python: their rows, their columns, and their folders."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import trioeval
+from trioeval.columns.files.paths import lock_folder, unlock_folder
+from trioeval.columns.open import check_folders
+from trioeval.errors import DatasetError, PlanError, SuiteError, UsageError
+from trioeval.kernel import Lanes
+from trioeval.loading.load import parse_suite
+from trioeval.providers import Request
+from trioeval.run import Row, prepare, run_suite
+from trioeval.run.build_dataset import Dataset, preview_suite
+
+A = {"name": "a", "type": "sampler", "sampler": "category", "values": ["x"]}
+TEXT = {"name": "text", "type": "llm", "provider": "model", "prompt": "say {{ a }}"}
+DROPS = {"dropColumns": ["text*", "b"]}
+
+
+async def model(request: Request) -> str:  # noqa: ASYNC124 - as providers are
+    return request.prompt.upper()
+
+
+async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - there are no rows
+    """Datasets have none."""
+
+
+def built(*columns: dict[str, Any], out: Path | None = None, **more: Any) -> Dataset:
+    settings = {"rows": 3, "groupSize": 2, "format": "jsonl", "columns": list(columns), **more}
+
+    async def main() -> Dataset:
+        return await trioeval.build_columns(settings, providers={"model": model}, output_dir=out)
+
+    return trio.run(main)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_dataset_that_was_built_has_its_rows(tmp_path: Path, *, is_written: bool) -> None:
+    """Those in files are read as they are looked at."""
+    dataset = built(A, TEXT, out=tmp_path / "made" if is_written else None)
+    assert list(map(dict, dataset.rows)) == [{"a": "x", "text": "SAY X"}] * 3
+    assert (tmp_path / "made" / "dataset.json").exists() == is_written
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.parametrize("stage", ["afterBatch", "afterGeneration"])
+def test_columns_that_a_processor_leaves_out_are_not_written(
+    tmp_path: Path, stage: str, *, is_written: bool
+) -> None:
+    """Whichever stage it has."""
+    dataset = built(
+        A,
+        TEXT,
+        {"name": "b", "type": "expression", "template": "{{ text }}"},
+        out=tmp_path / "made" if is_written else None,
+        processors=[{"stage": stage, **DROPS}],
+    )
+    assert dataset.result.error is None
+    assert list(map(dict, dataset.rows)) == [{"a": "x"}] * 3
+
+
+def test_a_column_that_is_not_kept_is_in_no_file_whatever_else_has_its_name() -> None:
+    """Such as the trace of another one; or the suite is refused for that name."""
+    try:
+        dataset = built({**A, "keep": False}, {**TEXT, "trace": "a"})
+    except SuiteError as error:
+        assert "trace" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert list(map(dict, dataset.rows)) == [{"text": "SAY X"}] * 3
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_there_are_as_many_rows_as_the_first_seed_has(tmp_path: Path, order: int) -> None:
+    """The first one in the suite, be it a file or the rows of a task."""
+    (tmp_path / "three.csv").write_text("n\n1\n2\n3\n")
+    seeds = [
+        {"type": "seed", "fromTask": "five", "columns": ["a"]},
+        {"type": "seed", "file": "three.csv", "columns": ["n"]},
+    ]
+    tasks = [
+        {"id": "five", "type": "columns", "rows": 5, "columns": [A]},
+        {"id": "seeded", "type": "columns", "columns": seeds[::order]},
+    ]
+    prepared = prepare(parse_suite({"tasks": tasks}, directory=tmp_path))
+
+    async def main() -> list[int]:
+        return [len(one.rows) for one in await preview_suite(prepared, 100)]
+
+    assert trio.run(main) == [5, 5 if order == 1 else 3]
+
+
+@pytest.mark.parametrize("preview", [True, False, 1.5, "3", 0, -1])
+def test_a_preview_is_of_a_number_of_rows(preview: Any) -> None:
+    """Of at least one."""
+    prepared = prepare(
+        parse_suite({"tasks": [{"id": "d", "type": "columns", "rows": 2, "columns": [A]}]})
+    )
+    for build in (
+        lambda: trioeval.build_columns({"columns": [A]}, preview=preview),
+        lambda: preview_suite(prepared, preview),
+    ):
+        with pytest.raises(UsageError, match="preview must be a whole number of rows, 1 or more"):
+            trio.run(build)
+
+
+@pytest.mark.parametrize("settings", [None, [A], "columns", 3])
+def test_settings_that_are_no_mapping_are_refused(settings: Any) -> None:
+    """As what they are."""
+    with pytest.raises(UsageError, match="settings must be a mapping"):
+        trio.run(trioeval.build_columns, settings)
+
+
+def suite_in(folder: Path, *names: str, **more: Any) -> trioeval.Suite:
+    tasks = [
+        {"id": name, "type": "columns", "rows": 2, "outputDir": name, "columns": [A], **more}
+        for name in names
+    ]
+    return parse_suite({"tasks": tasks}, directory=folder)
+
+
+def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is refused for, and although somebody still looks at the error."""
+    monkeypatch.chdir(tmp_path)
+
+    async def main() -> None:
+        with pytest.raises(PlanError, match="the tasks start jobs on") as caught:
+            await run_suite(suite_in(tmp_path, "made"), emit=nobody, lanes=Lanes([]))
+        assert caught.value.__traceback__ is not None
+        unlock_folder(lock_folder(tmp_path / "made"), tmp_path / "made")
+
+    trio.run(main)
+
+
+def test_folders_that_hold_something_are_told_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the run is begun; where a task goes on with what is there, its folder is looked at later."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.txt").write_text("mine")
+    (tmp_path / "three").write_text("a file")
+    (tmp_path / "four").mkdir()
+    with pytest.raises(DatasetError) as caught:
+        check_folders(prepare(suite_in(tmp_path, "one", "two", "three", "four", "five")))
+    told = str(caught.value).splitlines()
+    assert [("one is not empty" in told[0]), ("two is not empty" in told[1])] == [True, True]
+    assert "three is a file" in told[2]
+    assert len(told) == 3
+    check_folders(prepare(suite_in(tmp_path, "one", resume="ifPossible")))
+    assert list((tmp_path / "four").iterdir()) == []

@@ -1,0 +1,349 @@
+"""Entries of columns that cannot be: each mistake is told where it stands, with what would be right."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from columns_suites import LLM, TOPIC, A, fill, hinted, said_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.columns.column_form import KINDS
+from trioeval.columns.form_values import SAMPLERS, column_name
+from trioeval.documents.mistakes import MistakenError
+from trioeval.templates import Templates
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With seeds, a prompt, a schema and functions."""
+    return fill(tmp_path)
+
+
+SEED: dict[str, Any] = {"type": "seed", "file": "people.csv", "columns": ["name"]}
+CATEGORY: dict[str, Any] = {"name": "x", "type": "sampler", "sampler": "category", "values": [1]}
+UNIFORM: dict[str, Any] = {**CATEGORY, "sampler": "uniform", "low": 0, "high": 1}
+del UNIFORM["values"]
+GAUSSIAN: dict[str, Any] = {"name": "x", "type": "sampler", "sampler": "gaussian", "mean": 0}
+GAUSSIAN |= {"deviation": 1}
+DATE: dict[str, Any] = {"name": "x", "type": "sampler", "sampler": "datetime"}
+DATE |= {"start": "2026-01-02", "end": "2026-01-03"}
+KIND: dict[str, Any] = {"name": "x", "type": "sampler", "sampler": "subcategory"}
+KIND |= {"category": "topic", "values": {"apples": [1], "trains": [2]}}
+TEMPLATE: dict[str, Any] = {"name": "x", "type": "expression", "template": "1"}
+JUDGE: dict[str, Any] = {"name": "x", "type": "judge", "provider": "writer", "prompt": "?"}
+SCORE: dict[str, Any] = {"name": "s", "description": "d", "options": {"1": "bad"}}
+VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}
+MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
+CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
+_NO_TYPE = "is not valid under any of the schemas listed in the 'anyOf' keyword"
+OUTSIDE = "a validation asks nobody; make a column of type judge or python, and look at that"
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"name": "x"}, ': "type" is missing'),
+        ({"name": "x", "type": "sampled"}, '.type: the text "sampled" is not a type of columns'),
+        ({"name": "x", "type": ["llm"]}, ".type: a list is not a type of columns"),
+        ({**CATEGORY, "sampler": None}, ': "sampler" is missing'),
+        (
+            {**CATEGORY, "sampler": "poisson"},
+            '.sampler: the text "poisson" is not a kind of samplers',
+        ),
+        ({**CATEGORY, "low": 1}, '.low: "low" is not a key here'),
+        ({**CATEGORY, "outputs": ["x"]}, '.outputs: "outputs" is not a key here'),
+        ({**CATEGORY, "name": None}, ".name: must be text, got null"),
+        ({**CATEGORY, "name": 5}, ".name: must be text, got 5"),
+        (
+            {**CATEGORY, "name": "x y"},
+            '.name: "x y" is no name of a column: templates cannot use it as a variable',
+        ),
+        (
+            {**CATEGORY, "name": "in"},
+            '.name: "in" is no name of a column: templates cannot use it as a variable',
+        ),
+        ({**CATEGORY, "keep": "no"}, '.keep: must be true or false, got the text "no"'),
+        ({**CATEGORY, "requires": "a"}, '.requires: must be a list of names, got the text "a"'),
+        ({**CATEGORY, "requires": ["a", 5]}, ".requires[1]: must be text, got 5"),
+        ({**CATEGORY, "skip": True}, ".skip: must be an object, got true"),
+        ({**CATEGORY, "skip": {"if": "a"}}, '.skip.if: "if" is not a key here'),
+        ({**CATEGORY, "skip": {"when": True}}, ".skip.when: must be text, got true"),
+        ({**CATEGORY, "skip": {"when": " "}}, ".skip.when: must not be empty"),
+        (
+            {**CATEGORY, "skip": {"onError": "drop"}},
+            '.skip.onError: must be fail or skip, got the text "drop"',
+        ),
+        (
+            {**CATEGORY, "skip": {"value": "1"}},
+            '.skip.value: must be of the type of x, int, got the text "1"',
+        ),
+        ({**CATEGORY, "dropWhen": 5}, ".dropWhen: must be text, got 5"),
+        ({**CATEGORY, "values": []}, ".values: there are no values"),
+        ({**CATEGORY, "values": "a"}, '.values: must be a list, got the text "a"'),
+        ({**CATEGORY, "weights": [1, 2]}, ".weights: there are 2 weights for 1 values"),
+        ({**CATEGORY, "weights": []}, ".weights: there are 0 weights for 1 values"),
+        ({**CATEGORY, "weights": [0]}, ".weights: all weights are 0"),
+        (
+            {**CATEGORY, "values": [1, 2], "weights": [1e308, 1e308]},
+            ".weights: the weights add up to too much",
+        ),
+        (
+            {**UNIFORM, "low": -1.7e308, "high": 1.7e308},
+            ".low: a number as far away as -1.7e+308 cannot be told",
+        ),
+        ({**UNIFORM, "decimals": 400}, ".decimals: must be at most 100, got 400"),
+        (
+            {**UNIFORM, "high": 1e30, "decimals": 0},
+            ".high: a number as far away as 1e+30 cannot be told",
+        ),
+        (
+            {**GAUSSIAN, "mean": 1e308, "deviation": 1e307},
+            ".mean: a number as far away as 1e+307 cannot be told",
+        ),
+        ({**CATEGORY, "weights": [-1]}, ".weights[0]: must be at least 0, got -1"),
+        ({**UNIFORM, "low": 2}, ".low: low is 2, and high is 1"),
+        ({**UNIFORM, "low": None}, ".low: must be a number, got null"),
+        ({**UNIFORM, "decimals": -1}, ".decimals: must be at least 0, got -1"),
+        (
+            {**UNIFORM, "low": 0.2, "high": 0.9, "decimals": 0},
+            ".decimals: no number with 0 decimals is between 0.2 and 0.9",
+        ),
+        ({**GAUSSIAN, "deviation": 0}, ".deviation: must be more than 0, got 0"),
+        ({**GAUSSIAN, "low": 1, "high": 0}, ".low: low is 1, and high is 0"),
+        ({**GAUSSIAN, "low": 9}, ".low: hardly a number is at least 9 with mean 0"),
+        ({**GAUSSIAN, "high": -9}, ".high: hardly a number is at most -9 with mean 0"),
+        (
+            {**GAUSSIAN, "low": 0.2, "high": 0.9, "decimals": 0},
+            ".decimals: no number with 0 decimals is between 0.2 and 0.9",
+        ),
+        (
+            {**DATE, "start": "yesterday"},
+            '.start: must be a date or an instant in ISO 8601, got the text "yesterday"',
+        ),
+        ({**DATE, "end": "2026-01-01"}, '.end: end is "2026-01-01", before start, "2026-01-02"'),
+        ({**DATE, "end": "2026-02-01T00:00Z"}, ".end: one of start and end has a zone"),
+        (
+            {**DATE, "unit": "week"},
+            '.unit: must be second, minute, hour or day, got the text "week"',
+        ),
+        ({**DATE, "format": ""}, ".format: must not be empty"),
+        ({**KIND, "values": {"apples": [], "trains": [1]}}, ".values.apples: there are no values"),
+        ({**KIND, "values": {}}, ".values: there are no values"),
+        ({**KIND, "values": {"apples": [1]}}, '.values: there are no values for "trains"'),
+        (
+            {**KIND, "values": {**KIND["values"], "train": [1]}},
+            '.values.train: "train" is no value of topic',
+        ),
+        ({**KIND, "category": "topics"}, '.category: there is no column "topics"'),
+        (
+            {**KIND, "category": "topic.x"},
+            '.category: "topic.x" is no name of a column: templates cannot use it as a variable',
+        ),
+        ({**SEED, "file": None}, ": neither of file and fromTask is given"),
+        ({**SEED, "file": "peple.csv"}, '.file: there is no file "peple.csv"'),
+        ({**SEED, "file": "ask.txt"}, '.file: "ask.txt" is no file of seeds'),
+        ({**SEED, "columns": None}, ': "columns" is missing'),
+        ({**SEED, "columns": []}, ".columns: there are no columns"),
+        (
+            {**SEED, "columns": "name"},
+            '.columns: must be a list of columns, or an object, got the text "name"',
+        ),
+        ({**SEED, "columns": ["x", "x"]}, '.columns[1]: "x" stands twice'),
+        (
+            {**SEED, "columns": {"x y": "name"}},
+            '.columns["x y"]: "x y" is no name of a column: templates cannot use it as a variable',
+        ),
+        ({**SEED, "columns": {"x": 5}}, ".columns.x: must be text, got 5"),
+        ({**SEED, "order": "random"}, '.order: must be ordered or shuffled, got the text "random"'),
+        ({**SEED, "requires": ["a"]}, '.requires: "requires" is not a key here'),
+        ({**SEED, "name": "x"}, '.name: "name" is not a key here'),
+        (
+            {**SEED, "dropWhen": "name == a"},
+            ".dropWhen: what is made from nothing comes first, and a later",
+        ),
+        ({**TEMPLATE, "template": None}, ": neither of template and python is given"),
+        ({**TEMPLATE, "python": "1"}, ": both template and python are given"),
+        (
+            {**TEMPLATE, "as": "number"},
+            '.as: must be text, int, float, bool or json, got the text "number"',
+        ),
+        (
+            {**LLM, "name": "x", "provider": None},
+            ".provider: must be a provider: its label or id, or an object, got null",
+        ),
+        (
+            {**LLM, "name": "x", "prompt": " "},
+            '.prompt: must be the text of a prompt, or a list of messages, got the text " "',
+        ),
+        ({**LLM, "name": "x", "prompt": "file://none.txt"}, '.prompt: there is no file "none.txt"'),
+        ({**LLM, "name": "x", "restarts": -1}, ".restarts: must be at least 0, got -1"),
+        ({**LLM, "name": "x", "config": 5}, ".config: must be an object, got 5"),
+        ({**LLM, "name": "x", "schema": "text"}, '.schema: must be an object, got the text "text"'),
+        (
+            {**LLM, "name": "x", "schema": {"properties": {"a": {"tpye": "string"}}}},
+            '.schema.properties.a.tpye: "tpye" is not a keyword of JSON Schema',
+        ),
+        (
+            {**LLM, "name": "x", "schema": {"type": "text"}},
+            f'.schema: the schema is not valid: "text" {_NO_TYPE}',
+        ),
+        (
+            {**LLM, "name": "x", "trace": "a b"},
+            '.trace: "a b" is no name of a column: templates cannot use it as a variable',
+        ),
+        ({**JUDGE}, ': "scores" is missing'),
+        ({**JUDGE, "scores": []}, ".scores: there are no scores"),
+        (
+            {**JUDGE, "scores": [{**SCORE, "options": {}}]},
+            ".scores[0].options: there are no options",
+        ),
+        (
+            {**JUDGE, "scores": [{**SCORE, "options": {"1": "bad", "1.0": "worse"}}]},
+            '.scores[0].options["1.0"]: means the same as "1"',
+        ),
+        (
+            {**JUDGE, "scores": [{**SCORE, "options": {"1": 1}}]},
+            '.scores[0].options["1"]: must be text, got 1',
+        ),
+        (
+            {**JUDGE, "scores": [SCORE, SCORE]},
+            '.scores[1].name: another score has the name "s" as well',
+        ),
+        ({**VECTOR, "text": ""}, ".text: must not be empty"),
+        (
+            {**MADE, "target": "gen:make"},
+            '.target: makers of columns are functions in Python files, got "gen:make"',
+        ),
+        (
+            {**MADE, "target": "file://gen.py:mke"},
+            '.target: there is no function "mke" in "gen.py"',
+        ),
+        ({**MADE, "scope": "row"}, '.scope: must be cell, full or scratch, got the text "row"'),
+        ({**MADE, "ordered": True}, ".ordered: cells are made in no order"),
+        (
+            {**MADE, "scope": "scratch", "requires": ["a"]},
+            ".requires: what is made from scratch looks at no other column",
+        ),
+        (
+            {**MADE, "scope": "scratch", "skip": {"when": "a > 1"}},
+            ".skip: what is made from scratch looks at no other column",
+        ),
+        (
+            {**MADE, "scope": "scratch", "dropWhen": "x > a"},
+            ".dropWhen: what is made from nothing comes first, and a later",
+        ),
+        ({**MADE, "outputs": ["y"]}, '.outputs: "x", the name of the column, is not among them'),
+        ({**MADE, "outputs": ["x", "x"]}, '.outputs[1]: "x" stands twice'),
+        ({**MADE, "extras": ["x"]}, '.extras[0]: "x" is one of its outputs'),
+        ({**MADE, "as": "number"}, '.as: the text "number" is not a type of columns'),
+        ({**MADE, "as": {"x": ["int"]}}, ".as.x: a list is not a type of columns"),
+        ({**MADE, "as": {"y": "int"}}, '.as.y: it makes no column "y"'),
+        ({**MADE, "timeout": 0}, ".timeout: must be more than 0, got 0"),
+        ({**CHECK}, ': "assert" is missing'),
+        ({**CHECK, "assert": []}, ".assert: there are no assertions"),
+        (
+            {**CHECK, "assert": [{"type": "contians"}]},
+            '.assert[0].type: "contians" is not an assertion type',
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
+    """Where it stands, and nothing else."""
+    assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{said}"]
+
+
+@pytest.mark.parametrize(
+    ("assertion", "said"),
+    [
+        ({"type": "llm-rubric", "value": "x"}, ".type: llm-rubric asks a model or runs code"),
+        ({"type": "not-similar", "value": "x"}, ".type: not-similar asks a model or runs code"),
+        ({"type": "python", "value": "True"}, ".type: python asks a model or runs code"),
+        ({"type": "select-best", "value": "x"}, ".type: select-best compares rows"),
+        (
+            {"type": "contains", "value": "file://gen.py:make"},
+            ".value: a program would compute the value",
+        ),
+        (
+            {"type": "contains", "value": "x", "transform": "output.x"},
+            ".transform: a transform runs code",
+        ),
+        (
+            {
+                "type": "assert-set",
+                "assert": [{"type": "is-json"}, {"type": "webhook", "value": "http://x"}],
+            },
+            ".assert[1].type: webhook asks a model or runs code",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said: str) -> None:
+    """Neither a model nor code, also in a set."""
+    entry = {**CHECK, "assert": [assertion]}
+    assert hinted(folder, A, entry) == [f"columns[1].assert[0]{said} | {OUTSIDE}"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ({**LLM, "promt": "x"}, 'did you mean "prompt"?'),
+        ({**LLM, "name": "full name"}, 'for example "full_name"'),
+        ({**LLM, "name": "?"}, "use letters, digits and _"),
+        ({**LLM, "type": "lm"}, 'did you mean "llm"?'),
+        ({"name": "x"}, f"known are {', '.join(KINDS)}"),
+        (
+            {**CATEGORY, "sampler": "poisson"},
+            f"known are {', '.join(sorted(SAMPLERS))}",
+        ),
+        ({**MADE, "as": "flot"}, 'did you mean "float"?'),
+        ({**MADE, "as": {"xx": "int"}}, 'did you mean "x"?'),
+        ({**DATE, "start": "1.1.2026"}, 'for example "2026-01-31" or "2026-01-31T12:00"'),
+        (
+            {**SEED, "columns": None},
+            "write a list of those of the source, or an object with other names",
+        ),
+        ({**KIND, "category": "topics"}, 'did you mean "topic"?'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_was_meant_is_said(folder: Path, entry: dict[str, Any], hint: str) -> None:
+    """Where it can be guessed; else what there is."""
+    (found,) = hinted(folder, A, TOPIC, entry)
+    assert found.partition(" | ")[2] == hint
+
+
+def test_everything_wrong_is_told_at_once(folder: Path) -> None:
+    """Of all columns, each at its place, in their order; a wrong column is still a column."""
+    assert said_of(
+        folder,
+        {**LLM, "prompt": "{{ b }} {{ c }}", "restarts": -1, "skip": {"when": "d"}},
+        {**UNIFORM, "name": "b", "low": 5, "hihg": 1},
+        {**TEMPLATE, "template": "{{ text }} {{ b }}", "dropWhen": "e"},
+        groupSize=0,
+    ) == [
+        "columns[0].restarts: must be at least 0, got -1",
+        'columns[0].prompt: there is no column "c"',
+        'columns[0].skip.when: there is no column "d"',
+        'columns[1].hihg: "hihg" is not a key here',
+        "columns[1].low: low is 5, and high is 1",
+        'columns[2].dropWhen: there is no column "e"',
+        "groupSize: must be at least 1, got 0",
+    ]
+
+
+WORDS = st.from_regex(r"[a-zA-Z_\u00e9][a-zA-Z0-9_]{0,5}", fullmatch=True)
+
+
+@given(WORDS | st.sampled_from(["in", "not", "None", "null", "is", "self", "env", "loop", "range"]))
+def test_names_of_columns_are_variables_of_templates(name: str) -> None:
+    """So every text that uses one gets its value."""
+    try:
+        column_name(name)
+    except MistakenError:
+        return
+    templates = Templates(strict=True)
+    text = f"{{% if {name} %}}<{{{{ {name} }}}}|{{{{ [{name}, 1] | join }}}}>{{% endif %}}"
+    assert templates.references(text) == {name}
+    assert templates.fill(text, {name: "v"}) == "<v|v1>"

@@ -1,0 +1,111 @@
+"""What processors may do with rows, and what they may not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_locally import with_code
+
+from trioeval.columns.makers.base import CellError
+from trioeval.columns.model import Processor
+from trioeval.columns.processors import named_by, read_answer, stages_of, without_columns
+from trioeval.columns.spec import Processed
+
+ROWS = [(2, {"a": 1, "b": "x"}), (3, {"a": 2, "b": "y"}), (5, {"a": 3, "b": "z"})]
+CODE = """
+def odd(rows, numbers):
+    kept = [(dict(row, a=-row["a"]), number) for row, number in zip(rows, numbers) if row["a"] % 2]
+    return [row for row, _ in kept], [number for _, number in kept]
+
+def fails(rows, numbers):
+    raise ValueError("no")
+"""
+
+
+def answer(*numbers: int) -> list[Any]:
+    known = dict(ROWS)
+    return [[dict(known.get(number, {"a": 0, "b": ""})) for number in numbers], list(numbers)]
+
+
+@given(st.lists(st.sampled_from([2, 3, 5, 7])))
+def test_co_60_co_61_rows_may_be_left_out_and_nothing_else(numbers: list[int]) -> None:
+    """What is given back is a part of what was given, in its order, each row once."""
+    is_right = numbers == [number for number in (2, 3, 5) if number in numbers]
+    try:
+        found = read_answer(ROWS, answer(*numbers), "f")
+    except CellError:
+        assert not is_right
+    else:
+        assert is_right
+        assert [number for number, _ in found] == numbers
+
+
+@pytest.mark.parametrize(
+    ("given_back", "message"),
+    [
+        (answer(2, 7), "f: it added row 7"),
+        (answer(3, 2), "f: it changed the order of rows: row 2 stands behind row 3"),
+        (answer(2, 2), "f: it gave row 2 twice"),
+        (None, "f must return a list of rows and a list of their numbers, got null"),
+        ([[], [], []], "f must return a list of rows and a list of their numbers, got a list"),
+        ([[{}], []], "f must return a number for each row, got 1 rows and 0 numbers"),
+        ([[{}], ["2"]], 'f: the number of a row is the text "2"'),
+        ([[{}], [True]], "f: the number of a row is true"),
+        ([[1], [2]], "f: row 2 must be an object, got 1"),
+        ([[{"a": 1}], [2]], 'f: row 2 lacks the column "b"'),
+        ([[{"a": 1, "b": 2, "d": 1, "c": 3}], [2]], 'f: row 2 has the new column "c", "d"'),
+    ],
+)
+def test_what_a_processor_may_not_give_back_is_refused(given_back: Any, message: str) -> None:
+    with pytest.raises(CellError) as caught:
+        read_answer(ROWS, given_back, "f")
+    assert str(caught.value) == message
+
+
+def test_columns_are_left_out_by_name_and_pattern() -> None:
+    columns = ["a", "a__trace", "b__trace", "trace__", "[x]", "a\nb"]
+    assert named_by(["*__trace"], columns) == {"a__trace", "b__trace"}
+    assert named_by(["a*"], columns) == {"a", "a__trace", "a\nb"}
+    assert named_by(["[x]", "?"], columns) == {"[x]"}
+    assert named_by(["*"], columns) == set(columns)
+    assert named_by([], columns) == set()
+
+
+def test_columns_that_are_left_out_are_put_aside_unless_nobody_wants_them() -> None:
+    dropping = Processor(stage="after_batch", drop_columns=("b", "nothing*"))
+    assert without_columns(dropping, ROWS) == Processed(
+        rows=[(2, {"a": 1}), (3, {"a": 2}), (5, {"a": 3})],
+        aside=[(2, {"b": "x"}), (3, {"b": "y"}), (5, {"b": "z"})],
+        left_out=frozenset({"b"}),
+    )
+    gone = Processor(stage="after_batch", drop_columns=("b",), keep_aside=False)
+    assert without_columns(gone, ROWS).aside == ()
+    nothing = Processor(stage="after_batch", drop_columns=("q",))
+    assert without_columns(nothing, ROWS) == Processed(ROWS)
+
+
+@pytest.mark.slow
+def test_processors_run_by_stage_in_their_order(tmp_path: Path) -> None:
+    target = f"file://{tmp_path / 'gen.py'}"
+    processors = [
+        Processor(stage="before_batch", target=f"{target}:odd"),
+        Processor(stage="after_batch", target=f"{target}:fails", on_error="drop_group"),
+        Processor(stage="before_batch", drop_columns=("b",)),
+    ]
+
+    async def body(scripts: Any) -> None:
+        stages = stages_of(processors, scripts)
+        assert [one.name for one in stages.before_batch] == ["processors[0]", "processors[2]"]
+        assert stages.after_generation == ()
+        first, second = stages.before_batch
+        odd = await first.run(0, ROWS)
+        assert odd == Processed([(2, {"a": -1, "b": "x"}), (5, {"a": -3, "b": "z"})])
+        assert (await second.run(0, odd.rows)).rows == [(2, {"a": -1}), (5, {"a": -3})]
+        [fails] = stages.after_batch
+        assert fails.on_error == "drop_group"
+        with pytest.raises(CellError, match=r"gen\.py:fails: ValueError: no"):
+            await fails.run(0, ROWS)
+
+    with_code(tmp_path, CODE, body)

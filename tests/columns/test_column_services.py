@@ -1,0 +1,158 @@
+"""Cells asked of services over real sockets."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from asked_cells import CHAT, cells_of, make_cells, writer
+from loopback import Answer, Seen, as_json, serve
+
+from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.judge import JudgeMaker, schema_of
+from trioeval.columns.makers.llm import EmbeddingMaker
+from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, Score
+from trioeval.kernel import Done
+from trioeval.providers import open_providers
+from trioeval.providers.fake import FakeSettings, ScriptedReplies, serve_fake
+from trioeval.run.build_dataset import build_columns
+from trioeval.templates import Templates
+
+pytestmark = pytest.mark.network
+
+APPLES = {"topic": "apples"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+async def opened(url: str, body: Callable[[Cells], Awaitable[None]], entry: str = CHAT) -> None:
+    """Call with cells that ask a real provider at an address."""
+    found = cells_of(None, entry=entry, config={"apiBaseUrl": url})
+    specs = [one.spec for one in found.asker.providers]
+    async with open_providers(specs, Templates()) as providers:
+        await body(attrs.evolve(found, asker=attrs.evolve(found.asker, providers=providers)))
+
+
+def completion(content: str, **message: str) -> Answer:
+    said = {"role": "assistant", "content": content, **message}
+    return as_json({"choices": [{"message": said, "finish_reason": "stop"}]})
+
+
+def asked_of(
+    respond: Callable[[Seen], Answer], body: Callable[[Cells], Awaitable[None]], entry: str = CHAT
+) -> list[Seen]:
+    """What a server was asked."""
+    seen: list[Seen] = []
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with serve(respond) as server:
+                await opened(server.url, body, entry)
+                seen.extend(server.seen)
+
+    trio.run(main)
+    return seen
+
+
+def test_a_service_is_asked_until_its_reply_can_be_used() -> None:
+    async def body(cells: Cells) -> None:
+        found = await make_cells(writer(cells, schema=SCHEMA, corrections=1), [APPLES])
+        assert found.value == {"text": {"n": 7}}
+        assert found.tallies[0].calls == 3
+
+    async def main() -> None:
+        settings = FakeSettings(replies=ScriptedReplies(("", "seven", '{"n": 7}')))
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                address = await nursery.start(serve_fake, settings)
+                await opened(address.base_url, body)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_service_gets_the_schema_and_the_config_of_the_column() -> None:
+    async def body(cells: Cells) -> None:
+        maker = writer(cells, schema=SCHEMA, reasoning="why", config={"temperature": 0})
+        (outcome,) = (await make_cells(maker, [APPLES])).outcomes
+        assert isinstance(outcome, Done)
+        assert outcome.value == {"text": {"n": 7}, "why": "Seven."}
+
+    (seen,) = asked_of(lambda _: completion('{"n": 7}', reasoning="Seven."), body)
+    sent = json.loads(seen.body)
+    assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert sent["temperature"] == 0
+
+
+def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
+    score = Score(name="fit", description="Does it fit?", options={"1": "no", "5": "yes"})
+
+    async def body(cells: Cells) -> None:
+        asking = Asking(provider=0, prompt="{{ topic }}")
+        maker = JudgeMaker.of(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
+        found = await make_cells(maker, [APPLES])
+        assert found.value == {"q": {"fit": {"score": 5, "reasoning": "r"}}}
+
+    (seen,) = asked_of(lambda _: completion('{"fit": {"reasoning": "r", "score": 5}}'), body)
+    sent = json.loads(seen.body)
+    assert sent["response_format"]["json_schema"]["schema"] == schema_of([score])
+    assert [message["role"] for message in sent["messages"]] == ["system", "user"]
+
+
+def test_vectors_come_from_a_service_of_embeddings() -> None:
+    async def body(cells: Cells) -> None:
+        column = EmbeddingColumn(name="v", provider=0, text="{{ topic }}", config={"dimensions": 2})
+        found = await make_cells(EmbeddingMaker(column, 0, cells), [APPLES])
+        assert found.value == {"v": [0.5, -1.0]}
+
+    def respond(_seen: Seen) -> Answer:
+        return as_json({"data": [{"embedding": [0.5, -1]}], "usage": {"prompt_tokens": 2}})
+
+    (seen,) = asked_of(respond, body, "openai:embedding:text-embedding-3-small")
+    assert seen.target.endswith("/embeddings")
+    assert json.loads(seen.body)["input"] == "apples"
+    assert json.loads(seen.body)["dimensions"] == 2
+
+
+def test_a_request_that_a_limit_can_never_allow_costs_its_row_one_request(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(12)))
+    said = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41234."
+
+    def respond(seen: Seen) -> Answer:
+        if b"row 3." in seen.body:
+            return as_json({"error": {"message": said, "code": "rate_limit_exceeded"}}, 429)
+        return completion("fine")
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with serve(respond) as server:
+                config = {"apiBaseUrl": server.url, "apiKey": "k"}
+                entry = {"id": "openai:chat:m", "label": "m", "config": config}
+                dataset = await build_columns(
+                    {
+                        "rows": 12,
+                        "groupSize": 4,
+                        "columns": [
+                            {"type": "seed", "file": "rows.csv", "columns": ["id"]},
+                            {
+                                "name": "text",
+                                "type": "llm",
+                                "provider": "m",
+                                "prompt": "row {{ id }}.",
+                            },
+                        ],
+                    },
+                    providers=[entry],
+                    directory=tmp_path,
+                )
+                assert dataset.result.written == 11
+                assert dataset.result.dropped == {"failed": 1}
+                assert sum(b"row 3." in seen.body for seen in server.seen) == 1
+
+    trio.run(main)

@@ -1,0 +1,276 @@
+"""Rows of earlier tasks as tests, questions and seeds: what a suite says of them, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from columns_suites import LLM, A, B, fill
+
+from trioeval.columns.model import SeedColumns
+from trioeval.errors import SuiteError
+from trioeval.grading import Assertion
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.question_eval.model import QuestionSettings
+from trioeval.suite.model import RowsOfTask, Suite
+from trioeval.templates import unclosed_tag
+
+DATA: dict[str, Any] = {"id": "data", "type": "columns", "rows": 2, "columns": [A, B, LLM]}
+PROMPTS: dict[str, Any] = {"id": "ask", "type": "prompt_eval", "prompts": ["{{ q }}"]}
+ROWS = {"type": "seed", "fromTask": "ask", "columns": {"q": "vars.q", "output": "output"}}
+
+_SAME = "are the same key: write one of them"
+_VARS = 'for example {"question": "problem", "answer": "{{ answer }}"}'
+_ALONE = "write them into a task of their own"
+_CIRCLE = "each of them waits for the next; leave one dependency out"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With questions."""
+    question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
+    (tmp_path / "questions.json").write_text(json.dumps({"version": 1, "questions": [question]}))
+    return fill(tmp_path)
+
+
+def parsed(folder: Path, *tasks: dict[str, Any]) -> Suite:
+    providers = [{"id": "echo", "label": "writer"}]
+    return parse_suite({"providers": providers, "tasks": [*tasks]}, directory=folder)
+
+
+def exam(**tests: Any) -> dict[str, Any]:
+    return {"id": "exam", "type": "prompt_eval", "tests": {"fromTask": "data", **tests}}
+
+
+def quiz(**questions: Any) -> dict[str, Any]:
+    said = {"fromTask": "data", "question": "text", "answers": "a", "correctAnswers": "b"}
+    return {"id": "quiz", "type": "question_eval", "questions": {**said, **questions}}
+
+
+def hinted(folder: Path, *tasks: dict[str, Any]) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        parsed(folder, *tasks)
+    return [
+        " | ".join(line.strip() for line in str(one).splitlines()) for one in caught.value.problems
+    ]
+
+
+def test_rows_are_the_tests_of_a_later_task(folder: Path) -> None:
+    """Which there are, is known when that task is over; it comes first, said or not."""
+    assertion = {"type": "equals", "value": "{{ right }}"}
+    _, found = parsed(
+        folder,
+        DATA,
+        exam(vars={"q": "text", "right": "{{ a }}!"}, limit=5, **{"assert": [assertion]}),
+    ).tasks
+    assert found.depends_on == ("data",)
+    assert (found.suite.tests, len(found.suite.prompts)) == ((), 1)
+    assert found.suite.rows_of == RowsOfTask(
+        task="data",
+        vars={"q": "text", "right": "{{ a }}!"},
+        assertions=(Assertion(type="equals", value="{{ right }}"),),
+        limit=5,
+    )
+    _, found = parsed(folder, DATA, {**exam(), "dependsOn": ["data"]}).tasks
+    assert (found.depends_on, found.suite.rows_of) == (("data",), RowsOfTask(task="data"))
+    assert found.suite.columns is None
+
+
+def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
+    """In place of a file, of which nothing is known then."""
+    _, found = parsed(folder, DATA, {**quiz(id="a", limit=3), "workers": 2}).tasks
+    assert found.depends_on == ("data",)
+    assert found.suite.tests == ()
+    assert found.suite.questions == QuestionSettings(workers=2)
+    assert found.suite.rows_of == RowsOfTask(
+        task="data",
+        question={"question": "text", "answers": "a", "correctAnswers": "b", "id": "a"},
+        limit=3,
+    )
+
+
+def test_rows_are_the_seeds_of_a_later_dataset(folder: Path) -> None:
+    """Of a dataset, or of replies."""
+    of_data = {"type": "seed", "from_task": "data", "columns": ["text"]}
+    tasks = parsed(
+        folder,
+        PROMPTS,
+        DATA,
+        {"id": "more", "type": "columns", "columns": [of_data, ROWS]},
+    ).tasks
+    settings = tasks[2].suite.columns
+    assert settings is not None
+    assert tasks[2].depends_on == ("data", "ask")
+    assert settings.columns == (
+        SeedColumns(name="text", outputs=("text",), from_task="data", columns={"text": "text"}),
+        SeedColumns(
+            name="q",
+            outputs=("q", "output"),
+            from_task="ask",
+            columns={"q": "vars.q", "output": "output"},
+        ),
+    )
+
+
+def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
+    """The order is that of dependencies."""
+    assert parsed(folder, exam(vars={"q": "text"}), DATA).tasks[0].depends_on == ("data",)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (exam(fromTask="dat"), 'tests.fromTask: there is no task "dat" | did you mean "data"?'),
+        (exam(fromTask="exam"), "tests.fromTask: a task cannot depend on itself"),
+        (exam(fromTask=5), "tests.fromTask: must be text, got 5"),
+        (exam(fromTask=""), "tests.fromTask: must not be empty"),
+        (
+            exam(from_task="data"),
+            f"tests.from_task: fromTask and from_task {_SAME}",
+        ),
+        (exam(lmit=5), 'tests.lmit: "lmit" is not a key here | did you mean "limit"?'),
+        (exam(limit=0), "tests.limit: must be at least 1, got 0"),
+        (
+            exam(question={}),
+            'tests.question: "question" is not a key here | known are assert, fromTask, limit, vars',
+        ),
+        (
+            exam(vars=["a"]),
+            f"tests.vars: must be an object, got a list | {_VARS}",
+        ),
+        (exam(vars={"x": 5}), "tests.vars.x: must be text, got 5"),
+        (exam(vars={"x": "txt"}), 'tests.vars.x: the rows have no "txt" | did you mean "text"?'),
+        (
+            exam(vars={"x": "{{ text }}{{ txt }}"}),
+            'tests.vars.x: the rows have no "txt" | did you mean "text"?',
+        ),
+        (
+            exam(vars={"x": "{{ a and }}"}),
+            "tests.vars.x: not a template: line 1: unexpected 'end of print statement'",
+        ),
+        (exam(vars={"x": "{{ a"}), f"tests.vars.x: {unclosed_tag('{{ a')}"),
+        (
+            exam(**{"assert": [{"type": "contians", "value": "x"}]}),
+            'tests.assert[0].type: "contians" is not an assertion type | did you mean "contains"?',
+        ),
+        (
+            {**exam(), "scenarios": [{"config": [{}]}]},
+            f"scenarios: scenarios cannot stand beside tests of fromTask | {_ALONE}",
+        ),
+        (quiz(fromTask="dta"), 'questions.fromTask: there is no task "dta" | did you mean "data"?'),
+        (quiz(question=None), "questions.question: must be text, got null"),
+        (quiz(answers=["a"]), "questions.answers: must be text, got a list"),
+        (quiz(id=""), "questions.id: must not be empty"),
+        (
+            quiz(correctAnswers="right"),
+            'questions.correctAnswers: the rows have no "right" | known are a, b, text',
+        ),
+        (
+            {**quiz(), "questionsFile": "questions.json"},
+            "questions: questionsFile and questions are both given: write one of them",
+        ),
+        ({**quiz(), "questions": []}, "questions: must be an object, got a list"),
+        (
+            {**exam(), "questions": {}},
+            "questions: questions belongs to tasks of type question_eval | leave it out",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_told_where_it_stands(folder: Path, task: Any, said: str) -> None:
+    """With what would be right."""
+    assert hinted(folder, DATA, task) == [f"$.tasks[1].{said}"]
+
+
+def test_columns_that_are_not_written_are_not_there(folder: Path) -> None:
+    """Neither those that are not kept, nor those that a processor leaves out."""
+    processors = [{"stage": "afterGeneration", "dropColumns": ["te*"]}]
+    data = {**DATA, "columns": [{**A, "keep": False}, B, {**LLM, "trace": "told"}]}
+    data["processors"] = processors
+    seed = {"type": "seed", "fromTask": "data", "columns": ["a", "told"]}
+    more = {"id": "more", "type": "columns", "columns": [seed]}
+    assert hinted(folder, data, exam(vars={"x": "text", "y": "told.x"}), more) == [
+        '$.tasks[1].tests.vars.x: the rows have no "text" | known are b, told',
+        '$.tasks[2].columns[0].columns[0]: the rows have no "a" | known are b, told',
+    ]
+
+
+def test_rows_of_other_tasks_have_other_names(folder: Path) -> None:
+    """Variables stand behind `vars`."""
+    tests = {"fromTask": "ask", "vars": {"x": "{{ vars.q }} {{ output }}", "y": "q", "z": "ouput"}}
+    seed = {**ROWS, "columns": {"q": "question"}}
+    seeded = "$.tasks[2].columns[0].columns.q"
+    known = "known are error, output, pass, prompt, provider, score, vars"
+    assert hinted(
+        folder,
+        PROMPTS,
+        {**PROMPTS, "id": "again", "tests": tests},
+        {"id": "more", "type": "columns", "columns": [seed]},
+    ) == [
+        f'$.tasks[1].tests.vars.y: the rows have no "q" | write "vars.q" for a variable; {known}',
+        '$.tasks[1].tests.vars.z: the rows have no "ouput" | did you mean "output"?',
+        f'{seeded}: the rows have no "question" | write "vars.question" for a variable; {known}',
+    ]
+
+
+def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
+    """Its columns are not known."""
+    data = {**DATA, "columns": [{**A, "low": 10}]}
+    assert hinted(folder, data, exam(vars={"x": "nothing"})) == [
+        "$.tasks[0].columns[0].low: low is 10, and high is 9 | low comes first"
+    ]
+
+
+def test_tasks_that_wait_for_each_other_are_told(folder: Path) -> None:
+    """Where one of them takes its rows."""
+    first = {"id": "one", "type": "columns", "columns": [{**ROWS, "fromTask": "two"}]}
+    second = {**PROMPTS, "id": "two", "dependsOn": ["one"]}
+    assert hinted(folder, first, second) == [
+        f"$.tasks[0].columns[0].fromTask: tasks wait for each other: one → two → one | {_CIRCLE}"
+    ]
+
+
+def test_rows_are_of_tasks_alone(folder: Path) -> None:
+    """A suite without tasks has none that come first."""
+    with pytest.raises(SuiteError, match='"fromTask" is not a key here'):
+        parse_suite({"providers": ["echo"], "tests": {"fromTask": "data"}}, directory=folder)
+
+
+def test_mistakes_of_files_have_lines(folder: Path) -> None:
+    """As all others."""
+    (folder / "suite.json").write_text(
+        json.dumps({"providers": ["echo"], "tasks": [PROMPTS, exam(vars={"x": "y"})]}, indent=1)
+    )
+    with pytest.raises(SuiteError) as caught:
+        load_suite(folder / "suite.json")
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.message) == (
+        "$.tasks[1].tests.fromTask",
+        'there is no task "data"',
+    )
+    assert problem.line is not None
+
+
+_CODE = "code is not made of rows of fromTask: what stands in them would run"
+_READS = "leave the marks out, and read context['vars'] in the code"
+
+
+def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:
+    """What a model wrote would run."""
+    code = {"type": "python", "value": "output == '{{ text }}'"}
+    inverted = {"type": "not-javascript", "value": "output == '{{ text }}'"}
+    assertions = [{"type": "contains", "value": "{{ text }}"}, code]
+    nested = [{"type": "assert-set", "assert": [inverted]}]
+    found = hinted(folder, DATA, exam(**{"assert": [*assertions, *nested]}, vars={"text": "text"}))
+    for place, one in zip(("assert[1]", "assert[2].assert[0]"), found, strict=True):
+        assert f"tests.{place}.value: {_CODE}" in one
+        assert _READS in one
+    by_default = {**exam(), "defaultTest": {"assert": [code]}}
+    (one,) = hinted(folder, DATA, by_default)
+    assert f"defaultTest.assert[0].value: {_CODE}" in one
+
+
+def test_code_that_reads_variables_is_taken(folder: Path) -> None:
+    code = {"type": "python", "value": "output == context['vars']['text']"}
+    suite = parsed(folder, DATA, exam(**{"assert": [code]}))
+    assert suite.tasks[1].suite.rows_of is not None

@@ -1,0 +1,86 @@
+"""What a dataset is made of: what may change when one goes on, and what may not."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
+from trioeval.columns.graph import ColumnGraph
+from trioeval.columns.model import (
+    Asking,
+    Column,
+    ColumnsSettings,
+    ExpressionColumn,
+    LlmColumn,
+    PythonColumn,
+    Skip,
+)
+from trioeval.columns.types import producers_of
+
+ASKING = Asking(provider=0, prompt="Write.")
+WRITTEN = LlmColumn(name="a", asking=ASKING)
+MADE = PythonColumn(name="a", target="file://gen.py:make")
+
+
+def same(one: Column, other: Column) -> tuple[bool, bool]:
+    """Whether values are the same, and whether the dataset is."""
+
+    def of(column: Column) -> tuple[Any, Any]:
+        settings = ColumnsSettings(columns=(column,))
+        graph = ColumnGraph.of(producers_of(settings))
+        return producer_digests(graph, settings, {}), fingerprint(settings, {})
+
+    before, after = of(one), of(other)
+    return before[0] == after[0], before[1] == after[1]
+
+
+@pytest.mark.parametrize(
+    ("column", "other"),
+    [
+        (WRITTEN, attrs.evolve(WRITTEN, asking=attrs.evolve(ASKING, restarts=9, corrections=3))),
+        (MADE, attrs.evolve(MADE, timeout_s=1)),
+        (WRITTEN, attrs.evolve(WRITTEN, skip=Skip(on_error="skip"))),
+    ],
+)
+def test_who_goes_on_may_try_harder(column: Column, other: Column) -> None:
+    assert same(column, other) == (True, True)
+
+
+@pytest.mark.parametrize("changed", [{"drop_when": "a == 1"}, {"keep": False}])
+def test_which_rows_and_columns_there_are_makes_another_dataset_of_the_same_values(
+    changed: dict[str, Any],
+) -> None:
+    assert same(WRITTEN, attrs.evolve(WRITTEN, **changed)) == (True, False)
+
+
+def test_other_words_make_other_values() -> None:
+    other = attrs.evolve(WRITTEN, asking=attrs.evolve(ASKING, prompt="Draw."))
+    assert same(WRITTEN, other) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("template", "differs"),
+    [
+        ("{{ env.WORD }}", True),
+        ("a\n{{ env['WORD'] }}", True),
+        ("{{ env.OTHER }}", False),
+        ("WORD", False),
+        ("{{ env.MY_API_KEY }}", False),
+    ],
+)
+def test_values_hang_on_what_they_name_of_the_environment(template: str, *, differs: bool) -> None:
+    """No digest is made of a credential: it is no part of a value that may be told."""
+    column = ExpressionColumn(name="a", template=template)
+    marks = {
+        surroundings_mark(column, {"WORD": word, "OTHER": "x", "MY_API_KEY": word}, {})
+        for word in ("one", "two")
+    }
+    assert (len(marks) == 2) is differs
+
+
+def test_values_hang_on_the_filters_that_they_name() -> None:
+    column = ExpressionColumn(name="a", template="{{ b | loud }}")
+    marks = {surroundings_mark(column, {}, {"loud": digest, "low": "x"}) for digest in ("1", "2")}
+    assert len(marks) == 2
+    assert surroundings_mark(column, {}, {"low": "x"}) == ""

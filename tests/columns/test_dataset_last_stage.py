@@ -1,0 +1,88 @@
+"""Datasets whose processors of the whole are cut off: all rows are written, and it is not over."""
+
+import math
+from typing import Any
+
+import pytest
+import trio
+from dataset_scripted import MemoryDatasetJournal, built, dataset, lanes_of, seeds, whole
+
+from trioeval.columns.finish import MemoryOutput
+from trioeval.columns.result import DatasetResult
+from trioeval.columns.run import CLOSE_GRACE, DatasetRun, build
+from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
+from trioeval.testing import run_virtual
+
+SEED = whole("seed", seeds(1.0), is_recorded=False)
+
+
+def processed(seconds: float) -> DatasetSpec:
+    """Four rows, made within a second, and a processor of all of them."""
+
+    async def turn(_group: int | None, rows: Rows) -> Processed:
+        await trio.sleep(seconds)
+        return Processed([(row, {"seed": -values["seed"]}) for row, values in rows if row])
+
+    stages = Stages(after_generation=(StageProcessor(name="turn", run=turn),))
+    return dataset(SEED, rows=4, size=2, stages=stages)
+
+
+def cut_at(
+    spec: DatasetSpec, journal: MemoryDatasetJournal, output: MemoryOutput, how: str, at: float
+) -> tuple[DatasetResult, float]:
+    """What became of it, and when."""
+
+    async def main() -> Any:
+        run = DatasetRun(spec, output, journal=journal)
+        with trio.move_on_after(at if how == "cancel" else math.inf):
+            await build(run, lanes_of(), deadline=at if how == "deadline" else math.inf)
+        return run.result(trio.current_time()), trio.current_time()
+
+    found: tuple[DatasetResult, float] = run_virtual(main)
+    return found
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+def test_co_78_a_dataset_whose_last_stage_is_cut_off_is_not_complete(how: str) -> None:
+    """It ends at once, says why, and who goes on with it runs the processors over what was written."""
+    journal = MemoryDatasetJournal()
+    output = MemoryOutput(processed(0).grouping)
+    result, ended_at = cut_at(processed(100), journal, output, how, 5)
+    assert ended_at == pytest.approx(5)
+    assert (result.written, result.not_run, result.error) == (4, {}, None)
+    assert (result.outcome, result.unfinished) == ("incomplete", how)
+    assert not output.is_processed
+    again = built(processed(0), journal=journal.cut(10**6), output=output)
+    assert (again.result.outcome, again.result.unfinished) == ("complete", None)
+    assert again.numbers == [1, 2, 3]
+
+
+def test_co_78_a_deadline_in_the_past_begins_no_last_stage() -> None:
+    """Its rows are there, and nothing of it runs."""
+    journal = MemoryDatasetJournal()
+    spec = processed(100)
+    output = MemoryOutput(spec.grouping)
+    cut_at(spec, journal, output, "cancel", 5)
+    result, ended_at = cut_at(spec, journal.cut(10**6), output, "deadline", 0)
+    assert ended_at == 0
+    assert (result.outcome, result.unfinished) == ("incomplete", "deadline")
+
+
+def test_a_dataset_without_a_last_stage_is_complete_when_its_rows_are() -> None:
+    """Nothing is left to be cut off."""
+    spec = dataset(SEED, rows=4, size=2)
+    found = built(spec, deadline=1.5)
+    assert (found.result.outcome, found.result.unfinished) == ("complete", None)
+
+
+def test_rows_that_a_deadline_left_complete_and_unwritten_are_told_so() -> None:
+    """Both groups wait for a processor that takes too long, also behind the end."""
+
+    async def slow(_group: int | None, rows: Rows) -> Processed:
+        await trio.sleep(40)
+        return Processed(rows)
+
+    stages = Stages(after_batch=(StageProcessor(name="slow", run=slow),))
+    found = built(dataset(SEED, rows=4, size=2, stages=stages), deadline=5)
+    assert found.ended_at == 5 + CLOSE_GRACE
+    assert found.result.not_run == {"deadline": 4}

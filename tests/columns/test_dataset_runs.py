@@ -1,0 +1,415 @@
+"""Whole datasets on the kernel: groups, scopes, orders, and what is written when."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from dataset_scripted import (
+    Col,
+    Group,
+    Provider,
+    Values,
+    built,
+    cell,
+    dataset,
+    lanes_of,
+    refusal,
+    seeds,
+    whole,
+)
+
+from trioeval.columns.events import DatasetEvent, GroupOpened, GroupWritten
+from trioeval.columns.finish import MemoryOutput
+from trioeval.columns.graph import Producer
+from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
+from trioeval.columns.progress import Change, MakeJob, Tracker
+from trioeval.columns.run import DatasetRun, build
+from trioeval.kernel import Calls, LaneSpec
+from trioeval.testing import run_virtual
+
+P = LaneSpec("p", 4)
+SEED = whole("seed", seeds())
+
+
+def gives(values: Mapping[int, Any] | list[tuple[int, Any]], name: str = "f") -> Group:
+    """A maker that gives these rows, whatever it is asked for."""
+    listed = list(values.items()) if isinstance(values, Mapping) else values
+
+    async def make(_order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, {name: value}) for row, value in listed]
+
+    return make
+
+
+def each(name: str = "f", seconds: float = 0.0) -> Group:
+    """A maker that gives each row that it is asked for its number."""
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        if seconds:
+            await trio.sleep(seconds)
+        return [(row, {name: row}) for row in order.rows]
+
+    return make
+
+
+def test_co_20_five_rows_in_groups_of_two() -> None:
+    """They are 2, 2 and 1 rows, in order."""
+    a = Provider("a", "p")
+    found = built(dataset(SEED, a.col("seed"), rows=5, size=2), P)
+    assert [list(dict(found.output.rows[group])) for group in (0, 1, 2)] == [[0, 1], [2, 3], [4]]
+    assert found.rows[3] == {"seed": 30, "a": 3}
+    assert (found.result.written, found.result.outcome, found.result.groups) == (5, "complete", 3)
+
+
+def test_co_21_a_maker_may_change_what_it_gets() -> None:
+    """It is a copy, all the way down: nobody else sees it."""
+
+    async def deep(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, {"seed": {"list": [row]}}) for row in order.rows]
+
+    async def spoil(order: CellOrder, _calls: Calls[Any]) -> Values:
+        order.values["seed"]["list"].append("spoilt")
+        order.values["seed"]["more"] = 1
+        return {"a": order.values["seed"]}
+
+    async def spoil_all(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        for values in order.values:
+            values["seed"]["list"].clear()
+        return [(row, {"b": 1}) for row in order.rows]
+
+    found = built(
+        dataset(
+            whole("seed", deep), cell("a", spoil, "seed"), whole("b", spoil_all, "seed"), rows=2
+        )
+    )
+    assert [found.rows[row]["seed"] for row in (0, 1)] == [{"list": [0]}, {"list": [1]}]
+    assert found.rows[0]["a"] == {"list": [0, "spoilt"], "more": 1}
+
+
+def test_co_22_a_full_maker_that_may_leaves_out_a_row() -> None:
+    """The row is dropped, as somebody wanted."""
+    f = whole("f", gives({0: 1, 2: 3}), "seed", leaves_out=True)
+    found = built(dataset(SEED, f, rows=3))
+    assert found.numbers == [0, 2]
+    assert found.result.dropped == {"expression": 1}
+    assert (found.result.lost, found.result.outcome) == (0, "complete")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([(0, 1), (1, 1), (7, 1)], "it made row 7, which it was not asked for"),
+        ([(0, 1), (1, 1), (1, 1)], "it made row 1 twice"),
+        ([(1, 1)], "1 of 2 rows came back; row 0 is missing"),
+    ],
+)
+def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) -> None:
+    """A foreign row, one twice, or one less: the batch fails, and other groups go on."""
+
+    async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
+        return await (gives(given) if order.group == 0 else each())(order, calls)
+
+    found = built(dataset(SEED, whole("f", make, "seed"), rows=4, size=2))
+    assert found.numbers == [2, 3]
+    assert found.result.dropped == {"failed": 2}
+    assert {(one.column, one.error) for one in found.result.failures} == {("f", why)}
+
+
+def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
+    """That is never meant: the column is named, and finished groups stay."""
+
+    async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
+        return await (each() if order.group == 0 else gives({}))(order, calls)
+
+    f = whole("f", make, "seed", leaves_out=True, ordered=True)
+    found = built(dataset(SEED, f, rows=6, size=2))
+    assert found.result.error == "column 'f' leaves out all rows of group 1"
+    assert found.result.outcome == "failed"
+    assert found.numbers == [0, 1]
+    assert found.result.not_run == {"fault": 4}
+
+
+def test_co_23_a_scratch_maker_that_gives_a_wrong_number_fails_its_group() -> None:
+    """No row of the group is left, and no file of it; the others are there."""
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        rows = order.rows if order.group else order.rows[:-1]
+        return [(row, {"seed": row}) for row in rows]
+
+    a = Provider("a", "p")
+    found = built(dataset(whole("seed", make), a.col("seed"), rows=5, size=2), P)
+    assert found.numbers == [2, 3, 4]
+    assert found.result.dropped == {"failed": 2}
+    assert found.result.groups == 3
+    assert sorted(a.rows) == [2, 3, 4]
+
+
+def test_co_24_an_ordered_maker_goes_from_group_to_group() -> None:
+    """Group N before N + 1, with the number of its first row, in whatever order groups finish."""
+    log: list[Any] = []
+    a = Provider("a", "p", seconds=lambda row: 10.0 - row)
+    seed = whole("seed", seeds(2, log), ordered=True)
+    found = built(dataset(seed, a.col("seed"), rows=6, size=2), LaneSpec("p", 6))
+    assert log == [(0, 0, 0), (2, 1, 2), (4, 2, 4)]
+    assert [event.group.group for event in found.of(GroupWritten)] == [0, 1, 2]
+    slow_first = Provider("a", "p", seconds=lambda row: 50.0 if row < 2 else 1.0)
+    log.clear()
+    found = built(dataset(seed, slow_first.col("seed"), rows=6, size=2), LaneSpec("p", 6))
+    assert [event.group.group for event in found.of(GroupWritten)] == [1, 2, 0]
+    assert log == [(0, 0, 0), (2, 1, 2), (4, 2, 4)]
+
+
+def test_co_24_an_ordered_full_maker_waits_for_the_group_before() -> None:
+    """Also where its own group is ready long before: nothing is stuck, nothing out of turn."""
+    log: list[int] = []
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        log.append(order.group)
+        return [(row, {"f": row}) for row in order.rows]
+
+    a = Provider("a", "p", seconds=lambda row: 100.0 if row == 0 else 1.0)
+    f = whole("f", make, "a", ordered=True)
+    found = built(dataset(SEED, a.col("seed"), f, rows=6, size=2), LaneSpec("p", 6))
+    assert log == [0, 1, 2]
+    assert found.result.written == 6
+
+
+def test_co_24_the_turn_passes_over_a_group_that_is_lost() -> None:
+    """All rows of group 0 fail: group 1 does not wait for ever."""
+    log: list[int] = []
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        log.append(order.group)
+        return [(row, {"f": row}) for row in order.rows]
+
+    a = Provider("a", "p", says=lambda row, _: refusal() if row < 2 else row)
+    f = whole("f", make, "a", ordered=True)
+    found = built(dataset(SEED, a.col("seed"), f, rows=6, size=2), LaneSpec("p", 1))
+    assert log == [1, 2]
+    assert (found.result.written, found.result.dropped) == (4, {"failed": 2})
+
+
+def test_co_25_several_columns_of_one_maker() -> None:
+    """One job a group makes them all, side effects among them; what is missing of these is null."""
+    jobs: list[int] = []
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        jobs.append(order.group)
+        return [(row, {"x": row, "y": -row}) for row in order.rows]
+
+    async def pair(order: CellOrder, _calls: Calls[Any]) -> Values:
+        return {"p": order.values["y"], "q": 1, **({"trace": "t"} if order.row else {})}
+
+    found = built(
+        dataset(
+            whole("x", make, outputs=["y"]),
+            cell("p", pair, "y", outputs=["q"], extras=["trace"]),
+            rows=4,
+            size=2,
+        )
+    )
+    assert jobs == [0, 1]
+    assert found.rows[0] == {"x": 0, "y": 0, "p": 0, "q": 1, "trace": None}
+    assert found.rows[3] == {"x": 3, "y": -3, "p": -3, "q": 1, "trace": "t"}
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ({}, 'it made no column "a", only nothing'),
+        ({"b": 1}, "it made no column \"a\", only 'b'"),
+        ({"a": 1, "seed": 2}, "it made column 'seed', which is not one of its own ('a')"),
+        ({"a": "1"}, "its value is '1', which is no int"),
+    ],
+)
+def test_what_a_maker_must_not_give_drops_its_row(made: Values, why: str) -> None:
+    """A column that is missing, foreign, or of another type."""
+
+    async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
+        return made if order.row == 1 else {"a": None}
+
+    found = built(dataset(SEED, cell("a", make, "seed", types={"a": "int"}), rows=3))
+    assert found.numbers == [0, 2]
+    assert found.rows[0] == {"seed": 0, "a": None}
+    [gone] = found.result.failures
+    assert (gone.row, gone.cause, gone.column, gone.error) == (1, "failed", "a", why)
+
+
+def test_rows_of_a_batch_may_fail_alone() -> None:
+    """A row that has an error in place of values is dropped; its neighbours are not."""
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, CellError("no") if row == 1 else {"f": row}) for row in order.rows]
+
+    found = built(dataset(SEED, whole("f", make, "seed"), rows=3))
+    assert found.numbers == [0, 2]
+    assert [(one.row, one.error) for one in found.result.failures] == [(1, "no")]
+
+
+def test_co_26_a_group_that_is_faster_is_written_first() -> None:
+    """What is read in the end is in the order of rows."""
+    a = Provider("a", "p", seconds=lambda row: 5.0 if row < 2 else 1.0)
+    found = built(dataset(SEED, a.col("seed"), rows=4, size=2), LaneSpec("p", 4))
+    assert [(event.at, event.group.group) for event in found.of(GroupWritten)] == [(1, 1), (5, 0)]
+
+    async def read() -> list[int]:
+        return [row for row, _ in await found.output.read()]
+
+    assert run_virtual(read) == [0, 1, 2, 3]
+
+
+def test_co_52_a_group_that_is_larger_than_the_budget_is_opened_alone() -> None:
+    """Each in its turn, and all of them complete."""
+    a = Provider("a", "p")
+    spec = dataset(SEED, a.col("seed"), rows=6, size=2, max_open_cells=1)
+    found = built(spec, P)
+    assert [(event.at, event.group) for event in found.of(GroupOpened)] == [(0, 0), (1, 1), (2, 2)]
+    assert found.result.written == 6
+
+
+def test_groups_are_opened_as_far_as_the_budget_goes() -> None:
+    """Three groups of 2 rows and 2 columns are 12 cells; bytes stop it as well."""
+    a = Provider("a", "p")
+    found = built(dataset(SEED, a.col("seed"), rows=12, size=2, max_open_cells=12), P)
+    at = [(event.at, event.group) for event in found.of(GroupOpened)]
+    assert at[:4] == [(0, 0), (0, 1), (0, 2), (1, 3)]
+    narrow = built(dataset(SEED, a.col("seed"), rows=12, size=2, max_open_bytes=1), P)
+    assert narrow.result.written == 12
+
+
+def test_a_group_that_stands_still_is_not_passed_for_ever() -> None:
+    """No group is opened more than four budgets ahead of the oldest."""
+    a = Provider("a", "p", seconds=lambda row: 1000.0 if row == 0 else 1.0)
+    spec = dataset(SEED, a.col("seed"), rows=100, size=2, max_open_cells=8)
+    found = built(spec, LaneSpec("p", 2))
+    before = [event.group for event in found.of(GroupOpened) if event.at < 1000]
+    assert before == list(range(9))  # 4 budgets of 8 cells are 16 rows
+    assert found.result.written == 100
+
+
+def test_co_67_what_can_never_be_made_is_an_error_that_names_it() -> None:
+    """A fault of ours, told as one: never a run that hangs, or ends without a word."""
+
+    class Forgetful(Tracker):
+        def complete(self, job: MakeJob) -> Change:
+            change = super().complete(job)
+            forgotten = [one for one in change.ready if one.row == 1]
+            for one in forgotten:
+                self._groups[one.group].active -= 1
+            ready = tuple(one for one in change.ready if one.row != 1)
+            return attrs.evolve(change, ready=ready)
+
+    a = Provider("a", "p")
+    spec = dataset(SEED, a.col("seed"), rows=2)
+
+    async def main() -> None:
+        run = DatasetRun(spec, MemoryOutput(spec.grouping))
+        run._progress.tracker = Forgetful(spec.graph, spec.grouping)
+        await build(run, lanes_of(P))
+
+    with pytest.raises(RuntimeError, match=r"column 'a' of row 1.*its end.*please report this"):
+        run_virtual(main)
+
+
+def test_a_fault_of_ours_ends_the_run_and_keeps_what_is_finished() -> None:
+    """It is raised as it is, and is never a failure of a row."""
+    a = Provider("a", "p", seconds=lambda row: 1.0 + 10 * (row // 2))
+
+    @attrs.define(eq=False)
+    class Broken(MemoryOutput):
+        async def write(self, group: int, rows: Any, dropped: Any, /) -> Any:
+            if group == 1:
+                raise ZeroDivisionError("ours")
+            return await super().write(group, rows, dropped)
+
+    spec = dataset(SEED, a.col("seed"), rows=6, size=2)
+    output = Broken(spec.grouping)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        built(spec, LaneSpec("p", 6), output=output)
+    assert list(output.written) == [0]
+    assert sorted(a.cancelled) == [4, 5]
+
+
+def test_co_79_an_observer_that_raises_is_not_called_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged, and the run goes on."""
+    a = Provider("a", "p")
+    told: list[DatasetEvent] = []
+
+    def observe(event: DatasetEvent) -> None:
+        told.append(event)
+        if isinstance(event, GroupWritten):
+            raise RuntimeError("mine")  # noqa: TRY004 - any error will do
+
+    found = built(dataset(SEED, a.col("seed"), rows=4, size=2), P, observe=observe)
+    assert found.result.outcome == "complete"
+    assert isinstance(told[-1], GroupWritten)
+    assert "an observer raised" in caplog.text
+
+
+def test_nothing_of_a_dataset_without_columns_to_ask_takes_time() -> None:
+    """A million cheap jobs must not keep others from running: the worker looks up now and then."""
+    beats = 0
+
+    async def instant(_order: CellOrder, _calls: Calls[Any]) -> Values:
+        return {"a": 1}
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await trio.lowlevel.checkpoint()
+
+    spec = dataset(SEED, cell("a", instant, "seed"), rows=3000, size=1000)
+
+    async def main() -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(beat)
+            run = DatasetRun(spec, MemoryOutput(spec.grouping))
+            result = await build(run, lanes_of())
+            nursery.cancel_scope.cancel()
+        return result.written
+
+    assert trio.run(main) == 3000
+    assert beats > 15
+
+
+def test_a_graph_of_one_scratch_column_is_a_dataset() -> None:
+    """There is nothing but groups."""
+    found = built(dataset(SEED, rows=3, size=2))
+    assert found.rows == {0: {"seed": 0}, 1: {"seed": 10}, 2: {"seed": 20}}
+
+
+def test_columns_that_are_not_wanted_are_not_written() -> None:
+    """They serve to make others."""
+    a = Provider("a", "p")
+    spec = attrs.evolve(dataset(SEED, a.col("seed"), rows=1), columns=["a"])
+    assert built(spec, P).rows == {0: {"a": 0}}
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_cells_that_need_nothing_are_made_like_others(order: tuple[str, str]) -> None:
+    """A producer of cells without upstream has all rows ready from the start."""
+    both = {"a": Provider("a", "p"), "b": Provider("b", "p")}
+    found = built(dataset(*[both[name].col() for name in order], rows=3, size=2), P)
+    assert found.result.written == 3
+    assert isinstance(Producer(name="a", outputs=("a",)), Producer)
+    assert isinstance(SEED, Col)
+
+
+def test_a_job_is_called_by_its_column_and_row() -> None:
+    """In traces of a run."""
+
+    async def made(order: CellOrder, _calls: Calls[Any]) -> Values:
+        return {"a": order.row}
+
+    spec = dataset(SEED, cell("a", made, "seed"), rows=3, size=2)
+    run = DatasetRun(spec, MemoryOutput(spec.grouping))
+    names = [run.job_name(index) for index in range(len(run.plan().jobs))]
+    assert names == [
+        *("seed of group 0", "a of row 0", "a of row 1", "end of group 0"),
+        *("seed of group 1", "a of row 2", "end of group 1"),
+    ]

@@ -1,0 +1,762 @@
+"""Datasets whose cells fail, are skipped, or are dropped; and what a lane has to do with it."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from dataset_scripted import (
+    MemoryDatasetJournal,
+    Provider,
+    Values,
+    built,
+    busy,
+    cell,
+    dataset,
+    mishap,
+    refusal,
+    seeds,
+    whole,
+)
+
+from trioeval.columns.events import (
+    GroupGivenUp,
+    GroupOpened,
+    GroupWritten,
+    ManyMishaps,
+    RowDropped,
+    ShutDown,
+)
+from trioeval.columns.makers.base import LOCAL, CellOrder, GroupOrder, Made
+from trioeval.columns.model import ErrorWindow, Skip
+from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.kernel import Calls, CallStarted, LaneSpec, Salvaged
+from trioeval.rates import Backoff
+
+SEED = whole("seed", seeds())
+
+
+def lane(width: int = 4, **more: Any) -> LaneSpec:
+    return LaneSpec("p", width, **{"adaptive": "off", **more})
+
+
+def rows_of(values: Any) -> int:
+    return int(values["seed"]) // 10
+
+
+# --- skip ---------------------------------------------------------------------
+
+
+def test_co_30_a_cell_that_is_skipped_skips_those_that_need_it() -> None:
+    """Both have the skip value, nobody is asked for them, and the row is written."""
+    a, b = Provider("a", "p"), Provider("b", "p")
+    found = built(
+        dataset(
+            SEED,
+            a.col(
+                "seed",
+                skip=Skip(when="…", value="-"),
+                skip_when=lambda row: rows_of(row) % 2 == 0,
+                extras=["trace"],
+            ),
+            b.col("a", skip=Skip(value="none")),
+            rows=4,
+        ),
+        lane(),
+    )
+    assert found.rows[0] == {"seed": 0, "a": "-", "trace": "-", "b": "none"}
+    assert found.rows[1] == {"seed": 10, "a": 1, "trace": None, "b": 1}
+    assert sorted(a.rows) == sorted(b.rows) == [1, 3]
+
+
+def test_co_30_a_column_that_does_not_propagate_is_made() -> None:
+    """It sees the skip value."""
+    a, b = Provider("a", "p"), Provider("b", "p")
+    found = built(
+        dataset(
+            SEED,
+            a.col("seed", skip_when=lambda _row: True),
+            b.col("a", skip=Skip(propagate=False)),
+            rows=1,
+        ),
+        lane(),
+    )
+    assert (a.rows, b.rows, b.seen) == ([], [0], {0: {"a": None}})
+    assert found.result.written == 1
+
+
+def test_co_31_a_skip_condition_that_cannot_be_told() -> None:
+    """The cell has failed; or is left out, where somebody says so."""
+
+    def fails(row: Any) -> bool:
+        if rows_of(row) == 1:
+            raise ZeroDivisionError("1/0")
+        return False
+
+    for on_error, numbers in (("fail", [0, 2]), ("skip", [0, 1, 2])):
+        a = Provider("a", "p")
+        skip = Skip(when="…", on_error=on_error)  # type: ignore[arg-type]
+        found = built(dataset(SEED, a.col("seed", skip=skip, skip_when=fails), rows=3), lane())
+        assert found.numbers == numbers
+        assert sorted(a.rows) == [0, 2]
+        assert found.result.dropped == ({"failed": 1} if on_error == "fail" else {})
+    [gone] = built(
+        dataset(SEED, Provider("a", "p").col("seed", skip_when=fails), rows=3), lane()
+    ).result.failures
+    assert gone.error == "skip.when cannot be told: 1/0"
+
+
+def test_co_31_a_condition_that_fails_for_a_row_of_a_batch_drops_that_row() -> None:
+    """The others are made."""
+
+    def fails(row: Any) -> bool:
+        return bool(1 // rows_of(row) and False)
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, {"f": row}) for row in order.rows]
+
+    found = built(dataset(SEED, whole("f", make, "seed", skip_when=fails), rows=3))
+    assert found.numbers == [1, 2]
+    assert found.result.dropped == {"failed": 1}
+
+
+def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
+    """It does not stand in the lane's line either, and the window hears nothing of it."""
+    asked: list[Any] = []
+
+    async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
+        asked.append(tuple(order.rows))
+
+        async def send() -> None:
+            await trio.sleep(1)
+            raise refusal()
+
+        await calls("p", send)
+        return []
+
+    def skips(row: Any) -> bool:
+        return rows_of(row) != 5
+
+    f = whole("f", make, "seed", lane="p", skip=Skip(value=0), skip_when=skips)
+    shutdown = ErrorWindow(calls=2, error_rate=1.0)
+    found = built(dataset(SEED, f, rows=8, size=2, shutdown=shutdown), lane())
+    assert asked == [(5,)]
+    assert (
+        found.result.written == 8 - 1
+    )  # the other row of its group was left out, and has its value
+    assert not found.result.early_shutdown
+    assert found.rows[0] == {"seed": 0, "f": 0}
+    ats = {event.group.group: event.at for event in found.of(GroupWritten)}
+    assert ats == {0: 0, 1: 0, 2: 1, 3: 0}
+
+
+def test_skipped_rows_are_left_out_of_a_batch() -> None:
+    """The maker gets the others, and the row has the skip value."""
+    asked: list[Any] = []
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        asked.append(tuple(order.rows))
+        return [(row, {"f": row}) for row in order.rows]
+
+    f = whole("f", make, "seed", skip=Skip(value=-1), skip_when=lambda row: rows_of(row) == 1)
+    found = built(dataset(SEED, f, rows=3))
+    assert asked == [(0, 2)]
+    assert [found.rows[row]["f"] for row in range(3)] == [0, -1, 2]
+
+
+# --- drops --------------------------------------------------------------------
+
+
+def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
+    """A 400 on column 2 of row 3: column 3 is never called for it."""
+    b = Provider("b", "p", says=lambda row, _: refusal("no such thing") if row == 3 else row)
+    c = Provider("c", "p")
+    found = built(dataset(SEED, b.col("seed"), c.col("b"), rows=6), lane())
+    assert sorted(c.rows) == [0, 1, 2, 4, 5]
+    assert found.numbers == [0, 1, 2, 4, 5]
+    [gone] = found.result.failures
+    assert (gone.row, gone.cause, gone.column, gone.attempts) == (3, "failed", "b", 1)
+    assert found.result.first_error == "row 3, column 'b': no such thing"
+    assert b.attempts[3] == 1
+
+
+def test_a_provider_failure_is_told_by_its_kind() -> None:
+    """So that a report can count them."""
+    error = ProviderError("context_window", "too long")
+    b = Provider("b", "p", says=lambda row, _: error if row == 0 else row)
+    [gone] = built(dataset(SEED, b.col("seed"), rows=2), lane()).result.failures
+    assert (gone.kind, gone.error) == ("context_window", "context_window: too long")
+
+
+def test_co_35_a_call_of_a_row_that_is_dropped_is_cancelled() -> None:
+    """Its other columns are not waited for, not paid for, and never written."""
+    b = Provider("b", "p", says=lambda row, _: refusal() if row == 1 else row)
+    c = Provider("c", "p", seconds=100.0)
+    found = built(dataset(SEED, b.col("seed"), c.col("seed"), rows=2), lane())
+    assert c.cancelled == [1]
+    assert found.numbers == [0]
+    assert found.ended_at == 100
+
+
+def test_co_35_a_value_that_comes_too_late_is_not_written() -> None:
+    """A maker that hides from cancellation, and gives its value after all."""
+    b = Provider("b", "p", says=lambda row, _: refusal() if row == 0 else row)
+
+    async def stubborn(order: CellOrder, _calls: Calls[Any]) -> Values:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(5)
+        return {"c": order.row}
+
+    async def clumsy(order: CellOrder, _calls: Calls[Any]) -> Values:
+        try:
+            await trio.sleep(5)
+        finally:
+            if order.row == 0:
+                raise ValueError("while it cleaned up")
+        return {"d": 1}
+
+    async def in_a_nursery(order: CellOrder, calls: Calls[Any]) -> Values:
+        found: list[Values] = []
+
+        async def keep() -> None:
+            found.append(await clumsy(order, calls))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep)
+        return found[0]
+
+    found = built(
+        dataset(
+            SEED,
+            b.col("seed"),
+            cell("c", stubborn, "seed"),
+            cell("d", in_a_nursery, "seed"),
+            rows=2,
+        ),
+        lane(),
+    )
+    assert found.numbers == [1]
+    assert found.result.dropped == {"failed": 1}
+    assert found.result.failures[0].column == "b"
+
+
+def test_a_batch_in_flight_of_a_group_that_is_gone_is_cancelled() -> None:
+    """And a row that is dropped under its hands is not written."""
+    ended: list[int] = []
+
+    async def slow(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        await trio.sleep(10)
+        ended.append(order.group)
+        return [(row, {"f": row}) for row in order.rows]
+
+    b = Provider("b", "p", says=lambda row, _: refusal() if row in {0, 1, 2} else row)
+    found = built(dataset(SEED, b.col("seed"), whole("f", slow, "seed"), rows=4, size=2), lane())
+    assert ended == [1]
+    assert found.rows == {3: {"seed": 30, "b": 3, "f": 3}}
+    assert found.ended_at == 10
+
+
+def test_conditions_drop_rows_with_their_causes() -> None:
+    """`dropWhen` and validations; one that cannot be told is a failure."""
+
+    def odd(row: Any) -> bool:
+        if row["a"] == 4:
+            raise KeyError("quality")
+        return bool(row["a"] % 2)
+
+    a = Provider("a", "p")
+    drops = [("filtered", odd), ("validation", lambda row: row["a"] == 2)]
+    found = built(dataset(SEED, a.col("seed", drops=drops), rows=6), lane())
+    assert found.numbers == [0]
+    assert found.result.dropped == {"failed": 1, "filtered": 3, "validation": 1}
+    assert found.result.lost == 1
+    assert sorted(event.row.row for event in found.of(RowDropped)) == [1, 2, 3, 4, 5]
+
+
+def test_a_condition_of_a_batch_drops_its_rows() -> None:
+    """All of them even: that is what somebody wanted."""
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, {"f": row}) for row in order.rows]
+
+    f = whole("f", make, "seed", drops=[("filtered", lambda row: row["f"] < 3)])
+    found = built(dataset(SEED, f, rows=4, size=2))
+    assert found.numbers == [3]
+    assert (found.result.groups, found.result.error) == (2, None)
+
+
+def test_a_drop_makes_a_batch_ready() -> None:
+    """The row was the last one that lacked something."""
+    b = Provider(
+        "b", "p", seconds=lambda row: 1.0 + row, says=lambda row, _: refusal() if row == 2 else row
+    )
+    at: list[Any] = []
+
+    async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        at.append((trio.current_time(), tuple(order.rows)))
+        return [(row, {"f": row}) for row in order.rows]
+
+    found = built(dataset(SEED, b.col("seed"), whole("f", make, "b"), rows=3), lane())
+    assert at == [(3, (0, 1))]
+    assert found.result.written == 2
+
+
+# --- retries and salvage ------------------------------------------------------
+
+
+def test_co_36_two_mishaps_and_then_a_value() -> None:
+    """The row is written."""
+    a = Provider("a", "p", says=lambda row, attempt: mishap() if attempt < 2 else row)
+    found = built(dataset(SEED, a.col("seed"), rows=3), lane())
+    assert found.result.written == 3
+    assert set(a.attempts.values()) == {3}
+
+
+def test_co_37_a_mishap_for_ever_is_tried_six_times() -> None:
+    """Retries + 1 + rounds, then the row is dropped."""
+    a = Provider("a", "p", says=lambda row, _: mishap("out of order") if row == 1 else row)
+    found = built(dataset(SEED, a.col("seed"), rows=3, salvage_rounds=2), lane(retries=3))
+    assert a.attempts == {0: 1, 1: 6, 2: 1}
+    [gone] = found.result.failures
+    assert (gone.row, gone.attempts, gone.error) == (1, 6, "out of order")
+    assert found.numbers == [0, 2]
+
+
+def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
+    """Other groups keep running meanwhile; they are not waited for."""
+    quick = Provider(
+        "a",
+        "p",
+        seconds=lambda row: {0: 1.0, 1: 20.0}.get(row, 100.0),
+        says=lambda row, attempt: mishap() if row == 0 and attempt < 1 else row,
+    )
+    found = built(dataset(SEED, quick.col("seed"), rows=4, size=2), lane(retries=0))
+    assert [at for at, row in quick.starts if row == 0] == [0, 20]
+    assert [(event.at, event.group.group) for event in found.of(GroupWritten)] == [
+        (21, 0),
+        (100, 1),
+    ]
+    assert [event.at for event in found.kernel if isinstance(event, Salvaged)] == [20]
+
+
+def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
+    """Its other column fails for good before its round."""
+    a = Provider("a", "p", says=lambda row, _: mishap() if row == 0 else row)
+    b = Provider("b", "p", seconds=30.0, says=lambda row, _: refusal() if row == 0 else row)
+    found = built(dataset(SEED, a.col("seed"), b.col("seed"), rows=2), lane(retries=0))
+    assert a.attempts == {0: 1, 1: 1}
+    assert found.result.failures[0].column == "b"
+    assert found.numbers == [1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_co_38_random_mishaps_lose_nothing(seed: int) -> None:
+    """20 % random 500s over 60 rows: 60 are written."""
+    rng = random.Random(seed)  # noqa: S311 - chance, not secrets
+    fails = {row: rng.random() < 0.2 for row in range(60)}
+    a = Provider(
+        "a", "p", says=lambda row, attempt: mishap() if fails[row] and attempt < 5 else row
+    )
+    draws = [[rng.random() < 0.2 for _ in range(5)] for _ in range(60)]  # and then it goes well
+    b = Provider(
+        "b",
+        "p",
+        says=lambda row, attempt: mishap() if any(draws[row][attempt : attempt + 1]) else row,
+    )
+    found = built(dataset(SEED, a.col("seed"), b.col("a"), rows=60, size=10), lane(8))
+    assert found.result.written == 60
+    assert found.result.outcome == "complete"
+
+
+def test_co_39_a_server_of_eight_against_thirty_two() -> None:
+    """It refuses those beyond its capacity, for 0.2 seconds: all 100 rows are written."""
+    in_flight = 0
+
+    async def make(order: CellOrder, calls: Calls[Any]) -> Values:
+        async def send() -> None:
+            nonlocal in_flight
+            if in_flight >= 8:
+                raise busy(0.2)
+            in_flight += 1
+            await trio.sleep(0.1)
+            in_flight -= 1
+
+        await calls("p", send)
+        return {"a": order.row}
+
+    found = built(
+        dataset(SEED, cell("a", make, "seed", lane="p"), rows=100, size=10), LaneSpec("p", 32)
+    )
+    assert (found.result.written, found.result.outcome) == (100, "complete")
+
+
+def test_co_40_refusals_for_now_use_up_no_rounds() -> None:
+    """Three times as many as rows: no row is dropped."""
+    a = Provider("a", "p", says=lambda row, attempt: busy() if attempt < 3 else row)
+    spec = dataset(SEED, a.col("seed"), rows=20, salvage_rounds=2)
+    found = built(spec, LaneSpec("p", 4, patience=3600.0))
+    assert found.result.written == 20
+    assert set(a.attempts.values()) == {4}
+
+
+def test_co_41_an_isolated_refusal_delays_its_own_request_only() -> None:
+    """20 % of 60 rows that take 20 ms each: less than 3 seconds in all."""
+    a = Provider(
+        "a",
+        "p",
+        seconds=0.02,
+        says=lambda row, attempt: busy() if row % 5 == 0 and not attempt else row,
+    )
+    found = built(dataset(SEED, a.col("seed"), rows=60), LaneSpec("p", 4))
+    assert found.result.written == 60
+    assert found.ended_at < 3
+
+
+def test_a_request_that_is_always_refused_drops_its_row_and_no_other() -> None:
+    """The lane serves the others meanwhile, so the refusals are those of the one request."""
+    a = Provider("a", "p", seconds=0.05, says=lambda row, _: busy() if row == 3 else row)
+    journal = MemoryDatasetJournal()
+
+    async def number(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, {"c": row}) for row in order.rows]
+
+    turns = whole("c", number, "a", ordered=True)
+    spec = dataset(SEED, a.col("seed"), turns, rows=60, size=10)
+    found = built(spec, lane(4), journal=journal)
+    assert found.numbers == [row for row in range(60) if row != 3]
+    assert (found.result.outcome, found.result.dropped) == ("complete", {"failed": 1})
+    [gone] = [event.row for event in found.of(RowDropped)]
+    assert (gone.row, gone.column, gone.error) == (3, "a", "429")
+    assert gone.attempts == a.attempts[3] < 12
+    again = built(spec, lane(4), journal=journal.cut(len(journal.all)))
+    assert again.result.dropped == {"failed": 1}
+    assert a.attempts[3] == gone.attempts
+
+
+@pytest.mark.parametrize("error", [busy(), busy(3.0), mishap()])
+def test_max_retries_bounds_the_requests_of_a_cell_over_all_rounds(error: CallError) -> None:
+    a = Provider("a", "p", says=lambda row, _: error if row == 3 else row)
+    spec = dataset(SEED, a.col("seed"), rows=12, salvage_rounds=2)
+    found = built(spec, lane(4, max_retries=2, patience=3600.0))
+    assert a.attempts[3] == 3
+    assert (found.result.written, found.result.dropped) == (11, {"failed": 1})
+
+
+def test_max_retries_loses_no_row_where_everything_is_refused() -> None:
+    """Those refusals are of the lane, and another run may do better."""
+    a = Provider("a", "p", says=lambda _row, _attempt: busy())
+    spec = dataset(SEED, a.col("seed"), rows=4, salvage_rounds=2)
+    found = built(spec, lane(4, max_retries=2, patience=3600.0))
+    assert found.result.not_run == {"rate_limited": 4}
+    assert set(a.attempts.values()) == {3}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_refusals_that_all_requests_share_drop_no_row(seed: int) -> None:
+    """Half of all requests are refused, by chance."""
+    draw = random.Random(seed)  # noqa: S311 - a test repeats what it draws
+    a = Provider("a", "p", seconds=0.05, says=lambda row, _: busy() if draw.random() < 0.5 else row)
+    found = built(dataset(SEED, a.col("seed"), rows=300, size=50), lane(16, adaptive="off"))
+    assert found.result.written == 300
+
+
+def test_co_42_a_lane_that_only_refuses_is_closed() -> None:
+    """Rows that do not need it are written; the others can be made when the run is resumed."""
+    a = Provider("a", "bad", seconds=0.1, says=lambda _row, _: busy())
+    b = Provider("b", "good", seconds=50.0)
+    found = built(
+        dataset(
+            SEED,
+            a.col("seed", skip_when=lambda row: rows_of(row) >= 4),
+            b.col("seed"),
+            rows=8,
+            size=2,
+        ),
+        LaneSpec("bad", 2, patience=60.0),
+        LaneSpec("good", 2),
+    )
+    assert found.numbers == [4, 5, 6, 7]
+    assert found.result.not_run == {"lane": 4}
+    assert found.result.outcome == "incomplete"
+    assert sorted(b.rows) == list(range(8))
+    assert {event.group: event.reason for event in found.of(GroupGivenUp)} == {0: "lane", 1: "lane"}
+
+
+def test_co_42_a_closed_lane_ends_every_group_and_never_hangs() -> None:
+    """Each group is opened, found to be lost, and closed, so that memory stays bounded."""
+    a = Provider("a", "bad", says=lambda _row, _: CallError(Fault.FATAL, "wrong key"))
+    spec = dataset(SEED, a.col("seed"), rows=400, size=2, max_open_cells=8)
+    found = built(spec, LaneSpec("bad", 1))
+    assert found.result.dropped == {"failed": 3}
+    assert found.result.not_run == {"lane": 397}
+    assert len(found.of(GroupOpened)) == 200
+    assert len(a.rows) == 3
+
+
+def test_co_43_a_refused_row_and_one_that_times_out() -> None:
+    """The first is written in the end, the second is dropped."""
+    a = Provider(
+        "a",
+        "p",
+        seconds=lambda row: 60.0 if row == 1 else 1.0,
+        says=lambda row, attempt: busy() if row == 0 and attempt < 9 else row,
+    )
+    found = built(dataset(SEED, a.col("seed"), rows=2, timeout=30.0), LaneSpec("p", 2))
+    assert found.numbers == [0]
+    [gone] = found.result.failures
+    assert (gone.row, gone.cause, gone.kind) == (1, "failed", "attempt_timeout")
+    assert gone.error == "timed out after 30 s of working time (timeoutMs)"
+
+
+def test_co_45_waiting_in_line_is_no_failure() -> None:
+    """400 seconds behind a slow lane, with a timeout of 60: nothing is dropped."""
+    a = Provider("a", "p", seconds=50.0)
+    found = built(dataset(SEED, a.col("seed"), rows=9, timeout=60.0), lane(1))
+    assert (found.result.written, found.ended_at) == (9, 450)
+
+
+def test_a_failure_that_says_nothing_drops_its_row() -> None:
+    """Whatever a maker raises is its cell's, also out of a nursery."""
+
+    async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
+        if order.row == 0:
+            raise KeyError("x")
+        if order.row == 1:
+            raise ExceptionGroup("several", [ValueError("one"), ValueError("two")])
+        return {"a": 1}
+
+    found = built(dataset(SEED, cell("a", make, "seed"), rows=3))
+    assert [one.error for one in found.result.failures] == ["KeyError: 'x'", "ValueError: one"]
+    assert found.numbers == [2]
+
+
+# --- early shutdown -----------------------------------------------------------
+
+
+def test_co_63_so_many_failures_for_good_end_it() -> None:
+    """Survivors are written, groups that lack rows are listed, nothing new is opened."""
+    bad = {2, 3}
+    a = Provider("a", "p", says=lambda row, _: refusal() if row in bad else row)
+    spec = dataset(
+        SEED,
+        a.col("seed"),
+        rows=20,
+        size=4,
+        max_open_cells=8,
+        shutdown=ErrorWindow(calls=2, error_rate=0.5),
+    )
+    found = built(spec, lane(2))
+    assert found.result.early_shutdown
+    assert found.numbers == [0, 1]
+    assert found.result.partial_groups == ()
+    assert found.result.dropped == {"failed": 2}
+    assert found.result.not_run == {"early_shutdown": 16}
+    assert len(found.of(ShutDown)) == 1
+
+
+def test_co_63_what_is_begun_ends_and_the_rest_is_dropped() -> None:
+    """A row in flight is finished; one that lacks a call that is not begun is not."""
+    a = Provider(
+        "a",
+        "p",
+        seconds=lambda row: 50.0 if row > 2 else 1.0 + row,
+        says=lambda row, _: refusal() if row in {1, 2} else row,
+    )
+    local: list[int] = []
+
+    async def last(order: CellOrder, _calls: Calls[Any]) -> Values:
+        local.append(order.row)
+        return {"z": 1}
+
+    spec = dataset(
+        SEED,
+        a.col("seed"),
+        cell("z", last, "a"),
+        rows=9,
+        size=8,
+        shutdown=ErrorWindow(calls=3, error_rate=0.5),
+    )
+    found = built(spec, lane(4))
+    assert found.numbers == sorted(local) == [0, 3, 4, 5]
+    assert sorted(a.rows) == [0, 1, 2, 3, 4, 5]
+    assert found.result.partial_groups == (0,)
+    assert found.result.dropped == {"early_shutdown": 3, "failed": 2}
+    assert found.result.not_run == {}
+
+
+def test_co_63_where_it_is_switched_off_nothing_ends_early() -> None:
+    """All rows are asked about."""
+    a = Provider("a", "p", says=lambda _row, _: refusal())
+    shutdown = ErrorWindow(calls=2, error_rate=0.5, enabled=False)
+    found = built(dataset(SEED, a.col("seed"), rows=9, shutdown=shutdown), lane(2))
+    assert len(a.rows) == 9
+    assert found.result.dropped == {"failed": 9}
+
+
+def test_co_64_mishaps_and_refusals_for_now_never_end_it() -> None:
+    """Only what fails for good counts."""
+    a = Provider(
+        "a",
+        "p",
+        says=lambda row, attempt: mishap() if row % 2 else busy() if attempt < 2 else row,
+    )
+    shutdown = ErrorWindow(calls=2, error_rate=0.5)
+    found = built(dataset(SEED, a.col("seed"), rows=30, shutdown=shutdown), LaneSpec("p", 4))
+    assert not found.result.early_shutdown
+    assert found.result.dropped == {"failed": 15}
+    assert found.result.written == 15
+    assert len(found.of(ManyMishaps)) >= 1
+
+
+def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:
+    """The run has failed, and says why first of all."""
+    a = Provider("a", "p", says=lambda row, _: refusal(f"no {row}"))
+    found = built(dataset(SEED, a.col("seed"), rows=4, size=2), lane(1))
+    assert found.result.outcome == "failed"
+    assert found.result.first_error == "row 0, column 'a': no 0"
+    assert [file.rows for file in found.output.written.values()] == [(), ()]
+    early = built(
+        dataset(
+            SEED,
+            a.col("seed"),
+            rows=99,
+            size=2,
+            max_open_cells=4,
+            shutdown=ErrorWindow(calls=2, error_rate=1.0),
+        ),
+        lane(1),
+    )
+    assert early.result.outcome == "failed"
+    assert early.result.error is not None
+    assert "row 0, column 'a': no 0" in early.result.error
+
+
+# --- lanes and fairness -------------------------------------------------------
+
+
+def test_co_50_an_open_lane_runs_ahead_of_a_slow_column() -> None:
+    """A, alone as fast as it can be, needs no longer beside B, whose rows it does not wait for."""
+
+    def ends(*names: str) -> float:
+        a = Provider("a", "open", seconds=0.05)
+        b = Provider("b", "slow", seconds=0.2)
+        cols = {"a": a.col("seed"), "b": b.col("seed")}
+        built(
+            dataset(SEED, *[cols[name] for name in names], rows=60, size=10),
+            LaneSpec("open", 10),
+            LaneSpec("slow", 2),
+        )
+        return a.ends[-1][0]
+
+    assert ends("a", "b") <= 1.1 * ends("a")
+
+
+def test_co_51_one_call_at_a_time_and_two_model_columns() -> None:
+    """Nobody holds what the other needs."""
+    a, b = Provider("a", "p"), Provider("b", "q")
+    found = built(
+        dataset(SEED, a.col("seed"), b.col("a"), rows=6, size=2),
+        LaneSpec("p", 1),
+        LaneSpec("q", 1),
+        cap=1,
+    )
+    assert found.result.written == 6
+    assert found.ended_at == 12
+
+
+def test_co_53_columns_of_one_lane_take_turns() -> None:
+    """The first four starts are of all three columns."""
+    started: list[str] = []
+    cols = [Provider(name, "p") for name in "abc"]
+
+    def takes(name: str) -> Callable[[int], float]:
+        def seconds(_row: int) -> float:
+            started.append(name)
+            return 1.0
+
+        return seconds
+
+    for col in cols:
+        col.seconds = takes(col.name)
+    built(dataset(SEED, *[col.col("seed") for col in cols], rows=12), lane(4))
+    assert set(started[:4]) == {"a", "b", "c"}
+    assert all(Counter(started[: 3 * n]) == dict.fromkeys("abc", n) for n in range(1, 13))
+
+
+def test_co_54_a_judge_does_not_wait_for_all_that_is_judged() -> None:
+    """The first judge's call comes before the last one of the writer; both share a lane."""
+    a, b = Provider("a", "p"), Provider("b", "p")
+    built(dataset(SEED, a.col("seed"), b.col("a"), rows=100, size=50), lane(4))
+    assert b.starts[0][0] < a.starts[-1][0]
+    # Within a group they alternate from then on.
+    assert b.starts[0][0] <= 2
+
+
+def test_co_55_columns_share_a_lane_and_one_alone_has_all_of_it() -> None:
+    """Two columns converge to half of it each; the one that is left takes all."""
+    a = Provider("a", "p")
+    b = Provider("b", "p", seconds=1.0)
+    found = built(
+        dataset(
+            SEED, a.col("seed"), b.col("seed", skip_when=lambda row: rows_of(row) >= 8), rows=24
+        ),
+        lane(4),
+    )
+    by_time: dict[float, Counter[str]] = {}
+    for col in (a, b):
+        for at, _ in col.starts:
+            by_time.setdefault(at, Counter())[col.name] += 1
+    assert [dict(by_time[at]) for at in sorted(by_time)] == [{"a": 2, "b": 2}] * 4 + [{"a": 4}] * 4
+    assert found.ended_at == 8
+
+
+def test_co_56_a_job_that_waits_holds_nothing() -> None:
+    """Neither a slot of the lane nor a place among the calls; and few jobs are started and waiting."""
+    a, b = Provider("a", "p"), Provider("b", "q", seconds=5.0)
+
+    async def both(order: CellOrder, calls: Calls[Any]) -> Values:
+        made = dict(await a.make(order, calls))
+        return {**made, **await b.make(order, calls)}
+
+    col = cell("a", both, "seed", lane="p", outputs=["b"])
+    found = built(dataset(SEED, col, rows=40), LaneSpec("p", 4), LaneSpec("q", 1), max_live_jobs=10)
+    assert found.result.written == 40
+    assert a.most <= 4
+    assert b.most == 1
+    # While the second lane is busy, the first one goes on with as many jobs as may be started.
+    assert len([at for at, _ in a.starts if at < 5]) == 10
+    started = [event for event in found.kernel if isinstance(event, CallStarted)]
+    assert len(started) == 80
+    assert {event.lane for event in started} == {"p", "q"}
+    assert LOCAL not in {event.lane for event in started}
+
+
+def test_older_groups_come_first_on_a_lane() -> None:
+    """So that they finish, and their memory is free."""
+    a = Provider("a", "p")
+    built(dataset(SEED, a.col("seed"), rows=12, size=3), lane(1))
+    assert a.rows == list(range(12))
+
+
+def test_a_local_mishap_is_salvaged_as_well() -> None:
+    """A maker that asks nobody may be told by a worker that it crashed."""
+    tries: Counter[int] = Counter()
+
+    async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
+        tries[order.row] += 1
+        if tries[order.row] < 2:
+            raise mishap("worker crashed")
+        return {"a": order.row}
+
+    found = built(dataset(SEED, cell("a", make, "seed"), rows=3))
+    assert found.result.written == 3
+    assert set(tries.values()) == {2}
+
+
+def test_backoff_is_the_lanes() -> None:
+    """Between attempts a job rests as its lane says, and holds nothing."""
+    a = Provider("a", "p", says=lambda row, attempt: mishap() if attempt < 1 else row)
+    built(dataset(SEED, a.col("seed"), rows=2), lane(1, backoff=Backoff(base=1e-6, cap=1e-6)))
+    assert a.rows == [0, 1, 0, 1]

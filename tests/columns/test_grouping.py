@@ -1,0 +1,74 @@
+"""Rows in groups."""
+
+import doctest
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_graphs import groupings
+
+from trioeval.columns import graph as module
+from trioeval.columns.graph import Grouping
+from trioeval.errors import DatasetError
+
+FEWER = settings(max_examples=settings().max_examples // 3)
+
+
+def sizes(grouping: Grouping) -> list[int]:
+    return [len(rows) for rows in grouping.groups()]
+
+
+def test_the_example_holds() -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_co_20_five_rows_in_groups_of_two() -> None:
+    grouping = Grouping(2, (5,))
+    assert [list(rows) for rows in grouping.groups()] == [[0, 1], [2, 3], [4]]
+
+
+def test_co_73_more_rows_make_groups_of_their_own() -> None:
+    grouping = Grouping(2, (5,))
+    assert sizes(grouping.extended(7)) == [2, 2, 1, 2]
+    assert sizes(grouping.extended(6)) == [2, 2, 1, 1]
+    assert sizes(grouping.extended(6).extended(7)) == [2, 2, 1, 1, 1]
+    assert grouping.extended(5) is grouping
+    with pytest.raises(DatasetError, match="5 rows cannot be made smaller; 4 are wanted"):
+        grouping.extended(4)
+
+
+@given(groupings(most=9))
+@FEWER
+def test_each_row_is_of_one_group_and_the_order_is_that_of_rows(grouping: Grouping) -> None:
+    assert [row for rows in grouping.groups() for row in rows] == list(range(grouping.rows))
+    assert len(list(grouping.groups())) == len(grouping)
+    for group in range(len(grouping)):
+        for row in grouping.rows_of(group):
+            assert grouping.group_of(row) == group
+    assert [group for part in grouping.parts for group in part] == list(range(len(grouping)))
+    for part in grouping.parts:
+        assert {len(grouping.rows_of(group)) for group in part[:-1]} <= {grouping.size}
+
+
+@given(groupings(), st.integers(1, 9))
+@FEWER
+def test_an_extension_leaves_the_groups_that_are_there(grouping: Grouping, more: int) -> None:
+    extended = grouping.extended(grouping.rows + more)
+    assert list(extended.groups())[: len(grouping)] == list(grouping.groups())
+    assert extended.rows == grouping.rows + more
+
+
+@pytest.mark.parametrize(("size", "targets"), [(0, (1,)), (1, ()), (1, (0,)), (1, (2, 2))])
+def test_what_makes_no_groups_is_refused(size: int, targets: tuple[int, ...]) -> None:
+    with pytest.raises(DatasetError, match="at least 1"):
+        Grouping(size, targets)
+
+
+def test_groups_and_rows_that_are_not_there_are_index_errors() -> None:
+    grouping = Grouping(2, (5,))
+    for group in (-1, 3):
+        with pytest.raises(IndexError, match=f"no group {group}; there are 3"):
+            grouping.rows_of(group)
+    for row in (-1, 5):
+        with pytest.raises(IndexError, match=f"no row {row}; there are 5"):
+            grouping.group_of(row)

@@ -1,0 +1,212 @@
+"""A journal in memory that can be cut anywhere, providers that count, and runs of both in virtual time."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval import Reply, Request, Row, SuiteSummary, parse_suite, run_suite
+from trioeval.columns.result import DatasetResult
+from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.providers import Usage
+from trioeval.providers.cache_key import Question
+from trioeval.providers.http.wire import HttpRequest
+from trioeval.report import row_json
+from trioeval.run import RowsNotRun
+from trioeval.testing import run_virtual
+
+
+@attrs.define
+class Kept:
+    """Rows of one task, as records."""
+
+    records: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self.records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def record(self, index: int) -> Mapping[str, Any]:
+        return self.records[index]
+
+
+@attrs.define
+class Notes:
+    """One execution of a run, and what the one before it has left."""
+
+    before: Sequence[CallRecord | Row] = ()
+    keeps: Callable[[Row], bool] = lambda row: row.outcome in {"done", "failed", "timed_out"}
+    """Which rows are not run again."""
+    writes: list[CallRecord | Row] = attrs.field(factory=list)
+    rows_at: dict[int, float] = attrs.field(factory=dict)
+    """When each row was written down."""
+    durable_at: int = 0
+    """How many of them were safe when somebody last asked for that."""
+    anew: Container[int] = ()
+    """Rows for which other replies are wanted."""
+    rejected: set[CallKey] = attrs.field(factory=set)
+    lasts: float = 0.0
+    """Seconds until what is written is safe."""
+
+    @property
+    def resumed(self) -> bool:
+        return bool(self.before)
+
+    def begin(self, suite: PreparedSuite) -> None:
+        """What is run is known to the test."""
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """Nobody waits for it."""
+
+    def dataset_ended(self, result: DatasetResult) -> None:
+        """Not written down."""
+
+    def call(self, call: CallRecord) -> None:
+        self.writes.append(call)
+
+    def recall(self, key: CallKey) -> Paid | None:
+        for one in reversed(self.before):
+            if key in self.rejected or key.index in self.anew:
+                return None
+            if isinstance(one, CallRecord) and one.key == key and isinstance(one.answer, Reply):
+                return Paid(one.answer, one.latency_ms, one.cached)
+        return None
+
+    def row(self, row: Row) -> None:
+        self.writes.append(row)
+        self.rows_at[row.index] = trio.current_time()
+
+    def first_alone(self, _task: str | None, rows: range) -> int:
+        """Every row is given alone."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        raise AssertionError(rows)
+
+    def standing(self, _row: Row) -> None:
+        """Rows are written down as they come."""
+
+    def reject(self, key: CallKey) -> None:
+        self.rejected.add(key)
+
+    def asks_anew(self, _task: str | None, index: int) -> bool:
+        return index in self.anew
+
+    async def durable(self, _row: Row | None = None) -> None:
+        written = len(self.writes)
+        await trio.sleep(self.lasts)
+        self.durable_at = max(self.durable_at, written)
+
+    def kept(self, task: str | None) -> Kept:
+        rows = [one for one in self.before if isinstance(one, Row) and one.task == task]
+        return Kept({row.index: row_json(row, "eval-1") for row in rows if self.keeps(row)})
+
+    def dataset(self, task: str | None) -> None:
+        """It knows rows alone."""
+
+    def agents(self, task: str | None) -> None:
+        """Likewise."""
+
+    @property
+    def calls(self) -> list[CallRecord]:
+        return [one for one in self.writes if isinstance(one, CallRecord)]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [one for one in self.writes if isinstance(one, Row)]
+
+    def next(self, **how: Any) -> "Notes":
+        """What another execution finds, after all that was written."""
+        return Notes([*self.before, *self.writes], rejected={*self.rejected}, **how)
+
+
+@attrs.define
+class Model:
+    """Answers with the prompt, and counts; may be slow, fail, and be cached."""
+
+    takes: float = 1.0
+    slow: Mapping[str, float] = attrs.field(factory=dict)
+    """How long other prompts take."""
+    cacheable: bool = False
+    fails: Callable[[Request], Exception | None] = lambda _: None
+    says: Callable[[Request], str] = lambda request: request.prompt
+    asked: Counter[str] = attrs.field(factory=Counter)
+    most: int = 0
+    """Most requests at once."""
+    _in_flight: int = 0
+
+    async def __call__(self, request: Request) -> Reply:
+        self.asked[request.prompt] += 1
+        self._in_flight += 1
+        self.most = max(self.most, self._in_flight)
+        try:
+            await trio.sleep(self.slow.get(request.prompt, self.takes))
+        finally:
+            self._in_flight -= 1
+        if (error := self.fails(request)) is not None:
+            raise error
+        usage = Usage(prompt=3, completion=4, total=7)
+        return Reply(output=self.says(request), usage=usage, cost=0.25)
+
+    def cache_question(self, request: Request) -> Question | None:
+        if not self.cacheable:
+            return None
+        sent = HttpRequest(
+            method="POST", url="https://model", headers={}, body=request.prompt.encode()
+        )
+        return Question(name="model", service="test", request=sent)
+
+    @property
+    def requests(self) -> int:
+        """All that were made."""
+        return self.asked.total()
+
+
+@attrs.define
+class Ran:
+    """What came of an execution."""
+
+    rows: list[Row] = attrs.field(factory=list)
+    at: dict[int, float] = attrs.field(factory=dict)
+    """When each was emitted."""
+    summary: SuiteSummary | None = None
+
+
+def execute(
+    document: Mapping[str, Any],
+    models: Mapping[str, Any],
+    journal: Any = None,
+    *,
+    cut_at: float = float("inf"),
+    around: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]] | None = None,
+    **more: Any,
+) -> Ran:
+    """Run a suite in virtual time; `around` may give further arguments."""
+    suite = parse_suite(document, environ={})
+    ran = Ran()
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+        ran.rows.append(row)
+        ran.at[row.index] = trio.current_time()
+
+    async def go(**given: Any) -> None:
+        with trio.move_on_at(trio.current_time() + cut_at):
+            ran.summary = await run_suite(
+                suite, emit=emit, providers=models, journal=journal, **more, **given
+            )
+
+    run_virtual(go if around is None else lambda: around(go))
+    return ran
+
+
+def told(row: Row) -> dict[str, Any]:
+    """A row without times."""
+    found = row_json(row, "eval-1")
+    for name in ("latencyMs", "metadata"):
+        found.pop(name)
+    return found

@@ -1,0 +1,262 @@
+"""Replies that are there already, or on their way to somebody else, need no call."""
+
+import datetime as dt
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journalled import Model, Notes, Ran, execute, told
+
+from trioeval import Request, Status
+from trioeval.errors import ProviderError
+from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.provider_calls import Asker
+from trioeval.grading.model import NOTHING_SPENT
+from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
+from trioeval.providers import OpenProvider, Usage
+from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.resolve import resolve
+from trioeval.store.cache.cache import open_cache
+from trioeval.suite.model import ProviderEntry
+from trioeval.templates import Templates
+from trioeval.testing import run_virtual
+
+RUBRIC = {"type": "llm-rubric", "value": "x", "provider": "judge"}
+GOOD = json.dumps({"pass": True, "score": 1, "reason": "r"})
+BAD = json.dumps({"pass": False, "score": 0, "reason": "r"})
+
+
+def suite(*words: str, lane: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """One row a word."""
+    return {
+        "providers": [{"id": "model", "lane": {"maxConcurrency": 4, **(lane or {})}}],
+        "prompts": ["{{word}}"],
+        "tests": [{"vars": {"word": word}} for word in words],
+        **more,
+    }
+
+
+def execute_twice(
+    first: Mapping[str, Any], second: Mapping[str, Any], models: Mapping[str, Any], **more: Any
+) -> Ran:
+    """The second of two suites that share a cache."""
+    filled: list[Any] = []
+
+    async def fill(go: Callable[..., Awaitable[None]]) -> None:
+        async with open_cache(None) as cache:
+            filled.append(cache)
+            await go(cache=cache)
+
+    async def use(go: Callable[..., Awaitable[None]]) -> None:
+        await go(cache=filled[0])
+
+    execute(first, models, around=fill)
+    return execute(second, models, around=use, **more)
+
+
+def cached(document: Mapping[str, Any], models: Mapping[str, Any], *args: Any, **more: Any) -> Ran:
+    async def around(go: Callable[..., Awaitable[None]]) -> None:
+        async with open_cache(None) as cache:
+            await go(cache=cache)
+
+    return execute(document, models, *args, around=around, **more)
+
+
+def test_a_hundred_equal_rows_are_one_request_that_holds_one_slot() -> None:
+    """The others wait without a slot, so whatever else there is to do goes on beside it."""
+    model = Model(slow={"a": 10.0}, cacheable=True)
+    ran = cached(suite(*["a"] * 100, "b", "c", "d"), {"model": model}, Notes())
+    assert model.asked == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert model.most == 4
+    paid = [row for row in ran.rows[:100] if not row.cached]
+    assert len(paid) == 1
+    assert paid[0].reply is not None
+    assert (paid[0].reply.cost, paid[0].calls) == (0.25, 1)
+    for row in ran.rows[:100]:
+        assert row.status is Status.PASS
+        assert row.latency_ms == 10_000
+        if row is not paid[0]:
+            assert row.reply is not None
+            assert row.reply.usage == Usage(total=7, cached=7)
+            assert (row.reply.cost, row.calls, dict(row.waits)) == (0.0, 0, {})
+    assert max(ran.at.values()) == 10.0
+
+
+def test_a_failure_is_told_to_all_who_ask_and_written_down_once() -> None:
+    model = Model(cacheable=True, fails=lambda _: ProviderError("bad_request", "no"))
+    notes = Notes()
+    ran = cached(suite("a", "a", "a"), {"model": model}, notes)
+    assert model.requests == 1
+    assert [row.error for row in ran.rows] == ["bad_request: no"] * 3
+    assert len(notes.calls) == 1
+
+
+def test_a_reply_from_the_cache_does_not_wait_for_a_lane_that_is_blocked() -> None:
+    refused: list[float] = []
+
+    def fails(request: Request) -> Exception | None:
+        if request.prompt == "new" and not refused:
+            refused.append(1)
+            return ProviderError("rate_limited", "slow down", retry_after=100)
+        return None
+
+    model = Model(cacheable=True, fails=fails)
+    notes = Notes()
+    words = ["new", "newer", "old", "newest", "old"]
+    ran = execute_twice(suite("old"), suite(*words), {"model": model}, journal=notes)
+    assert [row.status for row in ran.rows] == [Status.PASS] * 5
+    assert notes.rows[0].index == 2
+    assert notes.rows_at[2] == 0.0
+    assert min(notes.rows_at[index] for index in (0, 1, 3)) == 1.0
+    assert notes.rows_at[0] >= 100.0
+    assert dict(ran.rows[2].waits) == {}
+    assert ran.rows[2].cached
+    assert model.asked["old"] == 1
+
+
+def test_what_is_cached_takes_no_pace_and_no_budget() -> None:
+    model = Model(cacheable=True)
+    lane = {"delay": 60_000}
+    first, second = suite("a"), suite(*["a"] * 50, lane=lane)
+    second["evaluateOptions"] = {"budget": {"requests": 1}}
+    ran = execute_twice(first, second, {"model": model})
+    assert ran.summary is not None
+    assert (ran.summary.passed, ran.summary.duration) == (50, 0.0)
+
+
+def test_refreshing_asks_again() -> None:
+    model = Model(cacheable=True)
+    ran = execute_twice(suite("a"), suite("a"), {"model": model}, refresh_cache=True)
+    assert model.requests == 2
+    assert not ran.rows[0].cached
+
+
+def test_providers_that_are_not_cached_are_asked_each_time() -> None:
+    model = Model()
+    cached(suite("a", "a"), {"model": model})
+    assert model.requests == 2
+
+
+def judged(*words: str, assertion: Mapping[str, Any] = RUBRIC) -> dict[str, Any]:
+    return suite(*words, defaultTest={"assert": [assertion]})
+
+
+def test_judges_are_cached_as_well() -> None:
+    model, judge = Model(), Model(cacheable=True, says=lambda _: GOOD)
+    ran = execute_twice(judged("a"), judged("a"), {"model": model, "judge": judge})
+    (row,) = ran.rows
+    assert (judge.requests, model.requests) == (1, 2)
+    assert row.status is Status.PASS
+    assert (row.calls, row.spent.calls, row.spent.cost) == (1, 0, 0.0)
+    assert row.spent.usage == Usage(total=7, cached=7)
+    assert row.spent.judges == ("judge",)
+    assert row.spent != NOTHING_SPENT
+
+
+def test_a_judge_that_is_to_answer_several_times_is_asked_several_times() -> None:
+    """No answer of a panel stands for another one; in the next run, each stands for itself."""
+    said = iter([GOOD, BAD, GOOD])
+    judge = Model(cacheable=True, says=lambda _: next(said))
+    document = judged("a", assertion={**RUBRIC, "config": {"repeat": 3}})
+    ran = execute_twice(document, document, {"model": Model(), "judge": judge})
+    assert judge.requests == 3
+    assert ran.rows[0].verdict is not None
+    (part,) = ran.rows[0].verdict.parts
+    assert sorted(part.metadata["graderReplies"]) == sorted([GOOD, BAD, GOOD])
+
+
+def test_hits_are_written_down_and_recalled() -> None:
+    """A run that is resumed does not depend on what the cache still has, nor tells it otherwise."""
+    model, notes = Model(cacheable=True), Notes()
+    first = cached(suite("a", "a"), {"model": model}, notes)
+    assert [call.cached for call in notes.calls] == [False, True]
+    again = execute(suite("a", "a"), {"model": model}, notes.next(keeps=lambda _: False))
+    assert model.requests == 1
+    assert [told(row) for row in again.rows] == [told(row) for row in first.rows]
+    assert [row.cached for row in again.rows] == [False, True]
+    assert [row.calls for row in again.rows] == [1, 0]
+
+
+KEY = "sk-0123456789abcdef"
+
+
+def asker(config: Mapping[str, Any], model: Model, notes: Notes) -> Asker:
+    """One provider of this config, whose requests are answered by a model."""
+    entry = ProviderEntry(id="openai:chat:m", config=config)
+    found = resolve(
+        *(entry.id, entry.config),
+        environ={},
+        directory=Path(),
+        templates=Templates(),
+        custom={},
+    )
+    provider = OpenProvider(found, 0, CustomProvider("m", model), found.secrets, None)
+    return Asker(
+        providers=[provider],
+        entries=[entry],
+        lanes=["m"],
+        meter=Meter([found.metering], ["m"], bounds_only=False),
+        row_ids=str,
+        journal=notes,
+    )
+
+
+def ask(config: Mapping[str, Any], model: Model, notes: Notes) -> Paid:
+    class Nobody:
+        def sent(self, tokens: int) -> None: ...
+
+        def failed(self, error: ProviderError, tokens: int) -> None: ...
+
+        def heard(self, paid: Paid, *, recalled: bool) -> None: ...
+
+    async def main() -> Paid:
+        one = asker(config, model, notes)
+
+        async def perform(_job: Job[None], calls: Calls[None]) -> Paid:
+            inquiry = one.inquiry(0, "provider", 0, Request(prompt=f"Is {KEY} a key?"))
+            return await one.ask(inquiry, calls, Nobody())
+
+        plan = Plan.of([Job(0, "m", None)])
+        (outcome,) = await collect(plan, perform, lanes=Lanes([LaneSpec("m")]))
+        assert isinstance(outcome, Done)
+        return outcome.value
+
+    return run_virtual(main)
+
+
+def test_keys_are_not_written_down() -> None:
+    notes = Notes()
+    ask({"apiKey": KEY}, Model(), notes)
+    (call,) = notes.calls
+    assert call.prompt == "Is [hidden] a key?"
+
+
+@pytest.mark.parametrize(
+    ("config", "again"),
+    [({"apiKey": KEY}, 0), ({"apiKey": "another"}, 0), ({"apiKey": KEY, "temperature": 1}, 1)],
+)
+def test_a_reply_of_another_config_is_not_used(config: Mapping[str, Any], again: int) -> None:
+    model, notes = Model(), Notes()
+    ask({"apiKey": KEY}, model, notes)
+    ask(config, model, notes.next())
+    assert model.requests == 1 + again
+
+
+def test_who_sees_the_prompt_alone_is_asked_the_same_whatever_the_variables_are() -> None:
+    """And what is no JSON data is never the same question again."""
+    one = asker({"apiKey": KEY}, Model(), Notes())
+
+    def question(**what: Any) -> bytes:
+        key = one.inquiry(0, "provider", 0, Request(prompt="p", **what)).key
+        assert key is not None
+        assert len(key.question) == 16
+        return key.question
+
+    assert question(vars={"x": 1}) == question(vars={"x": object()}) == question()
+    same = {"a": object()}
+    assert question(options=same) != question(options=same)
+    at = {"a": dt.date(2026, 1, 2)}
+    assert question(options=at) == question(options=at)

@@ -1,0 +1,116 @@
+"""Jobs behind groups of steps: computed places against a list, and readiness against the rule itself."""
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.evaluation.groups import ByGroups, Group, Layout
+from trioeval.evaluation.registers import OneByOne
+from trioeval.kernel import Freed, Rank, Readiness
+from trioeval.suite.expand import Span
+
+SHAPES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=5)
+"""Groups, their width, and whether they are compared."""
+
+
+def spans_of(shapes: Sequence[tuple[int, int, bool]]) -> list[Span]:
+    spans, at = [], 0
+    for groups, width, compared in shapes:
+        spans.append(Span(at, at + groups * width, width, compared))
+        at += groups * width
+    return spans
+
+
+def listed(spans: Sequence[Span]) -> list[int | range]:
+    """Every job: the step that it is, or the steps that it compares."""
+    jobs: list[int | range] = []
+    for span in spans:
+        for start in range(span.start, span.stop, span.width):
+            group = range(start, start + span.width)
+            jobs += [*group, group] if span.compared else group
+    return jobs
+
+
+@given(SHAPES)
+def test_every_job_is_a_step_or_compares_those_right_before_it(
+    shapes: list[tuple[int, int, bool]],
+) -> None:
+    """The layout agrees with a list of all jobs, and knows the job of every step."""
+    layout, jobs = Layout.of(spans_of(shapes)), listed(spans_of(shapes))
+    assert len(layout) == len(jobs)
+    assert layout.compares == any(isinstance(job, range) for job in jobs)
+    comparisons = [(index, job) for index, job in enumerate(jobs) if isinstance(job, range)]
+    for index, group in comparisons:
+        assert layout.step(index) is None
+        assert layout.group(index) == Group(group.start, group.stop, index)
+    for index, job in enumerate(jobs):
+        if isinstance(job, int):
+            assert layout.step(index) == job
+            assert layout.job(job) == index
+            own = [Group(g.start, g.stop, behind) for behind, g in comparisons if job in g]
+            assert layout.group(index) == (own[0] if own else None)
+    assert list(layout.step_jobs()) == [i for i, job in enumerate(jobs) if isinstance(job, int)]
+
+
+@given(SHAPES, st.booleans(), st.randoms(use_true_random=False))
+def test_a_comparison_is_ready_with_the_last_step_of_its_group(
+    shapes: list[tuple[int, int, bool]],
+    in_order: bool,  # noqa: FBT001 - hypothesis gives it
+    chance: random.Random,
+) -> None:
+    """Neither earlier nor later, once, in whatever order steps end; steps wait only for each other."""
+    spans = spans_of(shapes)
+    layout, jobs = Layout.of(spans), listed(spans)
+    size = spans[-1].stop if spans else 0
+    order = ByGroups(layout, OneByOne.of(size, ()) if in_order else None)
+    ready, over = list(order.begin()), set[int]()
+    while ready:
+        index = ready.pop(chance.randrange(len(ready)))
+        over.add(index)
+        freed = order.over(index, done=chance.random() < 0.5)
+        assert not freed.blocked
+        job = jobs[index]
+        steps = [other for other in freed.ready if isinstance(jobs[other], int)]
+        compared = [other for other in freed.ready if isinstance(jobs[other], range)]
+        if isinstance(job, int) and in_order:
+            assert steps == [layout.job(step) for step in (job + 1,) if step < size]
+        else:
+            assert steps == []
+        assert compared == [
+            other
+            for other, group in enumerate(jobs)
+            if isinstance(group, range)
+            and job in group
+            and {layout.job(step) for step in group} <= over
+        ]
+        ready += freed.ready
+    assert len(over) == len(jobs)
+
+
+class Says(Readiness):
+    """Knows four steps: the later the sooner, 1 is named again at once, and 2 withdraws 3."""
+
+    def begin(self) -> Sequence[int]:
+        return range(4)
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
+        return Freed(blocked=[(3, 2)]) if index == 2 else Freed()
+
+    def rank(self, index: int) -> Rank:
+        return (-index,)
+
+    def aside(self, index: int) -> Freed | None:
+        return Freed([index]) if index == 1 else None
+
+
+def test_ranks_rounds_and_withdrawals_are_those_of_the_steps() -> None:
+    """Told of jobs; comparisons have no rank, and the run says when their round comes."""
+    order = ByGroups(Layout.of([Span(0, 4, 2, compared=True)]), Says())
+    assert order.begin() == [0, 1, 3, 4]
+    assert [order.rank(job) for job in range(6)] == [(0,), (-1,), (), (-2,), (-3,), ()]
+    assert [order.aside(job) for job in (0, 1, 2)] == [None, Freed([1], []), None]
+    assert order.over(3, done=True) == Freed([], [(4, 3)])
+    plain = ByGroups(Layout.of([Span(0, 4, 2, compared=True)]), None)
+    assert (plain.rank(0), plain.aside(0)) == ((), None)

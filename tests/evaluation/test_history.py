@@ -1,0 +1,111 @@
+"""What steps see of what others left: that of a serial run, in whatever order they end."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.evaluation.registers import History, rank
+from trioeval.loading.load import parse_suite
+from trioeval.suite.expand import Expansion, expand
+
+
+def steps_of(serial: tuple[bool, ...], columns: int = 1) -> Expansion:
+    return expand(
+        parse_suite(
+            {
+                "providers": [{"id": "echo", "label": f"c{place}"} for place in range(columns)],
+                "prompts": ["p"],
+                "tests": [{"options": {"runSerially": one}} for one in serial],
+            }
+        )
+    )
+
+
+SERIAL = st.lists(st.booleans(), min_size=1, max_size=6).map(tuple)
+
+
+@given(SERIAL, st.sampled_from(["suite", "column"]), st.data())
+def test_a_step_sees_what_a_serial_run_would_show_it(
+    serial: tuple[bool, ...], scope: Any, data: st.DataObject
+) -> None:
+    """The latest value before it, and all turns before it: serial steps first, then by index."""
+    steps = steps_of(serial, columns=2)
+    storing = data.draw(st.sets(st.sampled_from(range(len(steps)))))
+    in_turn = sorted(steps, key=rank)
+    assert [step.index for step in in_turn] == sorted(
+        range(len(steps)), key=lambda index: (not serial[index // 2], index)
+    )
+    history = History(scope)
+    for step in data.draw(st.permutations(list(steps))):
+        if step.index in storing:
+            history.store(step, "r", step.index)
+            history.add_turn(step, "talk", {"output": step.index})
+    for place, step in enumerate(in_turn):
+        before = [one for one in in_turn[:place] if one.index in storing]
+        shared = [one for one in before if scope == "suite" or one.prompt_idx == step.prompt_idx]
+        wanted = {"r": shared[-1].index} if shared else {}
+        assert history.registers(step) == wanted
+        assert history.turns(step, "talk") == [{"output": one.index} for one in before]
+
+
+def test_conversations_and_registers_do_not_meet() -> None:
+    """Nor do two of either."""
+    first, second = steps_of((False, False))
+    history = History()
+    history.store(first, "r", [1])
+    history.store(first, "s", None)
+    history.add_turn(first, ("a", 1), {"output": "x"})
+    assert history.registers(second) == {"r": [1], "s": None}
+    assert history.turns(second, ("a", 2)) == []
+    assert history.turns(second, ("a", 1)) == [{"output": "x"}]
+    assert (history.registers(first), history.turns(first, ("a", 1))) == ({}, [])
+
+
+def test_a_step_that_runs_again_replaces_what_it_left() -> None:
+    """Its output and its turn."""
+    first, second = steps_of((False, False))
+    history = History()
+    for text in ("a", "b"):
+        history.store(first, "r", text)
+        history.add_turn(first, "talk", {"output": text})
+    assert history.registers(second) == {"r": "b"}
+    assert history.turns(second, "talk") == [{"output": "b"}]
+    assert len(history) == 2
+
+
+@given(SERIAL, st.data())
+def test_only_what_somebody_may_still_see_is_kept(
+    serial: tuple[bool, ...], data: st.DataObject
+) -> None:
+    """What is dropped changes nothing; of a register behind all steps that are over, one value is left."""
+    steps = steps_of(serial)
+    history, whole = History(), History()
+    over = 0
+    for step in sorted(steps, key=rank):
+        assert list(history.registers(step).items()) == list(whole.registers(step).items())
+        name = data.draw(st.sampled_from("rs"))
+        history.store(step, name, step.index)
+        whole.store(step, name, step.index)
+        # Rows come in index order, each as soon as all before it are over.
+        done = {one.index for one in steps if rank(one) <= rank(step)}
+        while over in done:
+            history.over(steps[over])
+            over += 1
+    assert over == len(steps)
+    assert len(history) <= 2
+
+
+def test_registers_come_in_the_order_in_which_names_were_first_used() -> None:
+    """In that of a serial run, whichever step ended first, and whatever is settled."""
+    steps = steps_of((False,) * 4)
+    history = History()
+    history.store(steps[2], "c", 1)
+    history.store(steps[1], "a", 2)
+    history.store(steps[0], "b", 3)
+    assert list(history.registers(steps[3])) == ["b", "a", "c"]
+    history.over(steps[0])
+    history.over(steps[1])
+    history.store(steps[2], "b", 4)
+    assert history.registers(steps[3]) == {"b": 4, "a": 2, "c": 1}
+    assert list(history.registers(steps[3])) == ["b", "a", "c"]

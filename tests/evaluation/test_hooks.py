@@ -1,0 +1,422 @@
+"""Extensions of a suite, as real Python files in real processes."""
+
+import json
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from trioeval.errors import SuiteError
+from trioeval.loading.load import parse_suite
+from trioeval.providers import Reply, Request
+from trioeval.run import Row, Status, prepare, run_suite
+from trioeval.suite.model import Suite
+from trioeval.suite.plain import plain_prompt, plain_suite, plain_test
+
+pytestmark = pytest.mark.slow
+
+
+def suite_of(folder: Path, code: str, *names: str, **more: Any) -> Suite:
+    """A suite on `echo` with the extensions of one file; without names, all of it."""
+    (folder / "hooks.py").write_text(textwrap.dedent(code))
+    return parse_suite(
+        {
+            "providers": ["echo"],
+            "prompts": ["say {{word}}"],
+            "tests": [{"vars": {"word": "hi"}}],
+            "extensions": [f"file://hooks.py:{name}" for name in names],
+            **more,
+        },
+        directory=folder,
+    )
+
+
+def ran(suite: Suite, warnings: list[str] | None = None, **providers: Any) -> list[Row]:
+    rows: list[Row] = []
+
+    async def emit(row: Row) -> None:
+        await trio.lowlevel.checkpoint()
+        rows.append(row)
+
+    async def main() -> None:
+        told: list[str] = [] if warnings is None else warnings
+        prepared = prepare(suite, providers=providers or None)
+        with trio.fail_after(60):
+            await run_suite(prepared, emit=emit, run_id="eval-1", warn=told.append)
+
+    trio.run(main)
+    return rows
+
+
+def wrong(suite: Suite) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        prepare(suite)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_before_all_may_change_tests_prompts_and_the_default_test(tmp_path: Path) -> None:
+    """The suite that it returns is checked like a file; what it leaves alone stays the same object."""
+    suite = suite_of(
+        tmp_path,
+        """
+        def beforeAll(context, options):
+            assert options == {"hookName": "beforeAll"}
+            suite = context["suite"]
+            suite["tests"].append({"vars": {"word": "there"}, "assert": [{"type": "equals", "value": "x"}]})
+            suite["prompts"].append({"raw": "{{word}}!", "label": "loud"})
+            suite["defaultTest"] = {"metadata": {"seen": True}}
+            return context
+        """,
+        "beforeAll",
+    )
+    rows = ran(suite)
+    assert [row.output for row in rows] == ["say hi", "hi!", "say there", "there!"]
+    assert [row.status for row in rows[2:]] == [Status.FAIL] * 2
+    assert all(row.step.test.metadata == {"seen": True} for row in rows)
+    assert prepare(suite).suite.tests[0] is suite.tests[0]
+
+
+def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    """An exception, something that is no suite, and a suite that is wrong."""
+    code = """
+        def raises(event, context):
+            raise RuntimeError("no database")
+
+        def text(event, context):
+            return "done"
+
+        def mistaken(event, context):
+            context["suite"]["tests"] = [{"vrs": {}}]
+            return context
+        """
+    (raised,) = wrong(suite_of(tmp_path, code, "raises"))
+    assert raised == (
+        '$.extensions[0]: beforeAll of hooks.py:raises: raises of "hooks.py" failed: '
+        "RuntimeError: no database\n  in line 3 of hooks.py"
+    )
+    (text,) = wrong(suite_of(tmp_path, code, "text"))
+    assert text == (
+        "$.extensions[0]: beforeAll of hooks.py:text: must be an object with a suite, "
+        'got the text "done"\n  return the context, or nothing'
+    )
+    (mistaken,) = wrong(suite_of(tmp_path, code, "mistaken"))
+    assert mistaken == (
+        "$.extensions[0]: beforeAll of hooks.py:mistaken: $.suite.tests[0].vrs: "
+        '"vrs" is not a key here\n  did you mean "vars"?'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("file://nowhere.py:f", "there is no file"),
+        ("file://hooks.js", "extensions are functions in Python files"),
+        ("file://hooks.py:missing", "missing"),
+        ("hooks", "no code that can be run"),
+    ],
+)
+def test_extensions_that_cannot_be_called(tmp_path: Path, text: str, said: str) -> None:
+    """All of them are told, each at its place."""
+    (tmp_path / "hooks.js").write_text("module.exports = () => 1")
+    suite = suite_of(tmp_path, "def f(a, b): pass", extensions=["file://hooks.py:f", text])
+    (problem,) = wrong(suite)
+    assert problem.startswith("$.extensions[1]: ")
+    assert said in problem
+
+
+def test_before_each_may_change_the_test_of_a_row(tmp_path: Path) -> None:
+    """Its variables, assertions and metadata; the row shows what it was judged by."""
+    suite = suite_of(
+        tmp_path,
+        """
+        def beforeEach(context, options):
+            test = context["test"]
+            test["vars"]["word"] += " you"
+            test["assert"] = [{"type": "contains", "value": "you"}]
+            test["metadata"] = {"by": options["hookName"]}
+            return {"test": test}
+        """,
+        "beforeEach",
+        tests=[{"vars": {"word": ["hi", "hello"]}}],
+    )
+    rows = ran(suite)
+    assert [row.output for row in rows] == ["say hi you", "say hello you"]
+    assert [row.vars["word"] for row in rows] == ["hi you", "hello you"]
+    assert [row.status for row in rows] == [Status.PASS] * 2
+    assert rows[0].step.test.metadata == {"by": "beforeEach"}
+    assert rows[0].verdict is not None
+    assert len(rows[0].verdict.parts) == 1
+
+
+@pytest.mark.parametrize("name", ["secret.txt", "evil.py", "*.txt"])
+def test_before_each_names_no_file_outside_of_the_suites_folder(tmp_path: Path, name: str) -> None:
+    """What a hook returns is not looked at when the suite is loaded."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "evil.py").write_text("open(__file__ + '.ran', 'w')")
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "note.txt").write_text("a note")
+    suite = suite_of(
+        tmp_path / "suite",
+        f"""
+        def beforeEach(context, options):
+            context["test"]["vars"]["word"] = {{
+                "1": "file://../{name}", "2": "file://{tmp_path}/{name}", "3": "file://note.txt"
+            }}[context["test"]["vars"]["word"]]
+            return context
+        """,
+        "beforeEach",
+        tests=[{"vars": {"word": ["1", "2", "3"]}}],
+    )
+    *refused, read = ran(suite)
+    assert read.output == "say a note"
+    for row in refused:
+        assert row.output is None
+        assert "is outside of the suite's folder" in str(row.error)
+    assert not (tmp_path / "evil.py.ran").exists()
+
+
+def test_before_each_that_fails_makes_its_row_an_error(tmp_path: Path) -> None:
+    """Nothing is asked for it; other rows go on."""
+    suite = suite_of(
+        tmp_path,
+        """
+        def beforeEach(context, options):
+            if context["test"]["vars"]["word"] == "a":
+                raise ValueError("not this one")
+            if context["test"]["vars"]["word"] == "b":
+                context["test"]["asert"] = []
+                return context
+        """,
+        "beforeEach",
+        tests=[{"vars": {"word": ["a", "b", "c"]}}],
+    )
+    first, second, third = ran(suite)
+    assert (first.outcome, first.calls) == ("failed", 0)
+    assert first.error is not None
+    assert "beforeEach of hooks.py:beforeEach failed" in first.error
+    assert "not this one" in first.error
+    assert second.error is not None
+    assert '"asert" is not a key here' in second.error
+    assert third.status is Status.PASS
+
+
+def test_before_each_may_name_a_register(tmp_path: Path) -> None:
+    """Later rows have it; they run in order, for the file has the word."""
+    suite = suite_of(
+        tmp_path,
+        """
+        def beforeEach(context, options):
+            test = context["test"]
+            if test["vars"]["word"] == "a":
+                test["options"] = {**test.get("options", {}), "storeOutputAs": "kept"}
+            return context
+        """,
+        "beforeEach",
+        prompts=["{{word}}{{kept}}"],
+        tests=[{"vars": {"word": ["a", "b", "c"]}}],
+    )
+    assert prepare(suite).in_order
+    assert [row.output for row in ran(suite)] == ["a", "ba", "ca"]
+
+
+def test_rows_with_hooks_that_store_nothing_run_side_by_side(tmp_path: Path) -> None:
+    """Nor does the end of a row change what others read."""
+    assert not prepare(suite_of(tmp_path, "def beforeEach(c, o): pass", "beforeEach")).in_order
+    storing = suite_of(tmp_path, "def afterEach(c, o): 'storeOutputAs'", "afterEach")
+    assert not prepare(storing).in_order
+
+
+SLOW_AFTER_EACH = """
+    import time
+
+    def afterEach(context, options):
+        time.sleep(60)
+    """
+
+
+@pytest.mark.parametrize("limit", ["timeoutMs", "maxEvalTimeMs"])
+def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: str) -> None:
+    """It is cut off and told of; the row is what it was before."""
+    warnings: list[str] = []
+    suite = suite_of(tmp_path, SLOW_AFTER_EACH, "afterEach", evaluateOptions={limit: 6000})
+    (row,) = ran(suite, warnings)
+    assert (row.status, row.outcome, row.output) == (Status.PASS, "done", "say hi")
+    assert row.error is None
+    assert len(warnings) == 1
+    assert warnings[0].startswith("afterEach of row 0 was cut off: ")
+
+
+def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path) -> None:
+    """Not as a timeout."""
+
+    async def mine(request: Request) -> Reply:
+        await trio.lowlevel.checkpoint()
+        raise ValueError("no luck")
+
+    options = {"timeoutMs": 6000}
+    suite = suite_of(
+        tmp_path, SLOW_AFTER_EACH, "afterEach", providers=["mine"], evaluateOptions=options
+    )
+    (row,) = ran(suite, [], mine=mine)
+    assert (row.status, row.outcome) == (Status.ERROR, "failed")
+    assert "no luck" in str(row.error)
+
+
+def test_the_end_of_a_run_is_not_told_of_for_ever(tmp_path: Path) -> None:
+    """A few seconds behind its deadline, no longer."""
+    warnings: list[str] = []
+    code = SLOW_AFTER_EACH.replace("afterEach", "afterAll")
+    suite = suite_of(tmp_path, code, "afterAll", evaluateOptions={"maxEvalTimeMs": 10})
+    began = time.monotonic()
+    assert len(ran(suite, warnings)) == 1
+    assert time.monotonic() - began < 50
+    assert warnings == ["afterAll was cut off: the run's deadline (maxEvalTimeMs) passed"]
+
+
+def test_after_each_adds_scores_and_metadata(tmp_path: Path) -> None:
+    """One extension sees what the one before it added; what is no number is left out."""
+    suite = suite_of(
+        tmp_path,
+        """
+        def afterEach(context, options):
+            result = context["result"]
+            result["namedScores"]["length"] = len(result["response"]["output"])
+            result["namedScores"]["nonsense"] = "high"
+            result["metadata"]["pass"] = result["success"]
+            result["response"]["metadata"] = {"checked": True}
+            result["success"] = False
+            return context
+
+        def everything(event, context):
+            if event == "afterEach":
+                scores = context["result"]["namedScores"]
+                return {"result": {"namedScores": {"twice": 2 * scores["length"]}}}
+        """,
+        "afterEach",
+        "everything",
+    )
+    (row,) = ran(suite)
+    assert row.named_scores == {"length": 6, "twice": 12}
+    assert row.step.test.metadata == {"pass": True}
+    assert row.status is Status.PASS
+    assert row.reply is not None
+    assert row.reply.metadata["checked"] is True
+
+
+def test_after_each_that_fails_loses_nothing(tmp_path: Path) -> None:
+    """The row stays as it was, and a warning says what happened."""
+    warnings: list[str] = []
+    (row,) = ran(
+        suite_of(tmp_path, "def afterEach(a, b): raise OSError('gone')", "afterEach"), warnings
+    )
+    assert (row.status, row.output) == (Status.PASS, "say hi")
+    assert len(warnings) == 1
+    assert warnings[0].startswith("afterEach of hooks.py:afterEach failed: ")
+
+
+def test_after_each_is_told_of_errors(tmp_path: Path) -> None:
+    """With the text of the error; the row stays an error."""
+
+    async def mine(request: Request) -> Reply:
+        await trio.lowlevel.checkpoint()
+        raise ValueError("no luck")
+
+    suite = suite_of(
+        tmp_path,
+        """
+        def afterEach(context, options):
+            context["result"]["metadata"]["why"] = context["result"]["error"]
+            return context
+        """,
+        "afterEach",
+        providers=["mine"],
+    )
+    (row,) = ran(suite, mine=mine)
+    assert row.status is Status.ERROR
+    assert "no luck" in row.step.test.metadata["why"]
+
+
+def test_what_is_not_json_is_a_warning(tmp_path: Path) -> None:
+    """A provider of the caller's may answer anything; its row is not lost for that."""
+
+    async def mine(request: Request) -> Reply:
+        await trio.lowlevel.checkpoint()
+        return Reply(output="ok", metadata={"raw": object()})
+
+    warnings: list[str] = []
+    suite = suite_of(tmp_path, "def afterEach(a, b): pass", "afterEach", providers=["mine"])
+    (row,) = ran(suite, warnings, mine=mine)
+    assert row.output == "ok"
+    assert len(warnings) == 1
+
+
+def test_after_all_is_told_of_all_rows(tmp_path: Path) -> None:
+    """Once, when the last row is over; each task tells of its own."""
+    suite = suite_of(
+        tmp_path,
+        """
+        import json
+
+        def afterAll(context, options):
+            rows = [[row["vars"]["word"], row["success"]] for row in context["results"]]
+            told = [context["evalId"], len(context["suite"]["tests"]), rows]
+            with open("told.jsonl", "a") as file:
+                file.write(json.dumps(told) + "\\n")
+            raise RuntimeError("too late to matter")
+        """,
+        "afterAll",
+        tests=[{"vars": {"word": ["a", "b"]}}],
+    )
+    warnings: list[str] = []
+    assert len(ran(suite, warnings)) == 2
+    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert told == [["eval-1", 1, [["a", True], ["b", True]]]]
+    assert len(warnings) == 1
+    assert "too late to matter" in warnings[0]
+
+
+def test_each_task_has_the_extensions_of_the_suite(tmp_path: Path) -> None:
+    """To them it is a suite of its own."""
+    (tmp_path / "hooks.py").write_text(
+        "def beforeAll(context, options):\n"
+        "    suite = context['suite']\n"
+        "    suite['tests'][0]['vars'] = {'word': suite['description']}\n"
+        "    return context\n"
+    )
+    entry = {"type": "prompt_eval", "prompts": ["say {{word}}"], "tests": [{"vars": {}}]}
+    suite = parse_suite(
+        {
+            "providers": ["echo"],
+            "extensions": "file://hooks.py:beforeAll",
+            "tasks": [{**entry, "description": "one"}, {**entry, "description": "two"}],
+        },
+        directory=tmp_path,
+    )
+    assert sorted(str(row.output) for row in ran(suite)) == ["say one", "say two"]
+
+
+def test_the_plain_form_of_a_suite_means_the_same_suite() -> None:
+    """Read again, it is equal to what it was made of."""
+    document: dict[str, Any] = {
+        "description": "all of it",
+        "providers": ["echo", {"id": "echo", "label": "b", "lane": {"rpm": 5}, "delay": 3}],
+        "prompts": ["a {{x}}", {"raw": "b", "label": "c", "id": "d", "config": {"t": 0}}],
+        "tests": [
+            {
+                "vars": {"x": ["1", "2"]},
+                "assert": [{"type": "not-equals", "value": 1, "weight": 2}],
+            },
+            {"providerOutput": "", "threshold": 0.5, "providers": ["b"], "prompts": ["c"]},
+            {"options": {"temperature": 0, "runSerially": True, "prefix": "p"}, "vars": {}},
+        ],
+        "defaultTest": {"metadata": {"k": [1]}, "provider": {"id": "echo", "config": {"a": 1}}},
+        "scenarios": [{"config": [{"vars": {"y": 1}}], "tests": [{"vars": {"z": 2}}]}],
+        "tags": {"k": "v"},
+    }
+    suite = parse_suite(document)
+    assert parse_suite(plain_suite(suite)) == suite
+    assert plain_prompt(suite.prompts[1]) == document["prompts"][1]
+    assert plain_test(suite.tests[1]) == document["tests"][1]

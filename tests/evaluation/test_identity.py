@@ -1,0 +1,396 @@
+"""Which row is which: what counts for the identity of a row, and what does not."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trioeval import collect, parse_suite
+from trioeval.evaluation.identity import (
+    Identities,
+    Identity,
+    content_digest,
+    name_of,
+    name_of_record,
+    row_id,
+    row_id_of,
+    settings_digest,
+)
+from trioeval.evaluation.suite_files import (
+    CodeFiles,
+    file_digests,
+    files_of,
+    suite_digest,
+    with_imports,
+)
+from trioeval.grading import Assertion
+from trioeval.report import row_json
+from trioeval.suite.expand import Step, expand
+from trioeval.suite.model import Test
+
+SUITE: Mapping[str, Any] = {
+    "providers": [{"id": "echo", "label": "one", "config": {"k": 1, "apiKey": "sk-1"}}],
+    "prompts": [{"raw": "say {{x}}", "label": "p", "config": {"c": 1}}],
+    "tests": [
+        {
+            "description": "d",
+            "vars": {"x": "a", "n": 1},
+            "assert": [{"type": "contains", "value": "a"}],
+            "metadata": {"m": 1},
+            "options": {"transform": "output"},
+        }
+    ],
+}
+
+
+def identity(document: Mapping[str, Any]) -> Identity:
+    """That of its first row."""
+    steps = expand(parse_suite(document))
+    return Identities().of(steps[0], steps.providers[0])
+
+
+def changed(where: str, key: str, value: Any) -> dict[str, Any]:
+    """The suite with something else at a place, or something more."""
+    document: dict[str, Any] = json.loads(json.dumps(SUITE))
+    place: Any = document
+    for part in where.split("."):
+        place = place[int(part) if part.isdigit() else part] if part else place
+    place[key] = value
+    return document
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value"),
+    [
+        ("tests.0", "description", "other"),
+        ("tests.0.vars", "x", "b"),
+        ("tests.0.vars", "y", ""),
+        ("providers.0", "label", "two"),
+        ("prompts.0", "label", "q"),
+    ],
+)
+def test_a_row_is_known_by_its_provider_prompt_variables_and_description(
+    where: str, key: str, value: Any
+) -> None:
+    """Whatever else is the same; and its content is not concerned by what it is called."""
+    found, before = identity(changed(where, key, value)), identity(SUITE)
+    assert found.id != before.id
+    assert found.content == before.content
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value"),
+    [
+        ("providers.0", "id", "openai:chat:x"),
+        ("providers.0.config", "k", 2),
+        ("providers.0", "transform", "output"),
+        ("prompts.0", "raw", "say it: {{x}}"),
+        ("prompts.0.config", "c", 2),
+        ("tests.0.assert.0", "value", "b"),
+        ("tests.0.assert.0", "type", "icontains"),
+        ("tests.0.assert.0", "weight", 2),
+        ("tests.0.assert.0", "metric", "m"),
+        ("tests.0.assert.0", "threshold", 0.5),
+        ("tests.0", "assert", []),
+        ("tests.0", "threshold", 0.5),
+        ("tests.0", "providerOutput", ""),
+        ("tests.0", "provider", "echo"),
+        ("tests.0.metadata", "m", 2),
+        ("tests.0.options", "transform", "output.strip()"),
+        ("tests.0.options", "prefix", "Hello, "),
+        ("tests.0.options", "storeOutputAs", "r"),
+        ("tests.0.options", "rubricPrompt", "judge it"),
+        ("tests.0.options", "temperature", 0.5),
+        ("", "defaultTest", {"assert": [{"type": "contains", "value": "z"}]}),
+        ("", "defaultTest", {"options": {"suffix": "!"}}),
+    ],
+)
+def test_what_decides_how_a_row_ends_is_its_content(where: str, key: str, value: Any) -> None:
+    """And the row stays the same row."""
+    found, before = identity(changed(where, key, value)), identity(SUITE)
+    assert found.id == before.id
+    assert found.content != before.content
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value"),
+    [
+        ("providers.0", "lane", {"rpm": 5}),
+        ("providers.0", "delay", 100),
+        ("providers.0", "prompts", ["p"]),
+        ("providers.0.config", "apiKey", "sk-2"),
+        ("tests.0.options", "runSerially", True),
+        ("tests.0.options", "repeat", 3),
+        ("tests.0", "prompts", ["p"]),
+        ("", "evaluateOptions", {"maxConcurrency": 9, "timeoutMs": 5, "repeat": 2}),
+        ("", "description", "a suite"),
+    ],
+)
+def test_places_limits_and_credentials_change_no_row(where: str, key: str, value: Any) -> None:
+    """How hard a provider is used, with which key and how often decides nothing about a row."""
+    assert identity(changed(where, key, value)) == identity(SUITE)
+
+
+def test_identities_are_the_same_in_every_version() -> None:
+    """What stands in stores of today is found by the program of tomorrow."""
+    assert identity(SUITE) == Identity(
+        id="d7afa20f325b4d663859a8e8b96b3d81",
+        content="bda7c7f60a7c867021d5e85c74fd3586",
+    )
+    assert settings_digest(parse_suite(SUITE)) == "adcbe3ca83f30820be1b7759c6d8a5cf"
+
+
+def test_the_order_of_keys_and_the_place_of_a_test_do_not_count() -> None:
+    """Nor whether numbers are written as whole ones."""
+    test = SUITE["tests"][0]
+    turned = {key: test[key] for key in reversed(test)}
+    turned["vars"] = {"n": 1.0, "x": "a"}
+    steps = expand(parse_suite({**SUITE, "tests": [{"vars": {"x": "new"}}, turned]}))
+    assert Identities().of(steps[1], steps.providers[0]) == identity(SUITE)
+
+
+def test_an_own_provider_of_a_test_counts_and_that_of_its_column_does_not() -> None:
+    """But for the transform of the column, which is applied all the same."""
+    own = changed("tests.0", "provider", {"id": "echo", "config": {"k": 5}})
+    other = json.loads(json.dumps(own))
+    other["providers"][0]["config"]["k"] = 7
+    assert identity(own) == identity(other)
+    other["providers"][0]["transform"] = "output"
+    assert identity(own).content != identity(other).content
+
+
+def test_members_of_sets_count() -> None:
+    """As assertions of the test do."""
+
+    def of(value: str) -> str:
+        members = [{"type": "contains", "value": value}]
+        return identity(
+            changed("tests.0", "assert", [{"type": "assert-set", "assert": members}])
+        ).content
+
+    assert of("a") != of("b")
+    assert of("a") == of("a")
+
+
+@pytest.mark.slow
+def test_the_same_identity_comes_of_one_step_and_of_many() -> None:
+    """What is remembered of other rows changes nothing, however many assertions there are."""
+    tests = [
+        {"vars": {"x": str(i % 7)}, "assert": [{"type": "contains", "value": str(i)}]}
+        for i in range(5000)
+    ]
+    steps = expand(parse_suite({**SUITE, "tests": tests}))
+    entry, identities = steps.providers[0], Identities()
+    found = [identities.of(step, entry) for step in steps]
+    assert len({one.content for one in found}) == 5000
+    assert len({one.id for one in found}) == 7
+    for index in (0, 1, 4097, 4999):
+        step = steps[index]
+        assert found[index].content == content_digest(step, entry)
+        assert found[index].id == row_id("one", "p", step.vars, None)
+
+
+def test_a_description_made_of_a_place_does_not_count() -> None:
+    """As tests of spreadsheets have it: a line in front of them changes none of them."""
+    assert row_id("p", "l", {"x": 1}, "Row #3") == row_id("p", "l", {"x": 1}, "Row #4")
+    assert row_id("p", "l", {"x": 1}, "Row #3") == row_id("p", "l", {"x": 1}, None)
+    assert row_id("p", "l", {"x": 1}, "Row #x") != row_id("p", "l", {"x": 1}, None)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.sampled_from([2**60, 1e300, -0.0, "\ud800", "\0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+@example({"a": float("nan")})
+@example({"a": 1e16, "b": 2.0})
+def test_an_id_survives_being_written_and_read(variables: dict[str, Any]) -> None:
+    """A record says the same of its row as the suite does."""
+    text = json.dumps(variables).replace("NaN", "null")
+    text = text.replace("-Infinity", "null").replace("Infinity", "null")
+    if "Infinity" in repr(variables) or "NaN" in repr(variables):
+        return  # as a text
+    assert row_id("p", "l", json.loads(text), None) == row_id("p", "l", variables, None)
+
+
+@given(
+    st.dictionaries(st.text(), st.text() | st.integers() | st.none() | st.booleans(), max_size=4)
+)
+@example({"a": "\x7f"})
+@example({"b": "\x1b\n", "a": 2**70})
+@example({"\ue000": "\u2028", "\U0001f600": "\ud800"})
+@settings(max_examples=50)
+def test_simple_variables_have_the_id_that_others_have(variables: dict[str, Any]) -> None:
+    """There is a quick way for the ones, and a long one for what is equal to them."""
+
+    class Named(str):
+        """A text, but no simple one."""
+
+        __slots__ = ()
+
+    same = {
+        name: Named(part) if isinstance(part, str) else part for name, part in variables.items()
+    }
+    assert row_id("echo", "p", variables, None) == row_id("echo", "p", same, None)
+    other: dict[str, Any] = {Named(name): part for name, part in variables.items()}
+    assert row_id("echo", "p", variables, None) == row_id("echo", "p", other, None)
+
+
+def test_variables_that_are_no_json_have_an_id() -> None:
+    """A suite made in Python may hold anything."""
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    circle: dict[str, Any] = {}
+    circle["me"] = circle
+    for value in (deep, circle, {(1, 2): 3}, Path("a"), 10**5000, {1: "a", "b": 2}):
+        found = row_id("p", "l", {"x": value}, None)
+        assert len(found) == 32
+        assert found == row_id("p", "l", {"x": value}, None)
+
+
+def test_a_record_tells_the_id_of_its_row() -> None:
+    """Of every row of a run, whatever its variables and however it ended."""
+    suite = parse_suite(
+        {
+            "providers": ["echo", {"id": "echo", "label": "two"}],
+            "prompts": ["say {{x}}", {"raw": "{{x.y.z()}}", "label": "broken"}],
+            "tests": [
+                {"vars": {"x": ["a", "b"]}, "description": "list"},
+                {"vars": {"x": {"k": [1, 2.0, None]}}},
+                {"vars": {}, "assert": [{"type": "equals", "value": "no"}]},
+            ],
+        }
+    )
+    rows = trio.run(collect, suite)
+    identities = Identities()
+    for row in rows:
+        record = json.loads(json.dumps(row_json(row, "eval-1")))
+        assert row_id_of(record) == identities.of(row.step, row.provider).id
+        assert name_of_record(record) == name_of(row.step)
+    assert len({row_id_of(row_json(row, "eval-1")) for row in rows}) == len(rows) == 16
+
+
+def test_a_record_of_another_program_has_an_id_too() -> None:
+    """Whatever it lacks."""
+    assert row_id_of({}) == row_id("", "", {}, None)
+    assert row_id_of({"provider": "x", "vars": None, "testCase": 3}) == row_id("", "", {}, "")
+
+
+def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None:
+    """In one line that is not too long."""
+
+    def called(test: Test) -> str:
+        step: Step = expand(attrs.evolve(parse_suite(SUITE), tests=(test,)))[0]
+        return name_of(step)
+
+    assert called(Test(description="the\n first", vars={"x": "a"})) == "the first"
+    assert called(Test(vars={"x": "a\nb", "n": 1})) == "x=a b, n=1"
+    assert called(Test()) == ""
+    assert called(Test(vars={"x": "y" * 99})) == f"x={'y' * 57}…"
+
+
+def test_edited_code_is_another_content(tmp_path: Path) -> None:
+    """That of assertions, transforms and filters; where nobody looks at files, they do not count."""
+    for name in ("check.py", "change.py", "filters.py"):
+        (tmp_path / name).write_text("def get_assert(output, context): return True")
+    document = changed("tests.0", "assert", [{"type": "python", "value": "file://check.py"}])
+    document["tests"][0]["options"]["transform"] = "file://change.py:get_assert"
+    document["nunjucksFilters"] = {"up": "filters.py"}
+    suite = parse_suite(document, directory=tmp_path)
+    steps = expand(suite)
+    step, entry = steps[0], steps.providers[0]
+
+    def now() -> tuple[str, str]:
+        sources = CodeFiles(tmp_path)
+        return content_digest(step, entry, sources), settings_digest(suite, sources)
+
+    first = now()
+    assert first == now()
+    assert first[0] != content_digest(step, entry)
+    (tmp_path / "check.py").write_text("def get_assert(output, context): return False")
+    second = now()
+    assert second[0] != first[0]
+    assert second[1] == first[1]
+    (tmp_path / "change.py").unlink()
+    assert now()[0] not in (first[0], second[0])
+    (tmp_path / "filters.py").write_text("def up(value): return value")
+    assert now()[1] != first[1]
+
+
+def test_a_suite_is_the_same_while_its_files_and_flags_are(tmp_path: Path) -> None:
+    """Without a look at its rows."""
+    for name in ("change.py", "provider.py"):
+        (tmp_path / name).write_text("def f(output, context): return output")
+    document = changed("tests.0.options", "transform", "file://change.py:f")
+    document["providers"] = ["python:provider.py:f", "echo"]
+    document["tests"] += [{"assert": [{"type": "equals", "value": "a", "transform": "f.py"}]}]
+    suite = parse_suite(document, directory=tmp_path)
+    assert [file.name for file in files_of(suite)] == ["provider.py", "change.py"]
+    digests = file_digests(files_of(suite))
+    before = suite_digest(suite, {"repeat": 1})
+    assert before == suite_digest(suite, {"repeat": 1})
+    assert before != suite_digest(suite, {"repeat": 2})
+    (tmp_path / "change.py").write_text("def f(output, context): return None")
+    assert before != suite_digest(suite, {"repeat": 1})
+    (tmp_path / "provider.py").unlink()
+    now = file_digests(digests)
+    assert now[str(tmp_path / "provider.py")] is None
+    assert now[str(tmp_path / "change.py")] != digests[str(tmp_path / "change.py")]
+
+
+def test_credentials_of_judges_and_settings_do_not_count() -> None:
+    """Wherever they may stand, and what stands beside them counts."""
+
+    def of(config: Mapping[str, Any]) -> str:
+        judge = Assertion(type="llm-rubric", provider={"id": "x", "config": config})
+        suite = parse_suite(SUITE)
+        suite = attrs.evolve(suite, tests=(Test(assertions=(judge,)),))
+        steps = expand(suite)
+        return content_digest(steps[0], steps.providers[0])
+
+    assert of({"apiKey": "a"}) == of({"apiKey": "b"})
+    assert of({"apiKey": "a", "model": "m"}) != of({"apiKey": "a", "model": "n"})
+
+
+def test_code_is_another_where_a_module_beside_it_that_it_imports_is(tmp_path: Path) -> None:
+    """Also one that an imported module imports, and one in a package; not those that it does not import."""
+    (tmp_path / "pkg").mkdir()
+    contents = {
+        "gen.py": "import json, helper\nfrom pkg import part\ndef make(row): ...",
+        "helper.py": "from deeper import one",
+        "deeper.py": "one = 1",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "from . import side\nfrom .other import thing",
+        "pkg/side.py": "import helper",
+        "pkg/other.py": "thing = 1",
+        "unused.py": "",
+    }
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+    before = CodeFiles(tmp_path)("file://gen.py:make")
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text + "\n# changed")
+        after = CodeFiles(tmp_path)("file://gen.py:make")
+        assert (after != before) is (name != "unused.py"), name
+        (tmp_path / name).write_text(text)
+    assert CodeFiles(tmp_path)("file://gen.py:make") == before
+    assert {file.name for file in with_imports(tmp_path / "gen.py")} == {
+        Path(name).name for name in contents if name != "unused.py"
+    }

@@ -1,0 +1,193 @@
+"""The verdict on a row does not depend on the order in which judges answer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.errors import GradingError
+from trioeval.evaluation.judging import Bench, Consulted, Judging
+from trioeval.grading import KINDS, Assertion, Finding, Kind, Subject, Verdict
+from trioeval.grading.kind import Asking
+from trioeval.testing import run_virtual
+
+
+async def slow_judge(
+    _subject: Subject, value: Any, _assertion: Assertion, _outside: Any
+) -> Finding:
+    """Says what it is told to say, after as long as it is told to wait."""
+    await trio.sleep(value["wait"])
+    if value["error"]:
+        raise GradingError(value["reason"])
+    return Finding(value["holds"], value["reason"], named_scores={"own": value["score"]})
+
+
+KIND = Kind("what a judge says and when", lambda _: True, Asking(slow_judge))
+
+
+async def untouched(_transform: str, subject: Subject) -> Any:
+    await trio.lowlevel.checkpoint()
+    return subject.output
+
+
+def bench(width: int, *, short_circuit: bool = False) -> Bench:
+    return Bench(
+        subject=Subject.of("a"),
+        render=str,
+        kinds={**KINDS, "slow": KIND},
+        consult=lambda _assertion: Consulted(None),  # type: ignore[arg-type] # nobody asks
+        transform=untouched,
+        width=width,
+        short_circuit=short_circuit,
+    )
+
+
+def slow(reason: str, wait: float, **said: Any) -> Assertion:
+    value = {"wait": wait, "holds": True, "error": False, "score": 0.5, "reason": reason} | said
+    return Assertion(type="slow", value=value)
+
+
+def judged(
+    assertions: Sequence[Assertion], width: int = 3, threshold: float | None = None
+) -> Verdict | str:
+    judging = Judging(bench(width), assertions, threshold)
+    try:
+        return run_virtual(judging.run)
+    except GradingError as error:
+        return str(error)
+
+
+def timeless(value: Any) -> Any:
+    """A verdict without the times that its judges took."""
+    if isinstance(value, Verdict):
+        assertion = value.assertion
+        if assertion is not None and assertion.type == "slow":
+            kept = {**assertion.value, "wait": 0}
+            assertion = attrs.evolve(assertion, value=kept)
+        elif assertion is not None:
+            assertion = attrs.evolve(assertion, assertions=())
+        parts = tuple(map(timeless, value.parts))
+        return attrs.evolve(value, assertion=assertion, parts=parts)
+    return value
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> Callable[[float], Assertion]:
+    """An assertion, from the time that its judge takes."""
+    weight = draw(st.sampled_from([0.0, 0.3, 1.0, 2.5]))
+    metric = draw(st.none() | st.sampled_from(["m", "own"]))
+    if draw(st.booleans()):
+        value = draw(st.sampled_from(["a", "b"]))
+        kind = draw(st.sampled_from(["contains", "not-contains"]))
+        plain = Assertion(type=kind, value=value, weight=weight, metric=metric)
+        return lambda _wait: plain
+    reason = draw(st.sampled_from("uvw"))
+    said = {
+        "holds": draw(st.booleans()),
+        "error": draw(st.integers(0, 9)) == 0,
+        "score": draw(st.sampled_from([0.1, 0.2, 0.7])),
+    }
+    return lambda wait: attrs.evolve(slow(reason, wait, **said), weight=weight, metric=metric)
+
+
+ROWS = st.lists(
+    st.one_of(
+        leaves().map(lambda leaf: (leaf,)),
+        st.lists(leaves(), min_size=1, max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=5,
+)
+WAITS = st.lists(st.floats(0, 10), min_size=15, max_size=15)
+
+
+def row_of(
+    shape: Sequence[tuple[Callable[[float], Assertion], ...]], waits: Sequence[float]
+) -> list[Assertion]:
+    left = iter(waits)
+    found = []
+    for members in shape:
+        made = tuple(member(next(left)) for member in members)
+        whole = Assertion(type="assert-set", assertions=made, metric="set")
+        found.append(made[0] if len(made) == 1 else whole)
+    return found
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(ROWS, WAITS, WAITS, st.integers(1, 4), st.none() | st.floats(0, 1))
+def test_as_48_any_order_of_answers_gives_the_same_verdict(
+    shape: Sequence[tuple[Callable[[float], Assertion], ...]],
+    one: list[float],
+    other: list[float],
+    width: int,
+    threshold: float | None,
+) -> None:
+    """Whoever is slow, and however many are asked at once; also where one of them fails."""
+    first = judged(row_of(shape, one), width, threshold)
+    second = judged(row_of(shape, other), 3, threshold)
+    assert timeless(first) == timeless(second)
+
+
+def test_as_32_the_reason_is_that_of_the_first_in_the_list() -> None:
+    """Although it was the last to be known."""
+    verdict = judged([slow("first", 2, holds=False), slow("second", 1, holds=False)])
+    assert isinstance(verdict, Verdict)
+    assert verdict.reason == "first"
+
+
+def test_the_first_error_in_the_list_is_told() -> None:
+    """Although it was the last to turn up; what is known of the others is kept in their order."""
+    assertions = [slow("x", 3, error=True), slow("y", 1, error=True), slow("fine", 2)]
+    judging = Judging(bench(3), assertions)
+    with pytest.raises(GradingError, match=r"^assert\[0\] \(slow\): x$"):
+        run_virtual(judging.run)
+    assert [part.reason for part in judging.parts] == ["fine"]
+
+
+def test_a_failure_that_decides_ends_the_others() -> None:
+    """In a set as well, whatever its threshold; those under way are cut off, and not waited for."""
+
+    async def timed() -> tuple[Verdict, float]:
+        members = (slow("for ever", 1e6), slow("no", 2, holds=False))
+        whole = Assertion(type="assert-set", assertions=members, threshold=0)
+        assertions = [whole, slow("for ever", 1e6), slow("not begun", 1)]
+        verdict = await Judging(bench(3, short_circuit=True), assertions, 0.0).run()
+        return verdict, trio.current_time()
+
+    verdict, took = run_virtual(timed)
+    assert (verdict.passed, verdict.reason, took) == (False, "no", 2)
+
+
+def test_asking_is_as_wide_as_it_may_be() -> None:
+    """Four judges of a second take two seconds where two may be asked at once."""
+
+    async def timed() -> float:
+        await Judging(bench(2), [slow("", 1)] * 4).run()
+        return trio.current_time()
+
+    assert run_virtual(timed) == 2
+
+
+def test_a_lone_assertion_needs_no_task_of_its_own() -> None:
+    """To start and end one costs as much as a quick script; several have one each."""
+    tasks: list[trio.lowlevel.Task] = []
+
+    async def notes(*_: Any) -> Finding:
+        tasks.append(trio.lowlevel.current_task())
+        await trio.lowlevel.checkpoint()
+        return Finding(holds=True, reason="noted")
+
+    async def of(count: int) -> int:
+        tasks.clear()
+        kinds = {"notes": Kind("anything", lambda _: True, Asking(notes))}
+        row = attrs.evolve(bench(3), kinds=kinds)
+        await Judging(row, [Assertion(type="notes", value=n) for n in range(count)]).run()
+        return len({*tasks} - {trio.lowlevel.current_task()})
+
+    assert run_virtual(of, 1) == 0
+    assert run_virtual(of, 2) == 2

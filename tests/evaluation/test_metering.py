@@ -1,0 +1,442 @@
+"""What calls reserve, what a budget of money allows, and which lane a provider is on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trioeval
+from trioeval import Reply, Request, Row, Status, SuiteError, Usage
+from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.evaluation.metering import Meter
+from trioeval.providers import Metering, resolve
+from trioeval.providers.metering import find_counter
+from trioeval.providers.prices import Price, list_prices
+from trioeval.templates import Templates
+from trioeval.testing import run_virtual
+
+PRICE = Price(input=1, output=4)
+
+
+@given(st.text())
+def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
+    """No vocabulary of byte pairs needs more; lone surrogates count as what is sent for them."""
+    meter = Meter([Metering(longest_reply=10, price=PRICE)], ["lane"], bounds_only=False)
+    estimate = meter.estimate(0, text)
+    assert estimate.prompt_bound == len(text.encode("utf-8", "replace"))
+    assert estimate.tokens == estimate.prompt_bound + 10
+    assert estimate.money == pytest.approx((estimate.prompt_bound + 40) / 1e6)
+
+
+def test_a_lane_learns_what_its_calls_use() -> None:
+    """Both providers of a lane gain; another lane does not, nor does a run with a budget."""
+    known = [Metering(longest_reply=1000)] * 3
+    meter = Meter(known, ["a", "a", "b"], bounds_only=False)
+    strict = Meter(known, ["a", "a", "b"], bounds_only=True)
+    for each in (meter, strict):
+        for _ in range(200):
+            estimate = each.estimate(0, "x" * 400)
+            each.learn(0, estimate, Usage(prompt=100, completion=200))
+    assert meter.estimate(1, "x" * 400).tokens == pytest.approx(110 + 220, abs=3)
+    assert meter.estimate(2, "x" * 400).tokens == 1400
+    assert strict.estimate(0, "x" * 400).tokens == 1400
+
+
+def test_openai_texts_are_counted_exactly_with_the_extra() -> None:
+    """Each model with its own vocabulary; others have no exact counter."""
+    modern, old = find_counter("gpt-4.1-mini"), find_counter("ft:gpt-3.5-turbo:acme")
+    assert modern is not None
+    assert old is not None
+    words = "hello world, " * 1000
+    assert 3000 < modern(words) < 3100
+    assert modern("漢字" * 100) < old("漢字" * 100)
+    two = '[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]'
+    assert modern(two) >= 2 * 4
+    assert find_counter("claude-x") is None
+
+
+def metering_of(entry_id: str, environ: dict[str, str] | None = None, **config: Any) -> Metering:
+    """What is known of an entry before it is asked."""
+    spec = resolve(
+        entry_id,
+        {"apiKey": "sk-1234", **config},
+        environ=environ or {},
+        directory=Path(),
+        templates=Templates(),
+        custom={},
+    )
+    return spec.metering
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "config", "environ", "tokens"),
+    [
+        ("openai:gpt-4.1", {}, {}, 1024),
+        ("openai:gpt-4.1", {"max_tokens": 7}, {}, 7),
+        ("openai:gpt-4.1", {"max_tokens": 7, "n": 5}, {}, 35),
+        ("openai:gpt-4.1", {"max_tokens": 10, "max_completion_tokens": 5000}, {}, 5000),
+        ("openai:gpt-4.1", {"passthrough": {"max_tokens": 8000}}, {}, 8000),
+        ("openai:gpt-4.1", {}, {"OPENAI_MAX_TOKENS": "8000"}, 8000),
+        ("openai:chat:o3", {"max_completion_tokens": 9}, {}, 9),
+        ("openai:responses:gpt-4.1", {"max_output_tokens": 8}, {}, 8),
+        ("openai:responses:gpt-4.1", {"background": True, "max_output_tokens": 8}, {}, 8),
+        ("openai-sdk:gpt-4.1", {"max_tokens": 7}, {}, 7),
+        ("anthropic:claude-haiku-4-5", {"max_tokens": 12}, {}, 12),
+        ("google:gemini-2.5-flash", {"maxOutputTokens": 11}, {}, 11),
+        ("google:gemini-2.5-flash", {"generationConfig": {"maxOutputTokens": 11}}, {}, 11),
+        ("openai:embedding:text-embedding-3-small", {}, {}, 0),
+        ("openai:moderation:omni-moderation-latest", {}, {}, 0),
+        ("google:embedding:gemini-embedding-001", {}, {}, 0),
+    ],
+)
+def test_the_longest_reply_is_what_is_asked_for(
+    entry_id: str, config: dict[str, Any], environ: dict[str, str], tokens: int
+) -> None:
+    """Whoever asks for it: the config, what is passed through, or the environment."""
+    known = metering_of(entry_id, environ, **config)
+    assert (known.longest_reply, known.is_bounded) == (tokens, True)
+
+
+@pytest.mark.parametrize("entry_id", ["openai:chat:o3", "google:gemini-2.5-flash"])
+def test_a_reply_that_nothing_bounds_is_guessed(entry_id: str) -> None:
+    """And said to be a guess."""
+    known = metering_of(entry_id)
+    assert (known.longest_reply, known.is_bounded) == (1024, False)
+
+
+def test_what_goes_with_every_prompt_is_reserved() -> None:
+    """Tools cost tokens as well."""
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * 40_000}}]
+    assert metering_of("openai:gpt-4.1", tools=tools).overhead > 40_000
+    assert metering_of("openai:gpt-4.1").overhead < 200
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "paid"),
+    [
+        ("openai:gpt-4.1", True),
+        ("openai-sdk:gpt-4.1", True),
+        ("openai:responses:gpt-4.1", True),
+        ("litellm:any", True),
+        ("ollama:any", False),
+        ("echo", False),
+    ],
+)
+def test_who_is_paid_is_known(entry_id: str, *, paid: bool) -> None:
+    """Whatever client asks; a server on this machine costs nothing, a proxy does."""
+    if entry_id == "echo":
+        assert (
+            resolve(
+                entry_id, {}, environ={}, directory=Path(), templates=Templates(), custom={}
+            ).metering.is_paid
+            is False
+        )
+        return
+    assert metering_of(entry_id).is_paid is paid
+
+
+def rows_of(
+    suite: dict[str, Any], warn: Callable[[str], None] | None = None, **providers: Any
+) -> list[Row]:
+    """Run a suite on the virtual clock."""
+    parsed, rows = trioeval.parse_suite(suite), list[Row]()
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124 - keeps it
+        rows.append(row)
+
+    async def main() -> None:
+        await trioeval.run_suite(parsed, emit=emit, providers=providers or None, warn=warn)
+
+    run_virtual(main)
+    return rows
+
+
+SIMULATED: dict[str, Any] = {
+    "id": "sim:m",
+    "config": {"answer": "x" * 400, "price": {"input": 0, "output": 100}},
+}
+
+
+def test_a_budget_of_money_holds() -> None:
+    """A reply costs a cent; what is spent never passes the budget, and the rest says why it was not run."""
+    rows = rows_of(
+        {
+            "providers": [SIMULATED],
+            "prompts": ["Hi"],
+            "evaluateOptions": {"repeat": 50, "maxConcurrency": 7, "budget": {"usd": 0.205}},
+        }
+    )
+    spent = sum(row.reply.cost or 0 for row in rows if row.reply)
+    longest = 1024 * 100 / 1e6  # what must be left for a call to start
+    assert 0.205 - longest - 0.01 < spent <= 0.205
+    late = [row for row in rows if row.status is Status.NOT_RUN]
+    assert len(late) == 50 - round(spent / 0.01)
+    assert all("budget" in (row.error or "") for row in late)
+
+
+def test_a_budget_of_money_needs_prices() -> None:
+    """It could not hold for a model whose price nobody knows."""
+    suite = {
+        "providers": [{"id": "openai:nobody-knows", "config": {"apiKey": "sk-1234"}}, "echo"],
+        "evaluateOptions": {"budget": {"usd": 1}},
+    }
+    with pytest.raises(SuiteError) as caught:
+        trioeval.prepare(trioeval.parse_suite(suite))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.message) == (
+        "$.providers[0]",
+        "there is a budget in usd, and no price of openai:nobody-knows is known",
+    )
+    suite["evaluateOptions"] = {"budget": {"requests": 1}}
+    trioeval.prepare(trioeval.parse_suite(suite))
+
+
+def own_suite(**config: Any) -> dict[str, Any]:
+    """Fifty calls at once of a provider of the caller's, within five dollars."""
+    return {
+        "providers": [{"id": "mine", "config": config}],
+        "prompts": ["Hi"],
+        "evaluateOptions": {"repeat": 60, "maxConcurrency": 50, "budget": {"usd": 5}},
+    }
+
+
+def test_a_budget_of_money_needs_a_bound_of_providers_that_say_what_they_cost() -> None:
+    """It could not hold for calls whose cost is known only when all of them are made."""
+    suite = own_suite()
+    suite["providers"] += [
+        {"id": "https://my.test/ask", "config": {"body": {"ask": "{{prompt}}"}}},
+        "echo",
+    ]
+
+    async def mine(_request: Request) -> Reply:
+        raise AssertionError
+
+    with pytest.raises(SuiteError) as caught:
+        trioeval.prepare(trioeval.parse_suite(suite), providers={"mine": mine})
+    assert [(problem.path, problem.message) for problem in caught.value.problems] == [
+        (
+            f"$.providers[{position}]",
+            f"there is a budget in usd, and nothing bounds what a call of {name} costs",
+        )
+        for position, name in enumerate(["mine", "https://my.test/ask"])
+    ]
+    assert '"maxCost": 0.05' in (caught.value.problems[0].hint or "")
+    suite["evaluateOptions"]["budget"] = {"requests": 1}
+    trioeval.prepare(trioeval.parse_suite(suite), providers={"mine": mine})
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(1.0, 5), (0.5, 9)])
+def test_a_budget_of_money_holds_for_own_providers(cost: float, calls: int) -> None:
+    """No more calls are in flight than may cost a dollar each; what is given back is spent by others."""
+
+    async def mine(_request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output="x", cost=cost)
+
+    rows = rows_of(own_suite(maxCost=1.0), mine=mine)
+    spent = [row.reply.cost or 0 for row in rows if row.reply is not None]
+    assert (len(spent), sum(spent)) == (calls, calls * cost)
+
+
+def test_a_call_that_does_not_say_its_cost_counts_as_the_most() -> None:
+    """Nothing is taken to be cheaper than it may be."""
+
+    async def mine(_request: Request) -> str:
+        await trio.sleep(1)
+        return "x"
+
+    rows = rows_of(own_suite(maxCost=2.0), mine=mine)
+    assert sum(row.reply is not None for row in rows) == 2
+
+
+def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> None:
+    """The budget is exceeded by the excess of the calls in flight, and nothing starts after that."""
+
+    async def mine(_request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output="x", cost=3.0)
+
+    warnings: list[str] = []
+    rows = rows_of(own_suite(maxCost=1.0), warn=warnings.append, mine=mine)
+    assert sum(row.reply is not None for row in rows) == 5
+    (told,) = warnings
+    assert told == (
+        "a call of mine has cost 3 US dollars, and 1 were reserved for it: the budget may be exceeded by "
+        "the difference; set maxCost of its config to the most that one call may cost"
+    )
+
+
+def test_calls_on_all_lanes_together_have_a_limit() -> None:
+    """However wide each lane is; judges count too."""
+    in_flight = most = 0
+
+    async def mine(_request: Request) -> str:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        await trio.sleep(1)
+        in_flight -= 1
+        return '{"pass": true, "score": 1, "reason": "ok"}'
+
+    rubric = {"type": "llm-rubric", "value": "x", "provider": "judge"}
+    suite: dict[str, Any] = {
+        "providers": ["one", "two"],
+        "prompts": ["Hi"],
+        "tests": [{"assert": [rubric]}] * 6,
+        "evaluateOptions": {"maxConcurrency": 4},
+    }
+    rows_of(suite, one=mine, two=mine, judge=mine)
+    assert most > 3
+    suite["evaluateOptions"]["maxTotalConcurrency"], most = 3, 0
+    rows = rows_of(suite, one=mine, two=mine, judge=mine)
+    assert (most, {row.status for row in rows}) == (3, {Status.PASS})
+
+
+@pytest.mark.parametrize(
+    ("entries", "gap"),
+    [
+        ([{"delay": 100}, {"delay": 300}, {}], 0.3),
+        ([{"delay": 300}, {"lane": {"delay": 100}}], 0.3),
+        ([{"lane": {"rpm": 60}}, {"delay": 400}], 0.4),
+        ([{"lane": {"rpm": 60, "delay": 1}}, {"lane": {"rpm": 60}}], 0.001),
+    ],
+)
+def test_of_several_delays_of_one_lane_the_largest_holds(
+    entries: list[dict[str, Any]], gap: float
+) -> None:
+    """Entries of one model and key share a lane, and may have another gap each."""
+    providers = [{"id": "echo", "label": str(n), **entry} for n, entry in enumerate(entries)]
+    prepared = trioeval.prepare(trioeval.parse_suite({"providers": providers}))
+    assert [spec.min_gap for spec in prepared.lane_specs] == [gap]
+
+
+@pytest.mark.parametrize("wrong", [-1, "1", True])
+def test_a_bound_of_costs_is_a_number(wrong: object) -> None:
+    """Wherever it stands: here of a provider that has no key of its own."""
+    suite = {"providers": [{"id": "echo", "config": {"maxCost": wrong}}]}
+    with pytest.raises(SuiteError, match=r"maxCost: must be a number of US dollars of at least 0"):
+        trioeval.prepare(trioeval.parse_suite(suite))
+
+
+@pytest.mark.parametrize("budget", [{"usd": 1}, {"tokens": 1000}])
+def test_a_budget_needs_bounds(budget: dict[str, int]) -> None:
+    """It could not hold for a model that may answer at any length."""
+    suite = {
+        "providers": [{"id": "openai:chat:o3", "config": {"apiKey": "sk-1234"}}],
+        "evaluateOptions": {"budget": budget},
+    }
+    with pytest.raises(SuiteError) as caught:
+        trioeval.prepare(trioeval.parse_suite(suite))
+    (problem,) = caught.value.problems
+    assert problem.message == "there is a budget, and nothing bounds the replies of openai:chat:o3"
+
+
+def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
+    """A call that tells both parts is not settled at all that it reserved."""
+
+    async def mine(_request: Request) -> Reply:
+        return Reply(output="x", usage=Usage(prompt=5, completion=5))
+
+    rows = rows_of(
+        {
+            "providers": ["mine"],
+            "prompts": ["Hi"],
+            "evaluateOptions": {"repeat": 10, "maxConcurrency": 1, "budget": {"tokens": 1200}},
+        },
+        mine=mine,
+    )
+    assert [row.status for row in rows] == [Status.PASS] * 10
+
+
+def test_what_a_failure_used_is_counted() -> None:
+    """A provider that says what its failure cost is believed."""
+
+    async def mine(_request: Request) -> Reply:
+        raise CallError(Fault.REFUSED, "no", tokens=1000)
+
+    rows = rows_of(
+        {
+            "providers": ["mine"],
+            "prompts": ["Hi"],
+            "evaluateOptions": {"repeat": 10, "maxConcurrency": 1, "budget": {"tokens": 2500}},
+        },
+        mine=mine,
+    )
+    assert sum(row.calls for row in rows) == 2
+
+
+def test_lanes_with_one_key_are_one_lane() -> None:
+    """Two accounts that share a limit are told to; an entry of `lanes` may have a key as well."""
+    suite = trioeval.parse_suite(
+        {
+            "providers": [
+                {"id": "sim:a", "lane": {"key": "the box", "maxConcurrency": 2}},
+                {"id": "sim:b", "lane": {"key": "the box", "maxConcurrency": 2}},
+                {"id": "sim:c", "lane": "shared"},
+                "sim:d",
+            ],
+            "lanes": {"shared": {"key": "the box", "maxConcurrency": 2}},
+        }
+    )
+    prepared = trioeval.prepare(suite)
+    assert prepared.lane_names == ("the box", "the box", "the box", "sim:d")
+    assert [spec.width for spec in prepared.lane_specs] == [2, 4]
+
+
+@pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])
+def test_a_status_may_mean_too_many_calls(statuses: list[int], passed: int) -> None:
+    """Where 503 is overload it is waited for, however few retries there are."""
+    left = iter([503, 503, 503])
+
+    async def busy(_request: Request) -> Reply:
+        if status := next(left, None):
+            raise ProviderError("server", "busy", status=status)
+        return Reply(output="done")
+
+    lane = {"retries": 0, "overloadStatuses": statuses}
+    rows = rows_of({"providers": [{"id": "busy", "lane": lane}], "prompts": ["Hi"]}, busy=busy)
+    assert sum(row.status is Status.PASS for row in rows) == passed
+
+
+def test_the_price_table_is_whole() -> None:
+    """Every price is a number, and cheaper from a cache than not."""
+    table = list_prices()
+    assert len(table.date) == len("2026-01-01")
+    for models in table.prices.values():
+        for price in models.values():
+            assert price.input >= 0
+            assert price.output >= price.input or price.output == 0  # embeddings write nothing
+            assert price.cached_input is None or price.cached_input <= price.input
+
+
+def test_cost_is_unknown_without_tokens() -> None:
+    """Never 0 for what nobody counted; tokens from and into a cache have prices of their own."""
+    price = Price(input=1, output=10, cached_input=0.1, cache_write=2)
+    assert price.cost(Usage(prompt=5)) is None
+    tiers = Price(input=1, output=10, up_to=1000, beyond=Price(input=2, output=30))
+    assert tiers.cost(Usage(prompt=1000, completion=1)) == pytest.approx(0.00101)
+    assert tiers.cost(Usage(prompt=1001, completion=1)) == pytest.approx(0.002032)
+    assert tiers.most(1001, 1) == pytest.approx(0.002032)
+    usage = Usage(prompt=1000, completion=100, cached=400, cache_creation=100)
+    assert price.cost(usage) == pytest.approx((500 * 1 + 400 * 0.1 + 100 * 2 + 100 * 10) / 1e6)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.floats(0, 100),
+    st.floats(0, 100),
+)
+def test_the_most_is_never_less_than_the_cost(
+    prompt: int, completion: int, cached: int, input_price: float, output_price: float
+) -> None:
+    """What is reserved of a budget covers what is settled."""
+    price = Price(input=input_price, output=output_price, cached_input=input_price / 2)
+    cost = price.cost(Usage(prompt=prompt, completion=completion, cached=min(cached, prompt)))
+    assert cost is not None
+    assert price.most(prompt, completion) >= cost * (1 - 1e-9)

@@ -1,0 +1,295 @@
+"""A stored run and a suite that has changed: which rows are which, and what people are told of it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from trioeval import load_suite, parse_suite
+from trioeval.errors import UsageError
+from trioeval.evaluation.identity import Identities
+from trioeval.evaluation.reconcile import (
+    Reconciled,
+    Retry,
+    StoredIdentity,
+    asks_anew,
+    parse_retry,
+    reconcile,
+    runs_again,
+    told,
+)
+from trioeval.suite.expand import Expansion, expand
+
+
+def steps_of(*tests: Any, **more: Any) -> Expansion:
+    """A suite of tests, each a word or an object."""
+    listed = [{"vars": {"x": test}} if isinstance(test, str) else test for test in tests]
+    document = {"providers": ["echo"], "prompts": ["say {{x}}"], "tests": listed, **more}
+    return expand(parse_suite(document))
+
+
+def stored(steps: Expansion) -> Iterator[StoredIdentity]:
+    """What a run of them has written down."""
+    identities = Identities()
+    for step in steps:
+        found = identities.of(step, steps.providers[step.column.provider_index])
+        yield StoredIdentity(step.index, found.id, found.content)
+
+
+def asserting(word: str, value: str) -> Mapping[str, Any]:
+    return {"vars": {"x": word}, "assert": [{"type": "contains", "value": value}]}
+
+
+def states(found: Reconciled) -> str:
+    """One letter a row."""
+    return "".join(found.state(index)[0] for index in range(len(found.steps)))
+
+
+def test_the_same_suite_keeps_every_row() -> None:
+    """At its place."""
+    steps = steps_of("a", "b", "c")
+    found = reconcile(stored(steps), steps_of("a", "b", "c"))
+    assert dict(found.moves) == {0: 0, 1: 1, 2: 2}
+    assert found.is_same
+    assert list(found.moved()) == []
+    assert told(found) == "of 3 rows: 3 kept"
+
+
+def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
+    """They are kept where they stand now."""
+    found = reconcile(stored(steps_of("a", "b")), steps_of("new", "a", "b"))
+    assert states(found) == "nkk"
+    assert dict(found.moves) == {1: 0, 2: 1}
+    assert list(found.moved()) == [(0, 1), (1, 2)]
+    assert 0 not in found.moves
+    assert -1 not in found.moves
+    assert 3 not in found.moves
+    assert not found.is_same
+    assert told(found).splitlines() == [
+        "of 3 rows: 2 kept (2 of them at other places), 1 new",
+        "  new: 0 (x=new)",
+    ]
+
+
+def test_a_changed_assertion_changes_its_row_alone() -> None:
+    """Also if the row has moved."""
+    before = steps_of("a", asserting("b", "1"), "c")
+    found = reconcile(stored(before), steps_of("z", "a", asserting("b", "2"), "c"))
+    assert states(found) == "nkck"
+    assert dict(found.moves) == {1: 0, 2: 1, 3: 2}
+
+
+def test_rows_that_the_suite_has_no_more_are_gone() -> None:
+    """And are told of by whatever name is known of them."""
+    found = reconcile(stored(steps_of("a", "b", "c", "d")), steps_of("d", "b"))
+    assert found.gone == [0, 2]
+    assert told(found, "the old {}".format).splitlines() == [
+        "of 2 rows: 2 kept (1 of them at other places); 2 are gone",
+        "  gone: 0 (the old 0), 2 (the old 2)",
+    ]
+    assert told(found).endswith("  gone: 0, 2")
+
+
+def test_repeats_are_told_apart_by_their_order() -> None:
+    """More of them are new ones at the end, fewer are gone from there."""
+    three, two = (steps_of("a", "b", evaluateOptions={"repeat": repeat}) for repeat in (3, 2))
+    found = reconcile(stored(two), three)
+    assert dict(found.moves) == {0: 0, 1: 1, 3: 2, 4: 3}
+    assert states(found) == "kknkkn"
+    back = reconcile(stored(three), two)
+    assert dict(back.moves) == {0: 0, 1: 1, 2: 3, 3: 4}
+    assert back.gone == [2, 5]
+
+
+def test_of_rows_with_equal_ids_those_with_equal_content_belong_together() -> None:
+    """A test that is put before another one on the same variables takes nothing from it."""
+    before = steps_of(asserting("a", "1"), asserting("a", "2"))
+    now = steps_of(asserting("a", "0"), asserting("a", "1"), asserting("a", "2"))
+    assert states(reconcile(stored(before), now)) == "nkk"
+    turned = reconcile(stored(before), steps_of(asserting("a", "2"), asserting("a", "1")))
+    assert dict(turned.moves) == {0: 1, 1: 0}
+    assert states(turned) == "kk"
+    edited = reconcile(stored(before), steps_of(asserting("a", "2"), asserting("a", "3")))
+    assert states(edited) == "kc"
+    assert dict(edited.moves) == {0: 1, 1: 0}
+
+
+def test_other_settings_of_the_suite_change_every_row() -> None:
+    """New ones stay new."""
+    found = reconcile(stored(steps_of("a")), steps_of("b", "a"), same_settings=False)
+    assert states(found) == "nc"
+
+
+def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_changed() -> None:
+    """Where a run was killed, it has fewer rows than its suite; that is told."""
+    steps = steps_of("a", "b", "c")
+    killed = list(stored(steps))[1:2]
+    found = reconcile(killed, steps, expected=3)
+    assert not found.is_same
+    assert found.unrecorded == 2
+    assert told(found).splitlines()[:2] == [
+        "of 3 rows: 1 kept, 2 new, or not run before",
+        "  2 rows that were not recorded yet are run as the suite says now",
+    ]
+    assert not reconcile(killed, steps).is_same
+    assert not reconcile(killed, steps_of("b"), expected=3).is_same
+
+
+def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None:
+    """By the row's id, equal ones in their order; behind those that were written down."""
+    before = steps_of("a", "b", "a", "gone", "c")
+    ids = [one.id for one in stored(before)]
+    written = [one for one in stored(before) if one.index == 2]
+    begun = [(index, ids[index]) for index in (0, 1, 3, 4)]
+    found = reconcile(written, steps_of("c", "new", "a", "a", "b"), begun=begun, expected=5)
+    assert dict(found.moves) == {2: 2}
+    assert dict(found.begun) == {0: 4, 3: 0, 4: 1}
+    assert sorted(found.moved_calls()) == [(0, 3), (1, 4), (4, 0)]
+    assert found.dropped == [3]
+    assert states(found) == "nnknn"
+
+
+def test_at_most_ten_rows_of_a_kind_are_named() -> None:
+    """And the others are counted."""
+    now = steps_of(*(f"word {i}" for i in range(13)))
+    lines = told(reconcile([], now)).splitlines()
+    assert lines[0] == "of 13 rows: 13 new"
+    assert lines[1].startswith("  new: 0 (x=word 0), 1 (x=word 1), ")
+    assert lines[1].endswith(", 9 (x=word 9), and 3 more")
+    gone = told(reconcile(stored(now), steps_of("other")))
+    assert gone.splitlines()[-1].endswith(", 9, and 3 more")
+
+
+def test_a_suite_without_rows_has_nothing_to_keep() -> None:
+    """Nor has a run without any."""
+    none = expand(attrs.evolve(steps_of("a").suite, tests=()))
+    found = reconcile(stored(steps_of("a")), none)
+    assert found.gone == [0]
+    assert len(found.moves) == 0
+    assert told(found) == "of 0 rows: none; 1 is gone\n  gone: 0"
+    assert told(reconcile([], none)) == "of 0 rows: none"
+
+
+def test_all_columns_of_a_test_move_with_it() -> None:
+    """A column that is new adds its rows and moves the others."""
+    before = steps_of("a", "b")
+    now = steps_of("a", "b", providers=["echo", {"id": "echo", "label": "two"}])
+    found = reconcile(stored(before), now)
+    assert states(found) == "knkn"
+    assert dict(found.moves) == {0: 0, 2: 1}
+
+
+def test_a_large_file_is_read_once_and_nothing_of_it_is_held(tmp_path: Path) -> None:
+    """Both sides are looked at side by side: what is ahead of its match is as much as rows have moved."""
+    file = tmp_path / "tests.jsonl"
+    lines = [json.dumps({"vars": {"x": f"word {i}"}}) for i in range(3000)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    suite = tmp_path / "suite.json"
+    suite.write_text(
+        json.dumps({"providers": ["echo"], "prompts": ["say {{x}}"], "tests": "tests.jsonl"}),
+        encoding="utf-8",
+    )
+    before = list(stored(expand(load_suite(suite))))
+    file.write_text("\n".join(['{"vars": {"x": "new"}}', *lines]), encoding="utf-8")
+    steps = expand(load_suite(suite))
+    looked: list[int] = []
+
+    class Watched(Iterator[StoredIdentity]):
+        """Says how far it was read."""
+
+        def __init__(self) -> None:
+            self.rest = iter(before)
+
+        def __next__(self) -> StoredIdentity:
+            found = next(self.rest)
+            looked.append(found.index)
+            return found
+
+    found = reconcile(Watched(), steps)
+    assert found.count("kept") == 3000
+    assert looked == list(range(3000))
+    assert list(found.indices("new")) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("failed", "failed"),
+        (" Errors ", "errors"),
+        ("timeouts", "timeouts"),
+        ("3", "3"),
+        ("17, 3", "3,17"),
+        ("20-25,3,4,5,21-30", "3-5,20-30"),
+        ("7-7", "7"),
+    ],
+)
+def test_what_is_run_again_is_said_in_words_or_rows(text: str, right: str) -> None:
+    """Rows in any order, each once."""
+    assert str(parse_retry(text)) == right
+    assert parse_retry(right) == parse_retry(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "all", "3,", "-1", "5-3", "1.5", "3;4", "failed,errors", "²", "9" * 30]
+)
+def test_what_says_nothing_that_can_be_run_again_is_refused(text: str) -> None:
+    """With what would be right."""
+    with pytest.raises(UsageError) as caught:
+        parse_retry(text)
+    assert str(caught.value) == (
+        f"cannot run {text!r} again; write failed, errors, timeouts, none, or rows such as 3,17,20-25"
+    )
+
+
+def test_a_row_that_the_run_does_not_have_is_found_before_it_starts() -> None:
+    """The largest one."""
+    assert parse_retry("3,17").beyond(18) is None
+    assert parse_retry("3,17").beyond(17) == 17
+    assert parse_retry("errors").beyond(0) is None
+
+
+ENDINGS: Mapping[str, tuple[str, bool | None]] = {
+    "passed": ("done", True),
+    "failed": ("done", False),
+    "error": ("failed", None),
+    "timed out": ("timed_out", None),
+    "interrupted": ("interrupted", None),
+    "not run": ("not_run", None),
+    "blocked": ("blocked", None),
+}
+UNENDED = {"interrupted", "not run", "blocked"}
+
+
+@pytest.mark.parametrize(
+    ("retry", "again", "anew"),
+    [
+        (Retry(), set(), set()),
+        (Retry("errors"), {"error", "timed out"}, set()),
+        (Retry("timeouts"), {"timed out"}, set()),
+        (Retry("failed"), {"failed"}, {"failed"}),
+        (
+            parse_retry("0-9"),
+            {"passed", "failed", "error", "timed out"},
+            {"passed", "failed", "error", "timed out"},
+        ),
+        (parse_retry("4,6"), set(), set()),
+    ],
+)
+def test_what_runs_again_and_what_of_that_asks_anew(
+    retry: Retry, again: set[str], anew: set[str]
+) -> None:
+    """What never came to an end always does, and is never asked twice for what it has."""
+    found = {
+        name
+        for name, (outcome, passed) in ENDINGS.items()
+        if runs_again(retry, outcome, passed=passed, index=5)
+    }
+    assert found == UNENDED | again
+    assert anew == {
+        name
+        for name, (outcome, passed) in ENDINGS.items()
+        if asks_anew(retry, outcome, passed=passed, index=5)
+    }

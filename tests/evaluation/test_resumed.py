@@ -1,0 +1,454 @@
+"""A plan of which some jobs are done already: everything that is said of jobs means the right ones."""
+
+import functools
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trioeval import Row, collect, parse_suite, run_suite
+from trioeval.evaluation.groups import ByGroups, Layout
+from trioeval.evaluation.registers import Access, ByCells, OneByOne
+from trioeval.evaluation.resumed import Resumed
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Done,
+    Edge,
+    Failed,
+    Freed,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    Rank,
+    Readiness,
+    run_plan,
+)
+from trioeval.report import row_json
+from trioeval.run import RowsNotRun
+from trioeval.suite.expand import Expansion, Step, expand
+from trioeval.testing import run_virtual
+
+
+@attrs.define(eq=False)
+class Kept:
+    """Rows of which only the indices matter, or what was recorded of them."""
+
+    indices: frozenset[int]
+    records: Mapping[int, Mapping[str, Any]] = attrs.field(factory=dict)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self.indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def record(self, index: int) -> Mapping[str, Any]:
+        return self.records[index]
+
+
+class Forgetful:
+    """No row leaves anything."""
+
+    remembers = False
+
+    def stores(self, step: Step) -> bool:
+        raise AssertionError(step)
+
+    def leaves(self, step: Step) -> bool:
+        raise AssertionError(step)
+
+    def restore(self, step: Step, record: Mapping[str, Any]) -> None:
+        raise AssertionError(step, record)
+
+    def over(self, step: Step) -> None:
+        raise AssertionError(step)
+
+
+@attrs.define(eq=False)
+class Toy:
+    """A body whose jobs take a second each and tell in which order they ran."""
+
+    made: Plan[str]
+    failing: frozenset[int] = frozenset()
+    started: list[tuple[int, float]] = attrs.field(factory=list)
+    ended: dict[int, float] = attrs.field(factory=dict)
+    outcomes: list[Outcome[int]] = attrs.field(factory=list)
+
+    def plan(self) -> Plan[str]:
+        return self.made
+
+    async def perform(self, job: Job[str], calls: Calls[str]) -> int:  # noqa: ARG002 - makes none
+        assert job.payload == f"job {job.index}"
+        self.started.append((job.index, trio.current_time()))
+        await trio.sleep(1)
+        self.ended[job.index] = trio.current_time()
+        if job.index in self.failing:
+            raise ValueError(job.index)
+        return job.index
+
+    def rows(self, outcome: Outcome[int], waits: Mapping[str, float] | None = None) -> list[Row]:  # noqa: ARG002
+        self.outcomes.append(outcome)
+        return []
+
+    def unstarted(self, _jobs: range) -> None:
+        """Every job that never began is reported by itself."""
+
+    def emitted(self, row: Row) -> None:
+        raise AssertionError(row)
+
+
+@functools.cache
+def steps_of(size: int, *, compared: bool = False, columns: int = 1) -> Expansion:
+    asserted = [{"type": "contains", "value": "x"}, {"type": "max-score"}] if compared else []
+    suite = parse_suite(
+        {
+            "providers": [{"id": "echo", "label": str(i)} for i in range(columns)],
+            "prompts": ["x"],
+            "tests": [{"vars": {"x": str(i)}, "assert": asserted} for i in range(size // columns)],
+        }
+    )
+    return expand(suite)
+
+
+def jobs_of(size: int, key: Callable[[int], Any] = lambda _: None) -> list[Job[str]]:
+    return [Job(index, "a", f"job {index}", key=key(index)) for index in range(size)]
+
+
+def resumed(toy: Toy, size: int, kept: Sequence[int]) -> Resumed:
+    return Resumed(toy, Kept(frozenset(kept)), steps_of(size), None, Forgetful())
+
+
+def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -> Resumed:
+    body = resumed(toy, size, kept)
+
+    async def emit(outcome: Outcome[Any]) -> None:  # noqa: ASYNC124 - nothing to wait for
+        body.rows(outcome)
+
+    async def main() -> None:
+        await body.restore()
+        await run_plan(
+            body.plan(),
+            body.perform,
+            lanes=Lanes([LaneSpec("a", width=width)]),
+            emit=emit,
+            max_live_jobs=width,
+            **more,
+        )
+
+    run_virtual(main)
+    return body
+
+
+def test_only_jobs_that_are_left_are_run_by_their_own_names() -> None:
+    """And their outcomes are theirs, in order."""
+    toy = Toy(Plan.of(jobs_of(6)), failing=frozenset({4}))
+    body = run(toy, 6, [0, 3])
+    assert sorted(index for index, _ in toy.started) == [1, 2, 4, 5]
+    assert [outcome.index for outcome in toy.outcomes] == [1, 2, 4, 5]
+    assert [type(outcome) for outcome in toy.outcomes] == [Done, Done, Failed, Done]
+    assert list(body.kept_rows()) == [0, 3]
+
+
+def test_nothing_kept_is_the_whole_plan_and_everything_kept_an_empty_one() -> None:
+    """Neither of them is a special case for the kernel."""
+    toy = Toy(Plan.of(jobs_of(3)))
+    run(toy, 3, [])
+    assert [outcome.index for outcome in toy.outcomes] == [0, 1, 2]
+    ordered = attrs.evolve(
+        Plan.of(jobs_of(3), serial_indices=[1]), readiness=lambda: OneByOne.of(3, [1])
+    )
+    for plan in (ordered, Plan.of(jobs_of(3), serial=True)):
+        toy = Toy(plan)
+        run(toy, 3, [0, 1, 2])
+        assert not toy.outcomes
+
+
+def test_serial_jobs_stay_serial() -> None:
+    """Those that are kept keep nobody waiting."""
+    toy = Toy(Plan.of(jobs_of(5), serial_indices=[1, 3]))
+    run(toy, 5, [0, 1])
+    assert toy.started == [(3, 0), (2, 1), (4, 1)]
+    whole = Toy(Plan.of(jobs_of(4), serial=True))
+    run(whole, 4, [1])
+    assert whole.started == [(0, 0), (2, 1), (3, 2)]
+
+
+def test_jobs_of_one_key_stay_one_at_a_time() -> None:
+    """Across the gaps."""
+    toy = Toy(Plan.of(jobs_of(5, key=lambda index: index % 2)))
+    run(toy, 5, [2])
+    assert sorted(toy.started) == [(0, 0), (1, 0), (3, 1), (4, 1)]
+
+
+def test_what_a_job_depends_on_is_done_if_it_is_kept() -> None:
+    """And a job that is left blocks by its own name."""
+    edges: dict[int, list[int | Edge]] = {
+        2: [0, Edge(1)],
+        3: [0],
+        4: [Edge(1, "always")],
+        5: [4, 2],
+    }
+    toy = Toy(Plan.of(jobs_of(6), edges=edges), failing=frozenset({1}))
+    run(toy, 6, [0])
+    assert toy.started == [(1, 0), (3, 0), (4, 1)]
+    assert toy.outcomes[1] == Blocked(2, by=1)
+    assert toy.outcomes[4] == Blocked(5, by=2)
+
+
+def test_whether_a_job_is_free_is_asked_of_the_job_itself() -> None:
+    """By its own index."""
+    asked: list[int] = []
+
+    async def free(job: Job[str]) -> bool:  # noqa: ASYNC124 - knows at once
+        assert job.payload == f"job {job.index}"
+        asked.append(job.index)
+        return job.index == 4
+
+    toy = Toy(attrs.evolve(Plan.of(jobs_of(5)), free=free))
+    run(toy, 5, [0, 2], width=1)
+    assert asked == [1, 3, 4]
+    assert resumed(Toy(Plan.of(jobs_of(2))), 2, [0]).plan().free is None
+
+
+@attrs.define(eq=False)
+class Chain(Readiness):
+    """Every job needs the one before it to be done."""
+
+    size: int
+
+    def begin(self) -> Sequence[int]:
+        return [0]
+
+    def over(self, index: int, *, done: bool) -> Freed:
+        if index + 1 == self.size:
+            return Freed()
+        return Freed([index + 1]) if done else Freed((), [(index + 1, index)])
+
+
+def test_a_readiness_that_blocks_jobs_blocks_those_that_are_left() -> None:
+    """What is kept is done, also behind one that failed, and so is free what waits for that alone."""
+    toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=lambda: Chain(6)), failing=frozenset({1}))
+    run(toy, 6, [0, 3])
+    assert [index for index, _ in toy.started] == [1, 4, 5]
+    assert toy.outcomes[1] == Blocked(2, by=1)
+
+
+class Ranked(Readiness):
+    """Everything may start; 2 is named again whenever it is set aside, and 4 withdraws 1."""
+
+    def begin(self) -> Sequence[int]:
+        return range(6)
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
+        return Freed(blocked=[(1, 4)]) if index == 4 else Freed()
+
+    def rank(self, index: int) -> Rank:
+        return (-index,)
+
+    def aside(self, index: int) -> Freed | None:
+        return Freed([index]) if index == 2 else None
+
+
+def test_ranks_rounds_and_withdrawals_are_those_of_the_whole_plan() -> None:
+    """By the places that jobs have among those that are left."""
+    toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=Ranked))
+    make = resumed(toy, 6, [0, 3]).plan().readiness
+    assert make is not None
+    left = make()
+    assert left.begin() == [0, 1, 2, 3]
+    assert [left.rank(place) for place in range(4)] == [(-1,), (-2,), (-4,), (-5,)]
+    assert [left.aside(place) for place in range(3)] == [None, Freed([1], []), None]
+    assert left.over(2, done=True) == Freed([], [(0, 2)])
+    run(toy, 6, [0, 3], width=1)
+    assert [index for index, _ in toy.started] == [5, 4, 2]
+    assert toy.outcomes[0] == Blocked(1, by=4)
+
+
+BEHIND_KEPT = [
+    *[Access()] * 6,
+    Access(writes=frozenset("y")),
+    Access(reads=frozenset("y"), writes=frozenset("x")),
+    *[Access()] * 3,
+    Access(reads=frozenset("x")),
+]
+"""The seventh step is left, the eighth is kept and reads of it, and the last one reads of that."""
+
+INDICES = st.frozensets(st.integers(0, 11))
+ORDERS = st.sampled_from(["one by one", "side by side"])
+CELLS = st.lists(
+    st.builds(
+        Access,
+        st.frozensets(st.sampled_from("xyz"), max_size=2),
+        st.frozensets(st.sampled_from("xyz"), max_size=1),
+    ),
+    min_size=12,
+    max_size=12,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(CELLS, INDICES, INDICES, st.integers(1, 12), ORDERS)
+@example(BEHIND_KEPT, frozenset({0, 7}), frozenset(), 12, "side by side")
+def test_every_job_that_is_left_runs_once_and_behind_those_that_it_needs(
+    cells: list[Access], kept: frozenset[int], serial: frozenset[int], ahead: int, order: str
+) -> None:
+    """Readers wait for earlier writers and for no others; one that is kept takes no time, in its turn."""
+    strict = order == "one by one"
+
+    def ready() -> ByCells | OneByOne:
+        return (
+            OneByOne.of(12, serial) if strict else ByCells.of(12, serial, cells.__getitem__, ahead)
+        )
+
+    plan = attrs.evolve(Plan.of(jobs_of(12), serial_indices=serial), readiness=ready)
+    toy = Toy(plan)
+    run(toy, 12, sorted(kept), width=12)
+    left = sorted(set(range(12)) - kept)
+    assert sorted(index for index, _ in toy.started) == left
+    assert [outcome.index for outcome in toy.outcomes] == left
+    starts = dict(toy.started)
+    for reader, writer in itertools.product(set(left) - serial, repeat=2):
+        if writer < reader and (strict or cells[reader].reads & cells[writer].writes):
+            assert toy.ended[writer] <= starts[reader]
+    if not strict and ahead == 12 and not serial:
+        depth: dict[int, int] = {}
+        for reader in range(12):
+            before = [
+                depth[writer] + (writer not in kept)
+                for writer in range(reader)
+                if cells[reader].reads & cells[writer].writes
+            ]
+            depth[reader] = max(before, default=0)
+        assert starts == {index: depth[index] for index in left}
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(st.frozensets(st.integers(0, 7)), ORDERS)
+def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -> None:
+    """With the job that compares them, which waits for its steps as ever."""
+    steps = steps_of(8, compared=True, columns=2)
+    layout = Layout.of(steps.spans)
+    plan = Plan.of(jobs_of(len(layout)))
+    plan = attrs.evolve(
+        plan,
+        readiness=lambda: ByGroups(layout, OneByOne.of(8, ()) if order == "one by one" else None),
+    )
+    toy = Toy(plan)
+    body = Resumed(toy, Kept(kept), steps, layout, Forgetful())
+    whole = [start for start in (0, 2, 4, 6) if {start, start + 1} <= kept]
+    assert list(body.kept_rows()) == [step for start in whole for step in (start, start + 1)]
+
+    async def emit(outcome: Outcome[Any]) -> None:  # noqa: ASYNC124 - nothing to wait for
+        body.rows(outcome)
+
+    lanes = Lanes([LaneSpec("a", width=12)])
+    run_virtual(lambda: run_plan(body.plan(), body.perform, lanes=lanes, emit=emit))
+    gone = {job for start in whole for job in range(start // 2 * 3, start // 2 * 3 + 3)}
+    assert sorted(toy.ended) == sorted(set(range(12)) - gone)
+    starts = dict(toy.started)
+    for job in range(2, 12, 3):
+        if job not in gone:
+            assert starts[job] >= max(toy.ended[job - 1], toy.ended[job - 2])
+
+
+@attrs.define(eq=False)
+class Notes:
+    """A journal that knows rows, and no replies."""
+
+    rows: Kept
+    resumed: bool = True
+
+    def begin(self, suite: object) -> None:
+        pass
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        pass
+
+    def dataset_ended(self, result: object) -> None:
+        pass
+
+    def call(self, call: object) -> None:
+        pass
+
+    def recall(self, key: object) -> None:
+        pass
+
+    def row(self, row: Row) -> None:
+        pass
+
+    def first_alone(self, _task: str | None, rows: range) -> int:
+        """Every row is given alone."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        raise AssertionError(rows)
+
+    def standing(self, row: Row) -> None:
+        pass
+
+    def reject(self, key: object) -> None:
+        pass
+
+    def asks_anew(self, task: str | None, index: int) -> bool:  # noqa: ARG002
+        return False
+
+    async def durable(self, row: Row | None = None) -> None:
+        pass
+
+    def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
+        return self.rows
+
+    def dataset(self, task: str | None) -> None:
+        pass
+
+    def agents(self, task: str | None) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_what_extensions_changed_of_kept_rows_is_seen_by_later_ones(tmp_path: Path) -> None:
+    """The register and the conversation that a hook gave a row, though its test has neither."""
+    (tmp_path / "hook.py").write_text(
+        "def beforeEach(context, info=None):\n"
+        "    test = context['test']\n"
+        "    if test['vars']['q'] == '1':\n"
+        "        test.setdefault('options', {})['storeOutputAs'] = 'r'\n"
+        "    test['metadata'] = {'conversationId': test['vars']['q'] > '1'}\n"
+        "    return context\n",
+        encoding="utf-8",
+    )
+    suite = parse_suite(
+        {
+            "providers": ["echo"],
+            "prompts": ["{{q}}{{r}}{% for turn in _conversation %}<{{turn.output}}>{% endfor %}"],
+            "tests": [{"vars": {"q": q}} for q in "1234"],
+            "extensions": ["file://hook.py:beforeEach"],
+        },
+        directory=tmp_path,
+    )
+    whole = trio.run(collect, suite)
+    assert [row.output for row in whole] == ["1", "21", "31<21>", "41<21><31<21>>"]
+    records = {row.index: json.loads(json.dumps(row_json(row, "eval-1"))) for row in whole}
+    rows: list[Row] = []
+
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+        rows.append(row)
+
+    async def main() -> None:
+        kept = Kept(frozenset({0, 1, 2}), records)
+        await run_suite(suite, emit=keep, journal=Notes(kept))
+
+    trio.run(main)
+    assert [row.output for row in rows] == ["41<21><31<21>>"]

@@ -1,0 +1,27 @@
+"""What code that judges is told, as JSON."""
+
+import datetime as dt
+import json
+import math
+from typing import Any
+
+import pytest
+
+from trioeval.evaluation.script_context import json_data, with_more
+from trioeval.providers.programs.workers import Encoded
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"config": {"least": 3, "name": "ä"}},
+        {"config": {"on": dt.date(2024, 5, 1)}},
+        {"config": {"limit": math.inf, "rest": [math.nan, {"low": -math.inf}]}},
+    ],
+)
+def test_what_json_does_not_know_is_nothing(more: dict[str, Any]) -> None:
+    """In one pass or in two, the text is that of `json_data`."""
+    found = json.loads(
+        with_more(Encoded.of({"prompt": "p"}), more).json, parse_constant=pytest.fail
+    )
+    assert found == {"prompt": "p", **json_data(more)}

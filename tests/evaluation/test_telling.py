@@ -1,0 +1,88 @@
+"""Who follows a task is told of rows when they are safe, in the order in which they ended."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from asked_questions import Pupil, asked, quiz
+from journalled import Notes
+
+from trioeval import Row
+from trioeval.evaluation.task_run import Telling
+from trioeval.kernel import Event
+from trioeval.run import RowsNotRun
+from trioeval.testing import run_virtual
+
+
+@attrs.define
+class Heard:
+    """A watch that takes note of which rows are safe."""
+
+    rows: list[int] = attrs.field(factory=list)
+
+    def begin(self, at: float) -> None: ...
+
+    def observe(self, event: Event, waited: Mapping[str, float]) -> None: ...
+
+    def ended(self, row: Row, _at: float) -> Row:
+        return row
+
+    def never_began(self, rows: RowsNotRun) -> None: ...
+
+    def written(self, row: Row) -> None:
+        self.rows.append(row.index)
+
+    def kept(self, record: Mapping[str, Any]) -> None: ...
+
+    def end(self, at: float) -> None: ...
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Row]:
+    return asked(quiz(tmp_path, 4), Pupil()).rows
+
+
+def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row]) -> None:
+    """Whoever finds out first tells of those as well, and nobody is told of twice."""
+    heard = Heard()
+    telling = Telling(heard, Notes())
+    for index in (2, 0, 3, 1):
+        telling.add(rows[index])
+    assert heard.rows == []
+    telling.tell(rows[0])
+    assert heard.rows == [2, 0]
+    telling.tell(rows[2])
+    telling.tell(rows[1])
+    assert heard.rows == [2, 0, 3, 1]
+
+
+def test_without_a_journal_rows_are_told_of_at_once(rows: list[Row]) -> None:
+    """There is nothing that they would wait for."""
+    heard = Heard()
+    telling = Telling(heard, None)
+    telling.add(rows[1])
+    telling.tell(rows[1])
+    assert heard.rows == [1]
+
+
+def test_whoever_waits_for_rows_hears_of_later_ones_too(rows: list[Row]) -> None:
+    """Those that come while it waits, and those that come when it had nothing to wait for."""
+    heard = Heard()
+
+    async def main() -> list[tuple[float, list[int]]]:
+        telling, found = Telling(heard, Notes(lasts=1.0)), []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(telling.keep_on)
+            for pause, index in ((0.5, 3), (0.5, 1), (5.0, 0)):
+                await trio.sleep(pause)
+                telling.add(rows[index])
+                found.append((trio.current_time(), [*heard.rows]))
+            await trio.sleep(1.25)
+            found.append((trio.current_time(), [*heard.rows]))
+            nursery.cancel_scope.cancel("enough")
+        return found
+
+    assert run_virtual(main) == [(0.5, []), (1.0, []), (6.0, [3, 1]), (7.25, [3, 1, 0])]

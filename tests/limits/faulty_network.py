@@ -1,0 +1,144 @@
+"""A network that loses, delays and doubts what is sent over it, in front of a real book. On virtual time.
+
+It invents nothing: what it delivers was decided by the book, at the instant at which the message arrived
+there. A message that its sender has given up may still arrive.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, Self, TypeVar
+
+import attrs
+import trio
+from hypothesis import strategies as st
+
+from trioeval.errors import QuotaError
+from trioeval.limits import Ask, Decision, Denied, Granted, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.ledger import Book
+
+R = TypeVar("R")
+
+TIMEOUT = 2.0
+"""Seconds that a sender waits for an answer."""
+
+
+@attrs.frozen
+class Fault:
+    """What becomes of one message."""
+
+    there: float = 0.0
+    """Seconds until it arrives."""
+    back: float = 0.0
+    """Seconds until the answer does."""
+    loses: Literal["", "message", "answer"] = ""
+    confuses: bool = False
+    """The answer to a request for leases says that nobody knows, whatever was decided."""
+
+
+def faults() -> st.SearchStrategy[Fault]:
+    """Any of them; late is also later than anybody waits."""
+    seconds = st.sampled_from([0.0, 0.0, 0.25, 1.0, 3.0])
+    return st.builds(
+        Fault,
+        there=seconds,
+        back=seconds,
+        loses=st.sampled_from(["", "", "", "message", "answer"]),
+        confuses=st.sampled_from([False, False, False, True]),
+    )
+
+
+@attrs.frozen
+class Asked:
+    """A request for a lease that has arrived."""
+
+    at: float
+    ask: Ask
+    decision: Granted | Denied
+
+
+@attrs.define(eq=False)
+class FaultyNetwork:
+    """A `Backend` for several programs, with all that arrived there."""
+
+    _nursery: trio.Nursery
+    book: Book
+    _faults: Iterator[Fault]
+    """Of the first messages; all later ones are delivered at once."""
+    asked: list[Asked] = attrs.field(factory=list)
+    completed: list[Settlement] = attrs.field(factory=list)
+    sent: list[tuple[float, Ask]] = attrs.field(factory=list)
+    """When requests for leases were sent."""
+    extended: int = 0
+    """Heartbeats that were sent."""
+    found_over: dict[str, float] = attrs.field(factory=dict)
+    """When the heartbeat of a lease was first answered with "it is over"."""
+
+    @classmethod
+    def over(
+        cls, nursery: trio.Nursery, limits: Iterable[Limit], faults: Iterable[Fault] = ()
+    ) -> Self:
+        """Before a book of these limits."""
+        return cls(nursery, Book(LimitState(limit=one) for one in limits), iter(faults))
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        self.sent.extend((trio.current_time(), ask) for ask in asks)
+        fault = next(self._faults, Fault())
+        answer = await self._send(fault, lambda now: [self._reserve(ask, now) for ask in asks])
+        return [Unknown("the keeper is confused")] * len(asks) if fault.confuses else answer
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        def carry_out(now: float) -> None:
+            for one in settlements:
+                self.completed.append(one)
+                self.book.complete(one, now)
+
+        await self._send(next(self._faults, Fault()), carry_out)
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        def carry_out(now: float) -> list[bool]:
+            answers = self.book.extend(lease_ids, now)
+            for lease_id, lives in zip(lease_ids, answers, strict=True):
+                if not lives:
+                    self.found_over.setdefault(lease_id, now)
+            return answers
+
+        self.extended += 1
+        return await self._send(next(self._faults, Fault()), carry_out)
+
+    async def states(self) -> Sequence[LimitState]:
+        return await self._send(next(self._faults, Fault()), self.book.states)
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        return await self._send(Fault(), lambda now: self.book.define(limit, now))
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        return await self._send(Fault(), lambda now: self.book.pause(key, now + seconds, now))
+
+    async def remove(self, key: str, /) -> None:
+        await self._send(Fault(), lambda now: self.book.remove(key, now))
+
+    def _reserve(self, ask: Ask, now: float) -> Decision:
+        decision = self.book.reserve(ask, now)
+        self.asked.append(Asked(now, ask, decision))
+        return decision
+
+    async def _send(self, fault: Fault, carry_out: Callable[[float], R]) -> R:
+        await trio.lowlevel.checkpoint()
+        answers: list[R] = []
+        delivered = trio.Event()
+
+        async def travel() -> None:
+            await trio.sleep(fault.there)
+            if fault.loses == "message":
+                return
+            answer = carry_out(trio.current_time())
+            await trio.sleep(fault.back)
+            if fault.loses != "answer":
+                answers.append(answer)
+                delivered.set()
+
+        self._nursery.start_soon(travel)
+        with trio.move_on_after(TIMEOUT):
+            await delivered.wait()
+        if not answers:
+            raise QuotaError("limiter_unavailable", "no answer in 2 s")
+        return answers[0]

@@ -1,0 +1,73 @@
+"""Parts of a suite that a command line gives."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.loading.load import apply_given, chosen_providers, folders_of
+
+ENTRIES = [
+    "openai:chat:gpt-4.1",
+    {"id": "openai:chat:gpt-4.1-mini", "label": "small"},
+    {"exec:./a/model.sh": {"label": "own"}},
+    {"http://localhost/v1": {}},
+    {"no": "form"},
+    7,
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("small", [1]),
+        ("openai:chat:gpt-4.1-mini", [1]),
+        ("gpt-4.1", [0]),
+        ("chat:gpt-4.1", [0]),
+        ("own", [2]),
+        ("model.sh", [2]),
+        ("v1", [3]),
+    ],
+)
+def test_a_name_means_a_provider_by_label_id_or_end(name: str, meant: list[int]) -> None:
+    """What is the same wins over what only ends so, and an end begins where a name does."""
+    assert chosen_providers(ENTRIES, [name]) == [ENTRIES[place] for place in meant]
+
+
+def test_a_name_that_means_none_is_a_provider_of_its_own() -> None:
+    """No entry is taken twice, and the order is that of the names."""
+    names = ["4.1", "echo", "small", "gpt-4.1", "openai:chat:gpt-4.1-mini"]
+    assert chosen_providers(ENTRIES, names) == ["4.1", "echo", ENTRIES[1], ENTRIES[0]]
+
+
+@pytest.mark.parametrize("document", [{"providers": "echo"}, {"targets": ["echo"]}, {}])
+def test_given_parts_stand_in_place_of_others(document: dict[str, Any]) -> None:
+    """Under whatever name the file has them, also as a single one."""
+    assert apply_given({"tests": [], **document}, {"providers": ["echo"], "prompts": ["x"]}) == {
+        "tests": [],
+        "providers": ["echo"],
+        "prompts": ["x"],
+    }
+
+
+def test_nothing_given_changes_nothing() -> None:
+    """Nor is anything put into what is no suite."""
+    document = {"targets": ["echo"]}
+    assert apply_given(document, {}) is document
+    assert apply_given([1], {"prompts": ["x"]}) == [1]
+
+
+def test_folders_of_given_files_are_each_told_once() -> None:
+    """Prompts that are no files have none."""
+    given = {
+        "prompts": ["file:///p/a.txt", "file:///p/b.txt", "a text"],
+        "tests": "file:///t/t.csv",
+        "extensions": ["file:///x/hooks.py:name"],
+        "providers": ["file:///r/list.yaml", "file://list.yaml", "echo"],
+    }
+    found = folders_of(given, Path("/s"))
+    assert found == (Path("/p"), Path("/x"), Path("/r"), Path("/s"), Path("/t"))
+    assert folders_of({}, Path("/s")) == ()
+    ids = ["python:../p/a.py:f", "replay:/q/r.jsonl", "local:embedding:../m"]
+    named = folders_of({"providers": ids}, Path("/s"))
+    assert named == (Path("/s/../p"), Path("/q"), Path("/s/.."))

@@ -1,0 +1,133 @@
+"""Files that the config of a provider names: they are read with the suite."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.errors import SuiteError
+from trioeval.loading.load import load_suite
+from trioeval.suite.model import Suite
+
+TOOLS = [{"type": "function", "function": {"name": "look"}}]
+FILES = {
+    "tools.yaml": "- type: function\n  function: {name: look}\n",
+    "parts/f.json": '{"name": "f"}',
+    "system.txt": "Be brief.\n",
+    "code.py": "def tools(): ...\n",
+    "body.bin": "x",
+}
+
+
+def loaded(folder: Path, **keys: Any) -> Suite:
+    for name, text in FILES.items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    (folder / "suite.json").write_text(json.dumps({"providers": ["echo"], **keys}))
+    return load_suite(folder / "suite.json")
+
+
+def said_of(folder: Path, **keys: Any) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        loaded(folder, **keys)
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def test_files_of_a_config_are_data_or_text_wherever_they_stand(tmp_path: Path) -> None:
+    """JSON and YAML are data, other files text; all of them are files of the suite."""
+    config = {
+        "tools": "file://tools.yaml",
+        "deep": {"functions": ["file://parts/f.json", {"system": "file://system.txt"}]},
+        "n": 1,
+    }
+    suite = loaded(tmp_path, providers=[{"id": "openai:gpt-4.1", "config": config}])
+    assert suite.providers[0].config == {
+        "tools": TOOLS,
+        "deep": {"functions": [{"name": "f"}, {"system": "Be brief.\n"}]},
+        "n": 1,
+    }
+    assert {file.name for file in suite.files} == {
+        "suite.json",
+        "tools.yaml",
+        "f.json",
+        "system.txt",
+    }
+
+
+def test_files_stand_in_every_form_and_in_what_changes_a_config(tmp_path: Path) -> None:
+    """By id, in the provider of a test, in the config of a prompt, in the options of a test."""
+    named = {"tools": "file://tools.yaml"}
+    suite = loaded(
+        tmp_path,
+        providers=[{"openai:gpt-4.1": {"config": named}}],
+        prompts=[{"raw": "a", "config": named}],
+        tests=[{"provider": {"id": "openai:x", "config": named}, "options": named}],
+    )
+    (test,) = suite.tests
+    assert test.provider is not None
+    found = [
+        suite.providers[0].config,
+        suite.prompts[0].config,
+        test.provider.config,
+        test.options.overrides,
+    ]
+    assert found == [{"tools": TOOLS}] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("http", {"transformResponse": "file://code.py:tools"}),
+        ("http", {"multipart": [{"source": {"path": "file://body.bin"}}]}),
+        ("exec:cat", {"a": "file://tools.yaml"}),
+    ],
+)
+def test_what_a_provider_reads_itself_keeps_its_name(
+    tmp_path: Path, name: str, config: dict[str, Any]
+) -> None:
+    """Code for each reply runs later, parts of a body are sent as they are, a command gets its text."""
+    suite = loaded(tmp_path, providers=[{"id": name, "config": config}])
+    assert suite.providers[0].config == config
+
+
+def test_a_function_in_a_config_stands_for_what_it_returns(tmp_path: Path) -> None:
+    """In providers, prompts and the options of tests; `get_config` where none is named."""
+    code = "def tools():\n    return [{'n': 1}]\ndef get_config():\n    return 'all'\n"
+    (tmp_path / "own.py").write_text(code)
+    named = {"tools": "file://own.py:tools", "deep": [{"a": "file://own.py"}]}
+    suite = loaded(
+        tmp_path,
+        providers=[{"id": "python:own.py", "config": named}],
+        prompts=[{"raw": "a", "config": named}],
+        tests=[{"options": named}],
+    )
+    (test,) = suite.tests
+    found = [suite.providers[0].config, suite.prompts[0].config, test.options.overrides]
+    assert found == [{"tools": [{"n": 1}], "deep": [{"a": "all"}]}] * 3
+
+
+def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path) -> None:
+    """The provider must not get the name of the file as a text."""
+    (tmp_path / "own.py").write_text("def fails():\n    raise ValueError('no')\n")
+    config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}
+    fails, script = said_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
+    assert 'config.a: fails of "own.py" failed: ValueError: no' in fails
+    assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
+
+
+def test_what_is_wrong_with_files_is_told_where_it_is(tmp_path: Path) -> None:
+    """Missing ones in the suite, broken ones in themselves, and none from outside."""
+    (tmp_path / "broken.yaml").write_text("a: [1\n")
+    config = {"a": {"b": "file://tool.yaml"}, "c": "file://broken.yaml", "d": "file:///etc/hosts"}
+    missing, outside, broken = said_of(tmp_path, providers=["echo", {"id": "x", "config": config}])
+    assert missing == (
+        'suite.json:1:58: $.providers[1].config.a.b: there is no file "file://tool.yaml"\n'
+        '  did you mean "tools.yaml"?'
+    )
+    assert "$.providers[1].config.d" in outside
+    assert "is outside of the suite's folder" in outside
+    assert broken.startswith("broken.yaml:2:1: ")
+    (below,) = said_of(tmp_path, providers=[{"x": {"config": {"a": "file://no.yaml"}}}])
+    assert "$.providers[0].x.config.a: there is no file" in below

@@ -1,0 +1,161 @@
+"""Keys that say nothing, or nothing here: they are as good as none."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from trioeval.errors import SuiteError
+from trioeval.loading.load import parse_suite
+from trioeval.suite.form import DEFINITIONS, WITHOUT_MEANING_IN_OPTIONS
+from trioeval.suite.model import Suite, Test
+
+
+def parsed(**keys: Any) -> Suite:
+    return parse_suite({"providers": ["echo"], **keys})
+
+
+def said_of(**keys: Any) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        parsed(**keys)
+    return [str(problem) for problem in caught.value.problems]
+
+
+NULLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (dict.fromkeys(("prompts", "tests", "tasks", "lanes", "env", "tags", "targets"), None), {}),
+    ({"outputPath": None, "extensions": None, "metadata": None, "evaluateOptions": None}, {}),
+    ({"evaluateOptions": {"repeat": None, "budget": None, "serialize": None}}, {}),
+    ({"serialize": None, "commandLineOptions": {"var": None, "output": None}}, {}),
+    ({"providers": [{"echo": None}]}, {}),
+    ({"providers": [{"id": "echo", "config": None, "env": None, "lane": None}]}, {}),
+    ({"lanes": {"a": {"burst": None}}}, {"lanes": {"a": {}}}),
+    (
+        {"tests": [{"vars": {"x": 1}, "assert": None, "options": None, "metadata": None}]},
+        {"tests": [{"vars": {"x": 1}}]},
+    ),
+    ({"tests": [{"vars": None}]}, {"tests": [{"vars": {}}]}),
+    (
+        {"tests": [{"assert": [{"type": "equals", "value": None, "weight": None}]}]},
+        {"tests": [{"assert": [{"type": "equals", "value": None}]}]},
+    ),
+    ({"defaultTest": {"vars": None, "assert": None}}, {"defaultTest": {}}),
+    (
+        {"scenarios": [{"config": [{"vars": None}], "tests": None, "description": None}]},
+        {"scenarios": [{"config": [{}]}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "meant"), NULLS, ids=[str(said) for said, _ in NULLS])
+def test_a_key_with_nothing_behind_it_is_as_good_as_none(
+    said: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    """As YAML has it where the lines below a key are commented out."""
+    assert parsed(**said) == parsed(**meant)
+
+
+def test_null_is_a_value_where_any_value_may_stand() -> None:
+    """For variables, and for keys of a config."""
+    suite = parsed(
+        providers=[{"id": "openai:x", "config": {"a": None}}],
+        tests=[{"vars": {"x": None}, "options": {"stop": None}}],
+    )
+    assert suite.providers[0].config == {"a": None}
+    assert suite.tests[0].vars == {"x": None}
+    assert suite.tests[0].options.overrides == {"stop": None}
+
+
+def test_null_is_nothing_where_something_is_needed() -> None:
+    """It is told as what it is."""
+    assert said_of(providers=None) == [
+        '$.providers: there are no providers\n  for example "providers": ["echo"]'
+    ]
+    assert said_of(scenarios=[{"config": None}]) == [
+        "$.scenarios[0].config: must be a list of settings, got null"
+    ]
+
+
+def test_a_key_of_a_task_with_nothing_behind_it_hides_nothing_of_the_top() -> None:
+    """What the top says holds then."""
+    task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": None, "dependsOn": None}
+    suite = parsed(evaluateOptions={"repeat": 3}, tasks=[task])
+    assert suite.tasks[0].suite.evaluate_options.repeat == 3
+
+
+def test_a_description_may_be_a_number() -> None:
+    """Everywhere; it is text then."""
+    suite = parsed(
+        description=2024,
+        tests=[{"description": 1.5, "vars": {}}],
+        scenarios=[{"description": 7, "config": [{}]}],
+    )
+    assert suite.scenarios is not None
+    assert (suite.description, suite.tests[0].description) == ("2024", "1.5")
+    assert suite.scenarios[0].description == "7"
+    assert said_of(description=True) == ["$.description: must be text, got true"]
+
+
+@pytest.mark.parametrize("nothing", [None, [], {}, ""])
+def test_keys_that_are_not_supported_may_be_empty(nothing: Any) -> None:
+    """Nothing would come of them anyway; nought and false say something."""
+    assert parsed(lanes={"a": {"itpm": nothing}}) == parsed(lanes={"a": {}})
+    values: list[Any] = [0, False, [[]]]
+    for something in values:
+        assert said_of(lanes={"a": {"itpm": something}}) == [
+            "$.lanes.a.itpm: itpm is not supported yet"
+        ]
+
+
+def test_limits_of_zero_are_none() -> None:
+    """As nobody means a row that may take no time; what is below is a mistake."""
+    options = parsed(evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0}).evaluate_options
+    assert (options.timeout_ms, options.max_eval_time_ms) == (0, 0)
+    assert said_of(evaluateOptions={"timeoutMs": -1}) == [
+        "$.evaluateOptions.timeoutMs: must be at least 0, got -1"
+    ]
+
+
+def test_options_without_meaning_are_taken_and_told_of_once() -> None:
+    """In either spelling, also if several tasks have them from the top."""
+    said = dict.fromkeys(WITHOUT_MEANING_IN_OPTIONS, True)
+    task = {"type": "prompt_eval", "prompts": ["a"]}
+    suite = parsed(evaluateOptions={**said, "repeat": 2}, tasks=[task, task])
+    assert [warning.path for warning in suite.warnings] == [
+        f"$.evaluateOptions.{key}" for key in WITHOUT_MEANING_IN_OPTIONS
+    ]
+    assert suite.tasks[1].suite.evaluate_options.repeat == 2
+    (warning,) = parsed(evaluateOptions={"is_redteam": False}).warnings
+    assert str(warning) == "$.evaluateOptions.is_redteam: is_redteam has no meaning here"
+
+
+def test_definitions_mean_nothing_by_themselves() -> None:
+    """They are there to be referred to, and that is not worth telling."""
+    assert parsed(**{key: {"a": {"type": "no such"}} for key in DEFINITIONS}) == parsed()
+
+
+def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
+    """It is not looked at, and that is told."""
+    suite = parsed(providers=[{"id": "echo", "config": {"temperature": 0}}])
+    assert attrs.evolve(suite, providers=(), warnings=()) == attrs.evolve(parsed(), providers=())
+    (warning,) = suite.warnings
+    assert "the config of a provider echo is not looked at" in str(warning)
+    assert parsed(providers=[{"id": "echo", "config": {}}]).warnings == ()
+
+
+def test_a_key_that_is_misspelt_is_no_id_of_a_provider() -> None:
+    """Where nothing stands in it that could belong to one."""
+    assert said_of(providers=[{"lable": "x"}]) == [
+        '$.providers[0].lable: "lable" is not a key here\n  did you mean "label"?',
+        '$.providers[0]: "id" is missing',
+    ]
+    assert said_of(providers=[{"openai:gpt-4.1": 5}]) == [
+        '$.providers[0]["openai:gpt-4.1"]: must be an object, got 5'
+    ]
+
+
+def test_a_test_that_says_nothing_is_told_all_that_it_may_say() -> None:
+    """Also who answers, and what."""
+    (problem,) = said_of(tests=[{}])
+    wanted = "assert, metadata, options, provider, providerOutput, threshold, vars"
+    assert problem == f"$.tests[0]: a test needs at least one of {wanted}"
+    assert parsed(tests=[{"providerOutput": "x"}]).tests == (Test(provider_output="x"),)

@@ -1,0 +1,303 @@
+"""What suites mean, and what is said of data that never was a file."""
+
+import datetime as dt
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.documents.structure import find_mistakes
+from trioeval.errors import SuiteError
+from trioeval.grading import Assertion
+from trioeval.loading.load import parse_suite
+from trioeval.suite.form import UNTOLD, WITHOUT_MEANING
+from trioeval.suite.model import (
+    EvaluateOptions,
+    LaneSettings,
+    Prompt,
+    ProviderEntry,
+    Suite,
+    Test,
+    TestOptions,
+)
+
+
+def parsed(**keys: Any) -> Suite:
+    return parse_suite({"providers": ["echo"], **keys})
+
+
+def said_of(document: Any) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(document)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_least_suite_is_one_provider() -> None:
+    """One prompt, one test without variables, the working directory, no file."""
+    assert parsed() == Suite(
+        providers=(ProviderEntry(id="echo"),),
+        prompts=(Prompt(raw="{{prompt}}", label="{{prompt}}", id=digest("{{prompt}}")),),
+        tests=(Test(),),
+        directory=Path.cwd(),
+    )
+
+
+def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
+    """Every prompt would be sent once, and pass."""
+    document = {"providers": ["echo"], "tests": []}
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(document)
+    [problem] = caught.value.problems
+    assert (problem.path, problem.message) == ("$.tests", "there are no tests")
+    assert problem.hint is not None
+    assert "--allow-empty" in problem.hint
+    assert parse_suite(document, allow_empty=True).tests == ()
+    assert parse_suite({"providers": ["echo"]}).tests == (Test(),)
+    scenario: dict[str, Any] = {"config": [{}], "tests": []}
+    with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: there are no tests"):
+        parse_suite({"providers": ["echo"], "scenarios": [scenario]})
+    assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()
+
+
+def test_the_directory_is_the_callers(tmp_path: Path) -> None:
+    """Relative paths of the suite are relative to it."""
+    assert parse_suite({"providers": ["echo"]}, directory=tmp_path).directory == tmp_path
+
+
+FORMS: list[tuple[Any, ProviderEntry]] = [
+    ("openai:gpt-4.1", ProviderEntry(id="openai:gpt-4.1")),
+    ({"id": "echo", "label": "a"}, ProviderEntry(id="echo", label="a")),
+    ({"echo": {"label": "a"}}, ProviderEntry(id="echo", label="a")),
+    ({"echo": {}}, ProviderEntry(id="echo")),
+    (
+        {"id": "echo", "config": {"a": [1, {"b": None}]}},
+        ProviderEntry(id="echo", config={"a": [1, {"b": None}]}),
+    ),
+    ({"id": "echo", "prompts": []}, ProviderEntry(id="echo", prompts=())),
+    ({"id": "echo", "prompts": ["p*"]}, ProviderEntry(id="echo", prompts=("p*",))),
+    ({"id": "echo", "delay": 5}, ProviderEntry(id="echo", delay=5)),
+    ({"id": "echo", "lane": None}, ProviderEntry(id="echo")),
+    ({"id": "echo", "lane": "shared"}, ProviderEntry(id="echo", lane="shared")),
+    (
+        {"echo": {"lane": {"max_concurrency": 2, "rpm": 1.5, "burst": 3, "delay": 0}}},
+        ProviderEntry(id="echo", lane=LaneSettings(max_concurrency=2, rpm=1.5, burst=3, delay=0)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "entry"), FORMS, ids=[str(form) for form, _ in FORMS])
+@pytest.mark.parametrize("key", ["providers", "targets"])
+def test_a_provider_may_be_written_in_three_forms(
+    key: str, form: Any, entry: ProviderEntry
+) -> None:
+    """Text, an object with an id, an object whose one key is the id; under either key."""
+    suite = parse_suite({key: [form], "prompts": ["p1"], "lanes": {"shared": {}}})
+    assert suite.providers == (entry,)
+
+
+@pytest.mark.parametrize(
+    ("form", "prompt"),
+    [
+        ("Hi", Prompt(raw="Hi", label="Hi", id=digest("Hi"))),
+        ({"raw": "Hi"}, Prompt(raw="Hi", label="Hi", id=digest("Hi"))),
+        ({"raw": "Hi", "id": "p"}, Prompt(raw="Hi", label="Hi", id=digest("p"), given_id="p")),
+        ({"raw": "Hi", "label": "l"}, Prompt(raw="Hi", label="l", id=digest("l"))),
+        (
+            {"raw": "Hi", "label": "l", "id": "p"},
+            Prompt(raw="Hi", label="l", id=digest("l"), given_id="p"),
+        ),
+    ],
+)
+def test_a_prompt_is_known_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:
+    """Its digest is over the first of them, so it changes only when that does."""
+    assert parsed(prompts=[form]).prompts == (prompt,)
+
+
+def test_a_test_has_everything_in_its_place() -> None:
+    """Key by key; `assert` is the one key that Python cannot spell."""
+    suite = parsed(
+        description="all of it",
+        tests=[
+            {
+                "description": "d",
+                "vars": {"a": [1, {"b": None}], "c": "x"},
+                "assert": [
+                    {"type": "contains", "value": "x", "weight": 2, "metric": "m"},
+                    {"type": "not-is-json", "threshold": 0.5},
+                ],
+                "threshold": 1,
+                "metadata": {"k": [1]},
+                "options": {"runSerially": True, "repeat": 3},
+            }
+        ],
+        defaultTest={"options": {"run_serially": False}},
+        evaluateOptions={
+            "maxConcurrency": 7,
+            "timeout_ms": 1.5,
+            "maxEvalTimeMs": 9,
+            "repeat": 2,
+            "delay": 0.5,
+        },
+        lanes={"slow": {"rpm": 6}},
+    )
+    assert suite.description == "all of it"
+    assert suite.tests == (
+        Test(
+            description="d",
+            vars={"a": [1, {"b": None}], "c": "x"},
+            assertions=(
+                Assertion(type="contains", value="x", weight=2, metric="m"),
+                Assertion(type="not-is-json", threshold=0.5),
+            ),
+            threshold=1,
+            metadata={"k": [1]},
+            options=TestOptions(run_serially=True, repeat=3),
+        ),
+    )
+    assert suite.default_test == Test(options=TestOptions(run_serially=False))
+    assert suite.evaluate_options == EvaluateOptions(
+        max_concurrency=7, timeout_ms=1.5, max_eval_time_ms=9, repeat=2, delay=0.5
+    )
+    assert suite.lanes == {"slow": LaneSettings(rpm=6)}
+
+
+def test_keys_without_meaning_are_taken() -> None:
+    """Whatever stands under them, and told of; so is every key at the top that begins with x-, untold."""
+    suite = parsed(**dict.fromkeys(WITHOUT_MEANING, 5), **{"x-": [], "x-mine": {}})
+    assert attrs.evolve(suite, warnings=()) == parsed()
+    told = {warning.path for warning in suite.warnings}
+    assert told == {f"$.{key}" for key in WITHOUT_MEANING if key not in UNTOLD}
+
+
+def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:
+    """For text, numbers and parts that need not be there."""
+    suite = parse_suite(
+        {
+            "description": None,
+            "providers": [{"id": "echo", "label": None, "delay": None, "prompts": None}],
+            "defaultTest": None,
+            "evaluateOptions": {"timeoutMs": None},
+        }
+    )
+    assert suite == parsed()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "5", True, 10**400, []])
+def test_a_count_is_a_whole_number_of_at_least_1(number: Any) -> None:
+    """Not a text of one, not true, not a half, and not more than can be counted with."""
+    (problem,) = said_of({"providers": ["echo"], "evaluateOptions": {"repeat": number}})
+    assert problem.startswith("$.evaluateOptions.repeat: must be ")
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 10**300))
+def test_every_count_is_taken_as_it_is(number: int) -> None:
+    """And a whole number is a number."""
+    options = {"repeat": number, "timeoutMs": number}
+    suite = parsed(evaluateOptions=options)
+    assert (suite.evaluate_options.repeat, suite.evaluate_options.timeout_ms) == (number, number)
+
+
+def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
+    """None of them is taken for a misspelling, and none is passed over."""
+    problems = said_of(
+        {
+            "providers": [{"id": "echo", "env": {"A": 1}, "transform": "x"}],
+            "outputPath": "o.json",
+            "derivedMetrics": [{"name": "x", "value": "m"}],
+            "lanes": {"a": {"itpm": 5}},
+            "command_line_options": {},
+            "tests": [
+                {
+                    "assert_scoring_function": None,
+                    "provider_output": "",
+                    "providers": ["echo"],
+                    "prompts": ["{{prompt}}"],
+                    "options": {"storeOutputAs": "x", "disable_var_expansion": True, "top_p": 1},
+                    "assert": [{"type": "is-json", "rubricPrompt": "x", "contextTransform": "x"}],
+                }
+            ],
+            "evaluateOptions": {"show_progress_bar": False, "filterRange": "1:2"},
+        }
+    )
+    assert problems == ["$.lanes.a.itpm: itpm is not supported yet"]
+
+
+def test_other_options_of_a_test_are_those_of_its_provider() -> None:
+    """All but those that look like an option that is misspelt."""
+    suite = parsed(tests=[{"options": {"temperature": 0, "prefix": "a"}}])
+    assert suite.tests[0].options == TestOptions(prefix="a", overrides={"temperature": 0})
+    (problem,) = said_of({"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]})
+    assert problem.startswith('$.tests[0].options.storeOutputsAs: "storeOutputsAs" is not a key')
+
+
+def test_one_spelling_of_a_key_is_enough() -> None:
+    """Both at once are a mistake, whichever comes first."""
+    assert said_of(
+        {"providers": ["echo"], "evaluate_options": {"timeout_ms": 1, "timeoutMs": 1}}
+    ) == [
+        "$.evaluate_options.timeoutMs: timeout_ms and timeoutMs are the same key: write one of them"
+    ]
+
+
+FOREIGN: list[tuple[Any, list[str]]] = [
+    (
+        {"providers": ("echo",), "prompts": {"a"}},
+        [
+            "$.providers: must be JSON data, got a value of type tuple",
+            "$.prompts: must be JSON data, got a value of type set",
+        ],
+    ),
+    (
+        {5: 1, "providers": ["echo"], "tests": [{"vars": {None: 1, "d": dt.date(2024, 1, 1)}}]},
+        [
+            "$.tests[0].vars.d: must be JSON data, got a value of type date",
+            "$.tests[0].vars: a key must be text, got null",
+            "$: a key must be text, got 5",
+        ],
+    ),
+    (
+        {"providers": ["echo"], "tests": [{"threshold": -math.inf}]},
+        ["$.tests[0].threshold: must be a finite number, got -Infinity"],
+    ),
+    (b"echo", ["$: must be JSON data, got a value of type bytes"]),
+    (Path("x"), ["$: must be JSON data, got a value of type PosixPath"]),
+]
+
+
+@pytest.mark.parametrize(("document", "problems"), FOREIGN)
+def test_data_that_json_cannot_hold_is_refused(document: Any, problems: list[str]) -> None:
+    """Each piece with its path."""
+    assert said_of(document) == problems
+
+
+def test_data_that_contains_itself_is_refused() -> None:
+    """However it does, and in no time; data that stands in two places does not contain itself."""
+    loop: dict[str, Any] = {"providers": ["echo"]}
+    loop["tests"] = [loop, loop]
+    assert said_of(loop) == ["$.tests[0]: stands in itself", "$.tests[1]: stands in itself"]
+    shared = {"a": "1"}
+    assert parsed(tests=[{"vars": shared}, {"vars": shared}]).tests[1].vars == shared
+
+
+def test_data_nested_too_deeply_is_refused() -> None:
+    """Before anything climbs it."""
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    assert said_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
+
+
+def test_a_fault_of_ours_is_not_told_as_one_of_the_suite() -> None:
+    """What no rule of ours raised is raised as it is."""
+    with pytest.raises(ZeroDivisionError):
+        list(find_mistakes(ZeroDivisionError()))

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.documents.paths import DocumentPath, read_path, show_path
+from trioeval.errors import Problem
+from trioeval.loading.load import load_suite, parse_suite, place_problems
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ((), "$"),
+        (("tests", 3, "assert", 0, "type"), "$.tests[3].assert[0].type"),
+        (("x-b_1", "$schema"), "$.x-b_1.$schema"),
+        (("a b", "1", ""), '$["a b"]["1"][""]'),
+        (('a"]\n', "ü", "\ud800"), '$["a\\"]\\n"]["ü"]["\\ud800"]'),
+    ],
+)
+def test_a_path_is_shown_on_one_printable_line(path: DocumentPath, shown: str) -> None:
+    """Plain keys behind points, others quoted as in JSON."""
+    assert show_path(path) == shown
+    assert shown.encode()
+
+
+@pytest.mark.slow
+@given(st.lists(ANY_TEXT | st.text('[]".$a1\\') | st.integers(0)).map(tuple))
+@example(("\ud800", '"]["', "a.b"))
+def test_a_path_that_is_shown_reads_as_itself(path: DocumentPath) -> None:
+    """Whatever its keys are."""
+    assert read_path(show_path(path)) == path
+
+
+def test_problems_found_later_are_placed_in_the_file(tmp_path: Path) -> None:
+    """Also where the file says targets; what has a file of its own is left as it is."""
+    file = tmp_path / "s.yaml"
+    file.write_text("targets:\n- id: echo\n  config: {sped: 1}\n")
+    elsewhere = Problem("$", "broken", file="replies.jsonl", line=7)
+    suite = load_suite(file)
+    assert place_problems(
+        [elsewhere, Problem("$.providers[0].config.sped", "no", "speed")], suite
+    ) == [
+        Problem("$.targets[0].config.sped", "no", "speed", str(file), 3, 18),
+        elsewhere,
+    ]
+    file.write_text("providers: [echo]\n")
+    suite = load_suite(file)
+    assert [
+        problem.column for problem in place_problems([Problem("$.providers[0].x", "no")], suite)
+    ] == [13]
+
+
+def test_problems_of_data_have_no_place() -> None:
+    """There is no file that they could be in."""
+    suite = parse_suite({"providers": ["echo"]})
+    assert place_problems([Problem("$.a", "no")], suite) == [Problem("$.a", "no")]

@@ -1,0 +1,398 @@
+"""Outputs of one test that are compared: rows wait for it, and nothing else does."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval import (
+    Provider,
+    ProviderError,
+    Reply,
+    Request,
+    Row,
+    Status,
+    SuiteError,
+    Usage,
+    collect,
+    parse_suite,
+    run_suite,
+)
+from trioeval.run.prepare import prepare
+from trioeval.testing import run_virtual
+
+BEST: Mapping[str, Any] = {"type": "select-best", "value": "the longest", "provider": "judge"}
+
+
+def document(**keys: Any) -> dict[str, Any]:
+    return {
+        "providers": [{"id": "model", "lane": {"maxConcurrency": 20}}],
+        "prompts": ["a {{x}}", "bb {{x}}", "ccc {{x}}"],
+        "tests": [{"vars": {"x": "1"}, "assert": [BEST]}],
+        **keys,
+    }
+
+
+def chooser(place: int | str, seconds: float = 0.2) -> Provider:
+    """A judge that takes its time and always says the same."""
+
+    async def judge(_request: Request) -> Reply:
+        await trio.sleep(seconds)
+        return Reply(output=f"{place}", usage=Usage(total=7), cost=0.25)
+
+    return judge
+
+
+async def model(request: Request) -> Reply:
+    """Says what it is asked, at once."""
+    await trio.lowlevel.checkpoint()
+    return Reply(output=request.prompt, cost=1.0)
+
+
+def rows_of(suite: dict[str, Any], judge: Provider, asked: Provider = model) -> list[Row]:
+    return run_virtual(
+        lambda: collect(parse_suite(suite), providers={"model": asked, "judge": judge})
+    )
+
+
+def told(row: Row) -> tuple[str, float, str | None]:
+    return row.status.value, row.score, row.error
+
+
+def test_one_output_wins_and_every_other_row_fails() -> None:
+    """The winner keeps its own verdict; a loser fails with score 0 although its own assertions passed."""
+    tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
+    rows = rows_of(document(tests=tests), chooser("1"))
+    assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
+    assert rows[0].error == 'the output does not contain "b"'  # it had failed before
+    assert [row.score for row in rows] == [0, 1, 0]
+    verdicts = [row.verdict for row in rows if row.verdict is not None]
+    parts = [[(part.passed, part.score) for part in one.parts] for one in verdicts]
+    assert parts == [[(False, 0), (False, 0)], [(True, 1), (True, 1)], [(False, 0), (False, 0)]]
+
+
+@pytest.mark.parametrize("reply", ["3", "7", "none", "-1"])
+def test_as_43_an_output_that_there_is_not_cannot_win(reply: str) -> None:
+    """Nobody loses by it either: the rows are errors."""
+    rows = rows_of(document(), chooser(reply))
+    assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
+    assert all("cannot be used" in (row.error or "") for row in rows)
+
+
+def test_what_the_judge_used_is_counted_once() -> None:
+    """By the first row that was compared."""
+    rows = rows_of(document(), chooser("0"))
+    assert [(row.spent.usage.total, row.spent.cost) for row in rows] == [
+        (7, 0.25),
+        (None, None),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize("groups", [1, 30])
+def test_groups_are_compared_side_by_side(groups: int) -> None:
+    """Thirty groups with a judge of 200 ms at width 20 take two rounds of it."""
+    suite = document(
+        prompts=["a {{x}}", "b {{x}}"],
+        tests=[{"vars": {"x": f"{n}"}, "assert": [BEST]} for n in range(groups)],
+        lanes={"judge": {"maxConcurrency": 20}},
+    )
+    suite["tests"] = [
+        {
+            "vars": {"x": f"{n}"},
+            "assert": [{**BEST, "provider": {"id": "judge", "lane": "judge"}}],
+        }
+        for n in range(groups)
+    ]
+
+    async def seconds() -> float:
+        rows = await collect(parse_suite(suite), providers={"model": model, "judge": chooser("0")})
+        assert sum(row.status is Status.PASS for row in rows) == groups
+        return trio.current_time()
+
+    ideal = 0.2 * -(-groups // 20)
+    assert run_virtual(seconds) == pytest.approx(ideal, rel=0.01)
+
+
+def test_a_judge_on_the_lane_of_the_model_gets_its_turn() -> None:
+    """Width 1: a call from inside another would wait for ever."""
+    one = {"key": "k", "maxConcurrency": 1}
+    suite = document(
+        providers=[{"id": "model", "lane": "only"}],
+        lanes={"only": one},
+        tests=[
+            {"vars": {"x": "1"}, "assert": [{**BEST, "provider": {"id": "judge", "lane": "only"}}]}
+        ],
+    )
+    assert [row.status for row in rows_of(suite, chooser("2"))] == [
+        Status.FAIL,
+        Status.FAIL,
+        Status.PASS,
+    ]
+
+
+def failing(*prompts: str, kind: Any = "bad_request") -> Provider:
+    async def ask(request: Request) -> Reply:
+        if request.prompt in prompts:
+            raise ProviderError(kind, "no")
+        return await model(request)
+
+    return ask
+
+
+@pytest.mark.parametrize("failed", ["a 1", "bb 1", "ccc 1"])
+def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
+    """It stays the error that it was; the others keep the numbers of their columns, for everybody."""
+    prompts = ["a 1", "bb 1", "ccc 1"]
+    best = max(place for place, prompt in enumerate(prompts) if prompt != failed)
+    rows = rows_of(document(), chooser(best), failing(failed))
+    expected = [Status.FAIL] * 3
+    expected[best] = Status.PASS
+    expected[prompts.index(failed)] = Status.ERROR
+    assert [row.status for row in rows] == expected
+    told = [row.verdict.parts[0].reason for row in rows if row.verdict is not None]
+    assert told == [f"output {best} is the best by the criterion: the longest"] * 2
+
+
+def test_a_row_without_an_output_cannot_win() -> None:
+    """A judge that names it is asked once more; then the rows are errors."""
+    rows = rows_of(document(), chooser("1"), failing("bb 1"))
+    assert [row.status for row in rows] == [Status.ERROR] * 3
+    assert "the reply of the judge cannot be used: there is no output 1" in (rows[0].error or "")
+    assert rows[0].spent.calls == 2
+
+
+def test_the_highest_score_is_one_of_those_that_there_are() -> None:
+    """A row in error is passed over."""
+    contains = {"type": "contains", "value": "b"}
+    tests = [{"vars": {"x": "b"}, "assert": [contains, {"type": "max-score"}]}]
+    rows = rows_of(document(tests=tests), chooser("0"), failing("a b"))
+    assert [row.status for row in rows] == [Status.ERROR, Status.PASS, Status.FAIL]
+
+
+def test_one_output_alone_cannot_be_compared() -> None:
+    """The row that is left is an error, and keeps its reply."""
+    rows = rows_of(document(), chooser("0"), failing("a 1", "ccc 1"))
+    assert [row.status for row in rows] == [Status.ERROR] * 3
+    assert rows[1].error == (
+        "assert[0] (select-best): 1 of 3 rows can be compared; the others have no verdict"
+    )
+    assert rows[1].output == "bb 1"
+
+
+def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
+    """Reply, cost and the verdicts of their other assertions; what the judge used is counted."""
+    tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
+    rows = rows_of(document(tests=tests), chooser("none of them"))
+    for row in rows:
+        assert row.status is Status.ERROR
+        assert row.error is not None
+        assert row.error.startswith(
+            "assert[1] (select-best): the reply of the judge cannot be used"
+        )
+        assert row.reply is not None
+        assert [part.assertion and part.assertion.type for part in row.graded] == ["contains"]
+    assert rows[0].spent.calls == 2  # it was asked once more
+
+
+def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
+    """A winner with nothing else says why it won."""
+    both = [{"type": "contains", "value": "a", "weight": 10}, {"type": "contains", "value": "b"}]
+    tests = [
+        {
+            "vars": {"x": "1"},
+            "threshold": 0,
+            "assert": [
+                {"type": "assert-set", "threshold": 0.05, "assert": both},
+                {"type": "max-score"},
+            ],
+        }
+    ]
+    rows = rows_of(document(tests=tests, prompts=["b {{x}}", "a {{x}}"]), chooser("0"))
+    assert [row.status for row in rows] == [Status.PASS, Status.FAIL]  # both have one half
+    alone = rows_of(document(), chooser("0"))[0].verdict
+    assert alone is not None
+    assert alone.reason == "output 0 is the best by the criterion: the longest"
+
+
+def test_so_many_assertions_ask_at_once_as_the_suite_says() -> None:
+    """Six judges of a second each."""
+    asks = [{"type": "llm-rubric", "value": f"{n}", "provider": "judge"} for n in range(6)]
+
+    async def judge(_request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output='{"pass": true, "score": 1, "reason": "so"}')
+
+    async def seconds(width: int | None) -> float:
+        suite = document(
+            prompts=["a"],
+            tests=[{"assert": asks}],
+            evaluateOptions={"maxConcurrency": 20, "assertionsMaxConcurrency": width},
+        )
+        await collect(parse_suite(suite), providers={"model": model, "judge": judge})
+        return trio.current_time()
+
+    assert [run_virtual(seconds, width) for width in (None, 1, 6)] == [2, 6, 1]
+
+
+def test_a_comparison_that_does_not_count_fails_nobody() -> None:
+    """Weight 0: it is kept, with its score."""
+    tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]
+    for judge in (chooser("0"), chooser("nobody")):
+        rows = rows_of(document(tests=tests), judge)
+        assert [row.status for row in rows] == [Status.PASS] * 3
+    assert [row.verdict and row.verdict.parts[0].score for row in rows] == [0, 0, 0]
+
+
+def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
+    """A reply that comes in the second round is compared as well."""
+    asked: list[str] = []
+
+    async def unsteady(request: Request) -> Reply:
+        asked.append(request.prompt)
+        if asked.count("bb 1") == 1 and request.prompt == "bb 1":
+            raise ProviderError("server", "try again")
+        return await model(request)
+
+    suite = document(
+        providers=[{"id": "model", "lane": {"retries": 0}}], evaluateOptions={"salvageRounds": 1}
+    )
+    rows = rows_of(suite, chooser("1"), unsteady)
+    assert asked.count("bb 1") == 2
+    assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
+
+
+def test_a_judge_that_failed_by_mishap_is_asked_once_more() -> None:
+    """Nothing else is."""
+    asked: list[str] = []
+
+    async def unsteady(request: Request) -> Reply:
+        asked.append("judge")
+        if len(asked) == 4:
+            raise ProviderError("server", "try again")
+        return Reply(output="0")
+
+    async def noted(request: Request) -> Reply:
+        asked.append(request.prompt)
+        return await model(request)
+
+    judge = {"id": "judge", "lane": {"retries": 0}}
+    tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "provider": judge}]}]
+    suite = document(tests=tests, evaluateOptions={"salvageRounds": 1})
+    rows = rows_of(suite, unsteady, noted)
+    assert asked[3:] == ["judge", "judge"]
+    assert [row.status for row in rows] == [Status.PASS, Status.FAIL, Status.FAIL]
+
+
+def test_a_run_that_is_cut_off_while_it_compares_keeps_every_reply() -> None:
+    """Rows of the group are errors that say so; rows before it are as they were."""
+    tests = [{"vars": {"x": "0"}}, {"vars": {"x": "1"}, "assert": [BEST]}]
+    rows: list[Row] = []
+
+    async def keep(row: Row) -> None:
+        await trio.lowlevel.checkpoint()
+        rows.append(row)
+
+    async def main() -> None:
+        with trio.move_on_after(1):
+            await run_suite(
+                parse_suite(document(tests=tests)),
+                emit=keep,
+                providers={"model": model, "judge": chooser("0", seconds=60)},
+            )
+
+    run_virtual(main)
+    assert [row.index for row in rows] == list(range(6))
+    assert [row.status for row in rows] == [Status.PASS] * 3 + [Status.NOT_RUN] * 3
+    assert all(row.reply is not None for row in rows)
+    assert rows[3].error == "not compared with others: interrupted: the run was cancelled"
+
+
+def test_a_limit_of_a_row_holds_for_its_comparison_too() -> None:
+    """TimeoutMs is counted anew: it is another job."""
+    rows = rows_of(document(evaluateOptions={"timeoutMs": 500}), chooser("0", seconds=5))
+    assert {row.error for row in rows} == {
+        "not compared with others: timed out after 0.5 s of working time (timeoutMs)"
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"maxConcurrency": 1}])
+def test_steps_that_run_in_order_are_compared_too(options: Mapping[str, Any]) -> None:
+    """A register makes every step wait for the one before; comparisons wait for their groups alone."""
+    tests = [
+        {"vars": {"x": f"{n}"}, "assert": [BEST], "options": {"storeOutputAs": "last"}}
+        for n in range(3)
+    ]
+    suite = document(prompts=["a {{x}}", "b {{last}}"], tests=tests, evaluateOptions=options)
+    rows = rows_of(suite, chooser("1"))
+    assert [row.status for row in rows] == [Status.FAIL, Status.PASS] * 3
+
+
+DELAYS = st.lists(st.integers(0, 5), min_size=1, max_size=7)
+
+
+@settings(max_examples=100)
+@given(DELAYS, DELAYS, st.lists(st.booleans(), min_size=4, max_size=4), st.integers(1, 3))
+def test_rows_are_the_same_in_whatever_order_replies_come(
+    models: list[int], judges: list[int], compared: list[bool], width: int
+) -> None:
+    """The order of rows, their verdicts and their costs do not depend on time."""
+    tests: list[dict[str, Any]] = [
+        {
+            "vars": {"x": f"{n}"},
+            "assert": [BEST, {"type": "max-score"}, {"type": "regex", "value": n}],
+        }
+        if is_compared
+        else {"vars": {"x": f"{n}"}}
+        for n, is_compared in enumerate(compared)
+    ]
+    for test in tests:
+        for one in test.get("assert", ()):
+            one["value"] = f"{one['value']}" if one["type"] == "regex" else one.get("value")
+    suite = document(tests=tests, evaluateOptions={"maxConcurrency": width})
+
+    def run(slow: Callable[[int], float]) -> list[Any]:
+        calls = iter(range(10_000))
+
+        async def ask(request: Request) -> Reply:
+            await trio.sleep(slow(models[next(calls) % len(models)]))
+            return Reply(output=request.prompt)
+
+        async def judge(request: Request) -> Reply:
+            await trio.sleep(slow(judges[next(calls) % len(judges)]))
+            return Reply(output=f"{len(json.dumps(request.prompt)) % 3}", usage=Usage(total=1))
+
+        rows = rows_of(suite, judge, ask)
+        return [(row.index, told(row), row.verdict, row.spent) for row in rows]
+
+    assert run(float) == run(lambda _: 0.0)
+
+
+def test_what_cannot_be_compared_is_told_before_anything_is_asked() -> None:
+    """One column, nothing to score by, a comparison in a set, and a `not-`."""
+    suite = parse_suite(
+        document(
+            prompts=["a"],
+            tests=[{"assert": [BEST]}, {"assert": [{"type": "max-score"}]}],
+        )
+    )
+    with pytest.raises(SuiteError) as caught:
+        prepare(suite, providers={"model": model, "judge": model})
+    assert [problem.path for problem in caught.value.problems] == [
+        "$.tests[0].assert[0]",
+        "$.tests[1].assert[0]",
+        "$.tests[1].assert[0]",
+    ]
+    for wrong in (
+        {"type": "not-select-best", "value": "x"},
+        {"type": "assert-set", "assert": [BEST]},
+        {"type": "max-score", "value": {"method": "middle"}},
+        {"type": "max-score", "value": {"weights": {"contains": -1}}},
+        {"type": "max-score", "value": {"treshold": 1}},
+    ):
+        with pytest.raises(SuiteError):
+            parse_suite(document(tests=[{"assert": [wrong]}]))

@@ -1,0 +1,144 @@
+"""Judges that would be asked without what they judge, told before a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.errors import SuiteError
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.run import PreparedSuite
+from trioeval.run.prepare import prepare
+
+RELEVANT = {"type": "context-relevance", "provider": "echo"}
+HINT = '\n  write the question as "query" among the "vars"'
+
+
+def prepared(*tests: Any, **keys: Any) -> PreparedSuite:
+    document = {"providers": ["echo"], "prompts": ["a"], "tests": list(tests), **keys}
+    return prepare(parse_suite(document, environ={}), environ={})
+
+
+def refused(*tests: Any, **keys: Any) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        prepared(*tests, **keys)
+    return [str(problem).removesuffix(HINT) for problem in caught.value.problems]
+
+
+def test_a_question_that_is_missing_is_told_at_every_assertion() -> None:
+    """In sets and under `not-` too."""
+    inner = {"type": "not-context-faithfulness", "provider": "echo"}
+    test = {
+        "vars": {"context": "c"},
+        "assert": [RELEVANT, {"type": "assert-set", "assert": [inner]}],
+    }
+    assert refused({"vars": {"query": "q"}, "assert": [RELEVANT]}, test) == [
+        (
+            "$.tests[1].assert[0]: context-relevance judges by the variable query,"
+            " and the test has none"
+        ),
+        (
+            "$.tests[1].assert[1].assert[0]: not-context-faithfulness judges by the variable query,"
+            " and the test has none"
+        ),
+    ]
+    scenario = {"config": [{"vars": {"x": 1}}], "tests": [{"assert": [RELEVANT]}]}
+    (told,) = refused(scenarios=[scenario], tests=[{"vars": {"y": 1}}])
+    assert told.startswith("$.scenarios: context-relevance judges")
+
+
+def test_an_assertion_for_all_tests_is_told_once() -> None:
+    """With the first test that has no question."""
+    (told,) = refused(
+        {"vars": {"query": "q"}},
+        {"vars": {"x": "1"}},
+        {"vars": {"x": "2"}},
+        defaultTest={"assert": [RELEVANT]},
+    )
+    assert told == (
+        "$.defaultTest.assert[0]: context-relevance judges by the variable query,"
+        " and tests[1] has none"
+    )
+
+
+@pytest.mark.parametrize(
+    ("test", "keys"),
+    [
+        ({"vars": {"query": "q"}}, {}),
+        ({}, {"defaultTest": {"vars": {"query": "q"}}}),
+        ({"options": {"storeOutputAs": "query"}}, {}),
+        ({}, {"defaultTest": {"options": {"storeOutputAs": "query"}}}),
+    ],
+    ids=["its own", "of all", "a register", "a register of all"],
+)
+def test_a_question_that_may_be_there_is_not_missed(test: Any, keys: Any) -> None:
+    """Variables come from several places."""
+    prepared({"vars": {}, "assert": [RELEVANT], **test}, **keys)
+
+
+@pytest.mark.slow
+def test_a_question_that_code_makes_is_not_missed(tmp_path: Path) -> None:
+    """What it makes is there when it has run, and may depend on anything."""
+    (tmp_path / "more.py").write_text("def f(vars, context):\n    return {'query': 'q'}\n")
+    (tmp_path / "suite.yaml").write_text(
+        "providers: [echo]\nprompts: [a]\ntests:\n- vars: {x: '1'}\n"
+        "  options: {transformVars: 'file://more.py:f'}\n"
+        "  assert: [{type: context-relevance, provider: echo}]\n"
+    )
+    prepare(load_suite(tmp_path / "suite.yaml", environ={}), environ={})
+
+
+def warned_of(*tests: Any, **keys: Any) -> list[str]:
+    hint = '\n  write what its type has, such as "{{ output }}"'
+    return [str(warning).removesuffix(hint) for warning in prepared(*tests, **keys).warnings]
+
+
+def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
+    rubric = {"type": "llm-rubric", "value": "kind", "provider": "echo", "rubricPrompt": prompt}
+    return {"vars": {"topic": "x"}, "assert": [rubric], **more}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("{{ rubrik }}", ", and there is no rubrik"),
+        ("{{ rubrik }} {{ outptu }}", ", and there is no outptu and no rubrik"),
+        ("Is it kind?", ""),
+        ([{"role": "user", "content": "{{ rubrik }}"}], ", and there is no rubrik"),
+        ('[{"role": "user", "content": "{{ rubrik }}"}]', ", and there is no rubrik"),
+    ],
+)
+def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) -> None:
+    """Every row would be judged alike, whatever was answered; each prompt is told once."""
+    path = "$.tests[0].assert[0].rubricPrompt"
+    expected = [f"{path}: it names nothing of what is judged{told}"]
+    assert warned_of(judged_by(prompt), judged_by(prompt)) == expected
+    options = {"options": {"rubricPrompt": prompt}}
+    (warning,) = warned_of({"vars": {"topic": "x"}}, defaultTest=options)
+    assert warning.startswith("$.defaultTest.options.rubricPrompt: it names nothing")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "{{ rubric }}",
+        "{% for one in outputs %}{{ one }}{% endfor %}",
+        "{{ topic }}",
+        "{{ last }}",
+        [{"role": "system", "content": "Judge."}, {"role": "user", "content": "{{ output }}"}],
+        ["{{ question }}", "Judge."],
+        "",
+    ],
+)
+def test_a_prompt_that_names_something_is_not_told(prompt: Any) -> None:
+    """A variable is enough, and so is what another row leaves."""
+    stores = {"vars": {"y": "1"}, "options": {"storeOutputAs": "last"}}
+    assert warned_of(judged_by(prompt), stores) == []
+
+
+def test_a_name_that_is_nearly_right_is_told() -> None:
+    """It prints nothing, and the judge does not see what it is for."""
+    told = '$.tests[0].assert[0].rubricPrompt: there is no outptu\n  did you mean "output"?'
+    prompt = "{{ outptu }} by {{ rubric }}, for {{ tone }}"
+    assert warned_of(judged_by(prompt)) == [told]
+    assert warned_of(judged_by(prompt), {"vars": {"outptu": "mine"}}) == []

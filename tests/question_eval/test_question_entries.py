@@ -1,0 +1,399 @@
+"""Tasks of questions in a suite file: what they say, what they have from the top, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.errors import SuiteError
+from trioeval.evaluation.identity import Identities, settings_digest
+from trioeval.evaluation.reconcile import StoredIdentity, reconcile
+from trioeval.evaluation.suite_files import CodeFiles, files_of
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.question_eval.form import QUESTION_PROMPT, as_question, as_test
+from trioeval.question_eval.model import (
+    Question,
+    QuestionBudget,
+    QuestionSettings,
+    Tool,
+    workers_of,
+)
+from trioeval.run import prepare
+from trioeval.suite.expand import expand
+from trioeval.suite.filters import Filters, select_tests
+from trioeval.suite.limit_settings import QuotaSettings
+from trioeval.suite.model import Suite, Test
+
+QUESTIONS = [
+    {"id": "sky", "question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]},
+    {"question": "{{x}} file://a?", "answers": ["1", "2", "3"], "correctAnswers": ["1", "3"]},
+    {"id": "sea", "question": "Sea?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Questions, and tools."""
+    write(tmp_path, QUESTIONS)
+    (tmp_path / "tools.py").write_text("def add(x):\n    return x\n")
+    return tmp_path
+
+
+def write(folder: Path, questions: list[dict[str, Any]]) -> None:
+    text = json.dumps({"version": 1, "questions": questions})
+    (folder / "questions.json").write_text(text)
+
+
+def parsed(folder: Path, *entries: dict[str, Any], **top: Any) -> Suite:
+    tasks = [
+        {"type": "question_eval", "questionsFile": "questions.json", **entry} for entry in entries
+    ]
+    return parse_suite({"providers": ["echo"], **top, "tasks": tasks}, directory=folder)
+
+
+def settings_of(folder: Path, **entry: Any) -> QuestionSettings:
+    (task,) = parsed(folder, entry).tasks
+    assert task.suite.questions is not None
+    return task.suite.questions
+
+
+def said_of(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        parsed(folder, *entries, **top)
+    return [str(problem).partition("\n")[0] for problem in caught.value.problems]
+
+
+def test_questions_are_the_tests_of_their_task(folder: Path) -> None:
+    """Taken as they stand: they are no templates, name no files, and their answers are no alternatives."""
+    (task,) = parsed(folder, {"id": "colours"}).tasks
+    suite = task.suite
+    assert suite.prompts == (QUESTION_PROMPT,)
+    assert suite.questions is not None
+    assert suite.questions.file == folder / "questions.json"
+    assert suite.files == ()
+    assert [as_question(test) for test in suite.tests] == list(suite.questions.questions)
+    assert [(step.test.description, step.vars) for step in expand(suite)] == [
+        (
+            one.get("id"),
+            {
+                "question": one["question"],
+                "answers": one["answers"],
+                "correctAnswers": one["correctAnswers"],
+            },
+        )
+        for one in QUESTIONS
+    ]
+
+
+def test_every_provider_is_asked_every_question(folder: Path) -> None:
+    """Also one that gets only some prompts of other tasks; and as often as the suite says."""
+    providers = ["echo", {"id": "echo:b", "label": "b", "prompts": ["mine"]}]
+    suite = parse_suite(
+        {
+            "providers": providers,
+            "evaluateOptions": {"repeat": 2},
+            "tasks": [
+                {"type": "question_eval", "questions_file": "file://questions.json"},
+                {"type": "prompt_eval", "prompts": [{"raw": "x", "label": "mine"}]},
+            ],
+        },
+        directory=folder,
+    )
+    steps = expand(suite.tasks[0].suite)
+    assert len(steps) == 2 * 2 * len(QUESTIONS)
+    assert [entry.prompts for entry in suite.tasks[0].suite.providers] == [None, None]
+    assert suite.tasks[1].suite.providers[1].prompts == ("mine",)
+
+
+def test_what_the_top_says_of_prompts_and_tests_is_not_for_questions(folder: Path) -> None:
+    """Who is asked and how hard is; and an entry says it over the top."""
+    (task,) = parsed(
+        folder,
+        {
+            "description": "colours",
+            "evaluateOptions": {"timeoutMs": 5},
+            "providers": ["b"],
+            "dependsOn": [],
+        },
+        providers=["echo", {"id": "echo:b", "label": "b"}],
+        defaultTest={"threshold": 0.5, "vars": {"question": "other"}},
+        derivedMetrics=[{"name": "n", "value": "1"}],
+        evaluateOptions={"repeat": 3, "timeoutMs": 9},
+        env={"A": "b"},
+        metadata={"team": "red"},
+        lanes={"wide": {"maxConcurrency": 9}},
+    ).tasks
+    suite = task.suite
+    assert suite.description == "colours"
+    assert [entry.label for entry in suite.providers] == ["b"]
+    assert (suite.evaluate_options.repeat, suite.evaluate_options.timeout_ms) == (3, 5)
+    assert suite.env == {"A": "b"}
+    assert suite.derived_metrics == ()
+    assert suite.default_test == Test(metadata={"team": "red"})
+    assert set(suite.lanes) == {"wide"}
+
+
+def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
+    """In either spelling; `concurrency` is `workers`."""
+    tool = {
+        "name": "add",
+        "target": "file://tools.py:add",
+        "description": "adds",
+        "parameters": {"type": "object"},
+    }
+    settings = settings_of(
+        folder,
+        budget={"maxTokens": 500, "max_seconds": 2.5},
+        workers=3,
+        fail_fast=True,
+        tools=[tool],
+    )
+    assert settings.budget == QuestionBudget(max_tokens=500, max_seconds=2.5, max_steps=0)
+    assert (settings.workers, settings.fail_fast) == (3, True)
+    target = f"file://{folder}/tools.py:add"
+    parameters = {"type": "object"}
+    assert settings.tools == (
+        Tool(name="add", target=target, description="adds", parameters=parameters),
+    )
+    assert settings_of(folder, concurrency=4).workers == 4
+    bare = settings_of(folder, budget=None, workers=None)
+    assert bare == QuestionSettings(file=bare.file, questions=bare.questions)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"concurrency": -1}, "concurrency: must be at least 1, got -1"),
+        ({"concurrency": 0}, "concurrency: must be at least 1, got 0"),
+        ({"workers": 1.5}, "workers: must be a whole number, got 1.5"),
+        (
+            {"workers": 1, "concurrency": 2},
+            "concurrency: workers and concurrency are the same key: write one of them",
+        ),
+        ({"questionsFile": "qestions.json"}, 'questionsFile: there is no file "qestions.json"'),
+        ({"questionsFile": "."}, 'questionsFile: "." is a folder'),
+        ({"questionsFile": 5}, "questionsFile: must be the name of a file, got 5"),
+        (
+            {"questionsFile": "/etc/passwd"},
+            'questionsFile: "/etc/passwd" is outside of the suite\'s folder {folder}',
+        ),
+        ({"budget": {"maxSteps": -1}}, "budget.maxSteps: must be at least 0, got -1"),
+        ({"budget": {"maxStep": 1}}, 'budget.maxStep: "maxStep" is not a key here'),
+        ({"failFast": "yes"}, 'failFast: must be true or false, got the text "yes"'),
+        ({"prompts": ["a"]}, "prompts: prompts belongs to tasks of type prompt_eval"),
+        ({"default_test": {}}, "default_test: default_test belongs to tasks of type prompt_eval"),
+        ({"model": "m"}, 'model: "model" is not a key here'),
+        ({"tools": [{"name": "add"}]}, 'tools[0]: "target" is missing'),
+        (
+            {"tools": [{"name": "a b", "target": "file://tools.py:add"}]},
+            'tools[0].name: "a b" is no name that a model can call',
+        ),
+        (
+            {"tools": [{"name": "add", "target": "file://tools.py"}]},
+            'tools[0].target: tools are functions in Python files, got "file://tools.py"',
+        ),
+        (
+            {"tools": [{"name": "add", "target": "file://tools.py:sub"}]},
+            'tools[0].target: there is no function "sub" in "tools.py"',
+        ),
+        (
+            {
+                "tools": [
+                    {
+                        "name": "add",
+                        "target": "file://tools.py:add",
+                        "parameters": {"type": "array"},
+                    }
+                ]
+            },
+            'tools[0].parameters.type: must be "object", got the text "array"',
+        ),
+        (
+            {"tools": [{"name": "add", "target": "file://tools.py:add"}] * 2},
+            'tools[1].name: tools[0] has the name "add" as well',
+        ),
+    ],
+)
+def test_qe_21_what_an_entry_cannot_say_is_told(
+    folder: Path, entry: dict[str, Any], said: str
+) -> None:
+    """Where it stands."""
+    assert said_of(folder, entry) == [f"$.tasks[0].{said}".replace("{folder}", str(folder))]
+
+
+def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
+    """As does everything else that is said of them; and a file of them is needed."""
+    other = {"type": "prompt_eval", "concurrency": 2, "budget": {}}
+    assert said_of(folder, other) == [
+        "$.tasks[0].questionsFile: questionsFile belongs to tasks of type question_eval",
+        "$.tasks[0].concurrency: concurrency belongs to tasks of type question_eval",
+        "$.tasks[0].budget: budget belongs to tasks of type question_eval",
+    ]
+    assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
+
+
+def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) -> None:
+    """And those of the top once."""
+    write(folder, [{**QUESTIONS[0], "answers": []}, {}])
+    top = [{"id": "echo", "lable": "x"}]
+    said = said_of(folder, {"workers": 0}, {"tools": 5}, providers=top)
+    assert [line.replace(f"{folder}/", "") for line in said] == [
+        '$.providers[0].lable: "lable" is not a key here',
+        "$.tasks[0].workers: must be at least 1, got 0",
+        "questions.json:1:75: $.questions[0].answers: there are no answers",
+        "questions.json:1:108: $.questions[1].question: is required",
+        "questions.json:1:108: $.questions[1].answers: is required",
+        "questions.json:1:108: $.questions[1].correctAnswers: is required",
+        "$.tasks[1].tools: must be a list, got 5",
+    ]
+
+
+def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
+    """One of its fields hides nothing of the others."""
+    tools: list[dict[str, Any]] = [
+        {"name": "a b", "target": "tools.js:add", "parameters": {"type": "array"}},
+        {"name": 5, "target": "file://none.py:add", "parameters": []},
+    ]
+    assert said_of(folder, {"tools": tools}) == [
+        '$.tasks[0].tools[0].name: "a b" is no name that a model can call',
+        '$.tasks[0].tools[0].target: tools are functions in Python files, got "tools.js:add"',
+        '$.tasks[0].tools[0].parameters.type: must be "object", got the text "array"',
+        "$.tasks[0].tools[1].name: must be text, got 5",
+        '$.tasks[0].tools[1].target: there is no file "none.py"',
+        "$.tasks[0].tools[1].parameters: must be an object, got a list",
+    ]
+
+
+def test_qe_22_workers_of_the_task_come_before_those_of_the_quota() -> None:
+    """And without either there is one."""
+    file = Path("q.json")
+    five = QuotaSettings(workers=5)
+    assert workers_of(QuestionSettings(file=file, workers=3), five) == 3
+    assert workers_of(QuestionSettings(file=file), five) == 5
+    assert workers_of(QuestionSettings(file=file), QuotaSettings()) == 1
+    assert workers_of(QuestionSettings(file=file), None) == 1
+
+
+def hinted(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
+    """What is wrong, with what would be right."""
+    with pytest.raises(SuiteError) as caught:
+        parsed(folder, *entries, **top)
+    return [" | ".join(str(one).splitlines()) for one in caught.value.problems]
+
+
+def test_a_file_of_questions_is_one_file(folder: Path) -> None:
+    """What is said of a name that is none helps."""
+    (folder / "below").mkdir()
+    names = {
+        "below": '"below" is a folder |   write the name of a file',
+        "*.json": 'there is no file "*.json"',
+        " ": 'must be the name of a file, got the text " "',
+    }
+    for name, told in names.items():
+        assert hinted(folder, {"questionsFile": name}) == [f"$.tasks[0].questionsFile: {told}"]
+    told = "questionsFile and questions_file are the same key: write one of them"
+    assert hinted(folder, {"questions_file": "questions.json"}) == [
+        f"$.tasks[0].questions_file: {told}"
+    ]
+
+
+def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
+    """To the top of the file, or to providers."""
+    found = hinted(folder, {"quota": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
+    top = "write it at the top of the file"
+    wanted = {
+        "quota": top,
+        "lanes": top,
+        "command_line_options": top,
+        "model": "say who is asked by providers",
+    }
+    assert found == [
+        f'$.tasks[0].{key}: "{key}" is not a key here |   {hint}' for key, hint in wanted.items()
+    ]
+
+
+def test_filters_of_the_top_are_those_of_question_tasks(folder: Path) -> None:
+    """Providers use them in what they send."""
+    (folder / "shout.py").write_text("def shout(text):\n    return text.upper()\n")
+    config = {"method": "POST", "body": "{{ prompt | shout }}"}
+    providers = [{"id": "http://127.0.0.1:9/", "config": config}]
+    filters = {"shout": "shout.py"}
+    (task,) = parsed(folder, {}, providers=providers, nunjucksFilters=filters).tasks
+    assert prepare(task.suite, environ={}).size == 3
+    suite = parsed(folder, {}, providers=providers)
+    with pytest.raises(SuiteError, match="No filter named 'shout'"):
+        prepare(suite, environ={})
+
+
+def test_filters_choose_among_questions_as_among_tests(folder: Path) -> None:
+    """By place and by id."""
+    (task,) = parsed(folder, {}).tasks
+    chosen = select_tests(task.suite, Filters(range=slice(1, 3), first_n=1))
+    assert [as_question(step.test).question for step in expand(task.suite, chosen)] == [
+        QUESTIONS[1]["question"]
+    ]
+
+
+def test_questions_of_another_folder_are_found_there(folder: Path) -> None:
+    """Where several files are one suite, paths stay those of their own file."""
+    below = folder / "below"
+    below.mkdir()
+    write(below, QUESTIONS[:1])
+    (below / "tools.py").write_text("def add(x):\n    return x\n")
+    entry = {
+        "type": "question_eval",
+        "questions_file": "questions.json",
+        "tools": [{"name": "add", "target": "file://tools.py:add"}],
+    }
+    (below / "more.json").write_text(json.dumps({"tasks": [entry]}))
+    (folder / "suite.json").write_text(json.dumps({"providers": ["echo"]}))
+    (task,) = load_suite(folder / "suite.json", below / "more.json").tasks
+    assert task.suite.questions is not None
+    assert [len(task.suite.tests), task.suite.questions.tools[0].target] == [
+        1,
+        f"file://{below}/tools.py:add",
+    ]
+
+
+def _identities(suite: Suite) -> list[StoredIdentity]:
+    steps = expand(suite)
+    identities = Identities()
+    found = (identities.of(step, steps.providers[0]) for step in steps)
+    return [StoredIdentity(place, one.id, one.content) for place, one in enumerate(found)]
+
+
+def test_a_changed_question_is_a_new_row(folder: Path) -> None:
+    """Whatever of it is another one; the others are kept where they now are."""
+    stored = _identities(parsed(folder, {}).tasks[0].suite)
+    first, second, third = QUESTIONS
+    write(folder, [third, {**second, "correctAnswers": ["1"]}, first])
+    found = reconcile(stored, expand(parsed(folder, {}).tasks[0].suite))
+    assert [found.state(place) for place in range(3)] == ["kept", "new", "kept"]
+    assert list(found.gone) == [1]
+    assert sorted(found.moved()) == [(0, 2), (2, 0)]
+
+
+def test_budgets_and_tools_decide_how_questions_end(folder: Path) -> None:
+    """What a tool does as well; how many are asked at once does not."""
+
+    def digest(**entry: Any) -> str:
+        suite = parsed(folder, entry).tasks[0].suite
+        return settings_digest(suite, CodeFiles(folder))
+
+    tool = {"name": "add", "target": "file://tools.py:add"}
+    with_tool = digest(tools=[tool])
+    others = [digest(), digest(budget={"maxSteps": 2}), digest(tools=[{**tool, "name": "sum"}])]
+    assert len({with_tool, *others}) == 4
+    assert digest(workers=5, failFast=True) == digest()
+    (folder / "tools.py").write_text("def add(x):\n    return -x\n")
+    assert digest(tools=[tool]) != with_tool
+    suite = parsed(folder, {"tools": [tool]})
+    assert {folder / "tools.py", folder / "questions.json"} <= set(files_of(suite))
+
+
+def test_a_question_is_its_test_and_back() -> None:
+    """With or without an id."""
+    for name in (None, "a"):
+        question = Question(id=name, question="?", answers=("a", "b"), correct_answers=("b",))
+        assert as_question(as_test(question)) == question

@@ -1,0 +1,245 @@
+"""The life of questions, out of what the kernel tells."""
+
+import itertools
+import logging
+import math
+from collections.abc import Mapping
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.kernel import Admitted, CallEnded, CallStarted, Cut, Event, NotRun, Waiting
+from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, Why, guarded
+from trioeval.kernel.reservations import Shortage
+from trioeval.question_eval.answer import QuestionEvent
+from trioeval.question_eval.events import QuestionEvents
+
+
+def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
+    """What is told of a task whose kernel told this."""
+    told: list[QuestionEvent] = []
+    life = QuestionEvents("quiz", told.append, rows)
+    life.begin(0.0)
+    for event in events:
+        life.observe(event)
+    return told
+
+
+def names_of(*events: Event) -> list[str]:
+    return [event.name for event in told_of(*events) if event.index == 0][1:]
+
+
+def waits(why: Why, shortage: Shortage | None = None, until: float | None = None) -> Waiting:
+    return Waiting(1.0, "lane", why, until, 0, shortage)
+
+
+SHORT = Shortage("rate_limit", ("a:rpm",), 1.5)
+
+
+def test_one_event_a_reason_however_often_it_is_polled() -> None:
+    """Another key, or another kind, is another reason."""
+    polls = [waits(Why.QUOTA, attrs.evolve(SHORT, until=at), at) for at in (1.5, 2.5, 3.5)]
+    other = waits(Why.QUOTA, attrs.evolve(SHORT, keys=("b:tpm",)))
+    shrinks = waits(Why.QUOTA, Shortage("limit_decreasing", ("a:rpm",)))
+    fails = waits(Why.QUOTA, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0)
+    started = CallStarted(4.0, 0, "lane")
+    told = told_of(
+        Admitted(0.0, 0, "lane"), Reserving(0.0, 0, "lane"), *polls, other, shrinks, fails, started
+    )
+    mine = [event for event in told if event.index == 0]
+    assert [event.name for event in mine] == [
+        "queued",
+        "scheduled",
+        *("reserving", "waiting_rate_limit"),
+        *("reserving", "waiting_rate_limit"),
+        *("reserving", "waiting_limit_decreasing"),
+        *("reserving", "waiting_limiter_error"),
+        "reserving",
+        "running",
+    ]
+    assert mine[3].details == {"retry_after_ms": 500.0, "keys": ["a:rpm"]}
+    assert mine[5].details == {"keys": ["b:tpm"]}
+    assert mine[9].details == {"retry_after_ms": 8000.0, "message": "nobody answers"}
+
+
+@pytest.mark.parametrize("why", [Why.PACE, Why.TOKENS, Why.BLOCKED])
+def test_rates_of_a_lane_are_rate_limits(why: Why) -> None:
+    """As those that are shared are."""
+    assert names_of(waits(why))[-1] == "waiting_rate_limit"
+
+
+@pytest.mark.parametrize("why", [Why.SLOT, Why.TURN, Why.CAP, Why.BACKOFF, Why.PAUSED])
+def test_other_waits_are_for_the_lane(why: Why) -> None:
+    """With the word of the kernel."""
+    told = told_of(waits(why))
+    assert (told[-1].name, told[-1].details) == ("waiting_lane", {"lane": "lane", "why": why.value})
+
+
+def turn(job: int, lane: str = "lane") -> Waiting:
+    return Waiting(2.0, lane, Why.TURN, None, job)
+
+
+def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
+    """With the limits that lack room; on another lane, or when the first has gone, it is the lane's turn."""
+    shrinks = Shortage("limit_decreasing", ("a:tpm",))
+    for first, name, more in (
+        (waits(Why.QUOTA, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
+        (waits(Why.QUOTA, shrinks), "waiting_limit_decreasing", {"keys": ["a:tpm"]}),
+        (waits(Why.BLOCKED, until=9.0), "waiting_rate_limit", {}),
+        (waits(Why.SLOT), "waiting_lane", {}),
+        (attrs.evolve(waits(Why.PACE), index=None), "waiting_rate_limit", {}),
+        (waits(Why.BACKOFF), "waiting_lane", {}),
+    ):
+        told = told_of(first, turn(1))[-1]
+        assert (told.name, told.details) == (name, {"lane": "lane", "why": "turn", **more})
+    for gone in (
+        CallStarted(1.5, 0, "lane"),
+        Finished(1.5, NotRun(0, Cut.CANCEL)),
+        turn(0),
+        Waiting(1.5, "lane", Why.BACKOFF, 3.0, 0),
+    ):
+        assert told_of(waits(Why.QUOTA, SHORT), gone, turn(1))[-1].name == "waiting_lane"
+    started = Admitted(1.5, 0, "lane")
+    paced = attrs.evolve(waits(Why.PACE), index=None)
+    assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
+    assert told_of(waits(Why.QUOTA, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+    # Of two it is the one that was told of last.
+    later = attrs.evolve(waits(Why.QUOTA, shrinks), index=2)
+    for several in (
+        [waits(Why.QUOTA, SHORT), later],
+        [later, waits(Why.QUOTA, SHORT), later],
+    ):
+        assert told_of(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
+
+
+def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
+    """One too many is a rate; a failure is not, nor is one that comes after a call that was served."""
+    refused = Throttled(0.5, 0, "lane", 3.0, -math.inf)
+    rest = waits(Why.BACKOFF, until=3.5)
+    assert names_of(refused, rest)[-1] == "waiting_rate_limit"
+    assert names_of(attrs.evolve(refused, index=1), rest)[-1] == "waiting_lane"
+    assert names_of(refused, CallStarted(0.75, 0, "lane"), rest)[-1] == "waiting_lane"
+    assert names_of(refused, Finished(0.75, NotRun(0, Cut.CANCEL)), rest)[-1] == "waiting_lane"
+
+
+def test_who_is_started_late_says_what_for() -> None:
+    """The limits are those of whoever stood before it meanwhile, on its lane; without a wait none."""
+    behind = Waiting(0.5, "lane", Why.TURN, None, None)
+    other = waits(Why.QUOTA, attrs.evolve(SHORT, keys=("b:tpm",)))
+
+    def scheduled(*events: Event, waited: Mapping[str, float]) -> Mapping[str, object]:
+        life = QuestionEvents("quiz", None, range(2))
+        for event in events:
+            life.observe(event)
+        life.observe(Admitted(3.0, 1, "lane"), waited)
+        (found,) = [event for event in life.of(1) if event.name == "scheduled"]
+        return found.details
+
+    waited = {"turn": 1.5, "pace": 1.0}
+    told = {"waited_ms": 2500, "reasons": ["turn", "pace"]}
+    assert scheduled(waited=waited) == told
+    assert scheduled(waits(Why.QUOTA, SHORT), behind, waited=waited) == {**told, "keys": ["a:rpm"]}
+    found = scheduled(behind, waits(Why.QUOTA, SHORT), other, waited=waited)
+    assert found == {**told, "keys": ["a:rpm", "b:tpm"]}
+    elsewhere = attrs.evolve(behind, lane="elsewhere")
+    assert scheduled(waits(Why.QUOTA, SHORT), elsewhere, waited=waited) == told
+    once = (waits(Why.QUOTA, SHORT), behind, Admitted(1.0, 0, "lane"))
+    assert scheduled(*once, waited=waited) == told
+    assert scheduled(waits(Why.QUOTA, SHORT), behind, waited={}) == {}
+
+
+def test_what_belongs_to_no_question_is_not_told() -> None:
+    """The next job of a lane is not started yet, and not every note is an event."""
+    assert (
+        names_of(
+            Waiting(0.0, "lane", Why.SLOT, None, None),
+            Noted(0.0, 0, "thinking", {}),
+            CallEnded(0.0, 0, "lane"),
+        )
+        == []
+    )
+
+
+def test_rows_that_are_left_have_their_own_indices() -> None:
+    """Of a resumed task jobs are numbered anew; questions are not."""
+    told = told_of(Admitted(0.0, 1, "lane"), rows=[3, 8])
+    assert [(event.name, event.index, event.job) for event in told] == [
+        ("task_start", None, None),
+        ("queued", 3, "quiz-4"),
+        ("queued", 8, "quiz-9"),
+        ("scheduled", 8, "quiz-9"),
+    ]
+
+
+def test_what_is_kept_with_a_row_is_what_was_told() -> None:
+    """Also where nobody listens."""
+    told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
+    life = QuestionEvents("quiz", None, range(2))
+    life.begin(0.0)
+    life.observe(Admitted(0.5, 1, "lane"))
+    life.observe(CallStarted(0.75, 1, "lane"))
+    assert list(life.of(1)) == [event for event in told if event.index == 1]
+    assert [event.name for event in life.of(1)] == ["queued"]
+    assert life.of(7) == ()
+
+
+some_waits = st.builds(
+    Waiting,
+    st.just(1.0),
+    st.just("lane"),
+    st.sampled_from(Why),
+    st.none() | st.just(2.0),
+    st.integers(0, 1),
+    st.none()
+    | st.builds(
+        Shortage,
+        st.sampled_from(["rate_limit", "limit_decreasing", "limiter_error"]),
+        st.sampled_from([("a",), ("a", "b")]),
+    ),
+)
+some_events = st.lists(
+    some_waits
+    | st.builds(Admitted, st.just(1.0), st.integers(0, 1), st.just("lane"))
+    | st.builds(Reserving, st.just(1.0), st.integers(0, 1), st.just("lane"))
+    | st.builds(CallStarted, st.just(1.0), st.integers(0, 1), st.just("lane"))
+    | st.builds(
+        Noted,
+        st.just(1.0),
+        st.integers(0, 1),
+        st.sampled_from(["tool_start", "tool_finish", "parsing"]),
+    ),
+    max_size=12,
+)
+
+
+@given(some_events)
+def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
+    """Whatever the kernel tells: nothing waits or runs that did not ask, and no two of either in a row."""
+    told = told_of(*events)
+    assert [event.sequence for event in told] == list(range(len(told)))
+    for index in (0, 1):
+        names = [event.name for event in told if event.index == index]
+        for before, name in itertools.pairwise(names):
+            if name == "running" or name.startswith("waiting"):
+                assert before == "reserving"
+            if name == "reserving":
+                assert before != "reserving"
+
+
+def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    """One entry of the log, with its traceback."""
+    told: list[str] = []
+
+    def observe(event: QuestionEvent) -> None:
+        told.append(event.name)
+        raise ValueError
+
+    tell = guarded(observe)
+    assert tell is not None
+    with caplog.at_level(logging.ERROR):
+        life = QuestionEvents(None, tell, range(3))
+        life.begin(0.0)
+    assert told == ["task_start"]
+    assert len(caplog.records) == 1

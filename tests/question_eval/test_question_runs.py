@@ -1,0 +1,692 @@
+"""Tasks of questions, run in virtual time: what becomes of each question, and of the task."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from asked_questions import RIGHT, WRONG, Pupil, Ran, asked, calls_tool, quiz
+from journalled import Notes
+
+from trioeval import Reply, Row, Status
+from trioeval.errors import ProviderError, SuiteError
+from trioeval.grading.patterns import compile_javascript
+from trioeval.kernel.reservations import Permits
+from trioeval.limits.backend import KeyUse
+from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.model import Ask, Decision, Limit
+from trioeval.limits.remote import open_remote
+from trioeval.providers import Usage
+from trioeval.report import row_json
+from trioeval.suite.filters import Filters
+
+
+def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
+    """A wrong answer fails the task and nothing else; what was used is told."""
+    ran = asked(quiz(tmp_path), Pupil(says=lambda number, _: WRONG if number else RIGHT))
+    assert ran.outcomes == ["correct", "incorrect"]
+    assert ran.end == {"status": "fail", "reason": "incorrect_answers"}
+    assert [question.tokens_total for question in ran.questions] == [15, 15]
+    right, wrong = ran.rows
+    assert (right.status, right.score, right.error) == (Status.PASS, 1.0, None)
+    assert (wrong.status, wrong.score) == (Status.FAIL, 0.0)
+    assert wrong.error == 'the answer "Red" is wrong; right is "Blue"'
+    assert wrong.question is not None
+    assert (wrong.question.agent_answer, wrong.question.answer_listed) == ("Red", True)
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(2, 0.15), (1, 0.3)])
+def test_qe_31_workers_are_the_questions_under_way(
+    tmp_path: Path, workers: int, seconds: float
+) -> None:
+    """Two calls of 150 ms take as long as one if there are two workers; results are the same."""
+    ran = asked(quiz(tmp_path, entry={"workers": workers}), Pupil(takes=lambda _: 0.15))
+    assert ran.ended_at == pytest.approx(seconds)
+    assert ran.outcomes == ["correct", "correct"]
+
+
+def test_workers_make_no_difference_but_to_time(tmp_path: Path) -> None:
+    """One worker is the plain sequential path: same rows, same life of each question."""
+
+    def shown(workers: int) -> Any:
+        pupil = Pupil(says=lambda n, _: [RIGHT, WRONG, "?", ProviderError("auth", "no")][n % 4])
+        ran = asked(quiz(tmp_path, 3, entry={"workers": workers}), pupil)
+        lives = [[event.name for event in question.events] for question in ran.questions]
+        return lives, [attrs.evolve(question, events=(), wait_s=None) for question in ran.questions]
+
+    assert shown(1) == shown(2) == shown(3)
+
+
+def test_qe_32_results_are_in_question_order(tmp_path: Path) -> None:
+    """Calls that end in reverse order change nothing."""
+    pupil = Pupil(takes=lambda number: 4.0 - number, says=lambda n, _: f"<answer>{n}</answer>")
+    ran = asked(quiz(tmp_path, 4, entry={"workers": 4}), pupil)
+    assert [row.index for row in ran.rows] == [0, 1, 2, 3]
+    assert [question.agent_answer for question in ran.questions] == ["0", "1", "2", "3"]
+    assert [question.answer_listed for question in ran.questions] == [False] * 4
+    ends = [event.index for event in ran.events if event.name == "incorrect"]
+    assert ends == [3, 2, 1, 0]
+
+
+def test_qe_33_one_call_that_raises_costs_no_other_question(tmp_path: Path) -> None:
+    """The task is an error, and all results are there."""
+    pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "no") if n == 1 else RIGHT)
+    ran = asked(quiz(tmp_path, 3), pupil)
+    assert ran.outcomes == ["correct", "runtime_error", "correct"]
+    assert ran.end == {"status": "error", "reason": "runtime_error"}
+    error = ran.questions[1].run_error
+    assert error is not None
+    assert (error.kind, error.message, error.retryable) == ("bad_request", "no", False)
+
+
+def _steps(pupil_steps: dict[int, int], **more: Any) -> Callable[[int, int], Any]:
+    """Calls a tool so often before it answers."""
+
+    def says(number: int, step: int) -> Any:
+        if step < pupil_steps.get(number, 0):
+            return calls_tool("glance")
+        return more.get(f"q{number}", RIGHT)
+
+    return says
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> list[dict[str, Any]]:
+    """A tool that runs in a process; virtual time knows of none, so pupils there call one that is unknown."""
+    (tmp_path / "look.py").write_text(
+        "def look(arguments):\n"
+        "    if arguments.get('fails'):\n"
+        "        raise ValueError('it is dark')\n"
+        "    return {'seen': arguments}\n"
+    )
+    return [{"name": "look", "target": f"file://{tmp_path}/look.py:look"}]
+
+
+def test_qe_34_a_budget_stop_beside_a_wrong_answer(tmp_path: Path, tools: Any) -> None:
+    """The task fails for the budget, which comes first."""
+    document = quiz(tmp_path, entry={"tools": tools, "budget": {"maxSteps": 1}})
+    ran = asked(document, Pupil(says=_steps({0: 1}, q1=WRONG)))
+    assert ran.outcomes == ["budget_exceeded", "incorrect"]
+    assert ran.end == {"status": "fail", "reason": "budget_exceeded"}
+    assert [row.status for row in ran.rows] == [Status.FAIL, Status.FAIL]
+
+
+def test_qe_35_a_runtime_error_comes_before_a_budget_stop(tmp_path: Path, tools: Any) -> None:
+    """Both together make the task an error."""
+    document = quiz(tmp_path, entry={"tools": tools, "budget": {"maxSteps": 1}})
+    ran = asked(document, Pupil(says=_steps({0: 1}, q1=ProviderError("server", "down", retries=0))))
+    assert ran.outcomes == ["budget_exceeded", "runtime_error"]
+    assert ran.end == {"status": "error", "reason": "runtime_error"}
+    error = ran.questions[1].run_error
+    assert error is not None
+    assert error.retryable
+
+
+def test_qe_36_steps_are_bounded_and_none_is_cut_off(tmp_path: Path, tools: Any) -> None:
+    """Who wants a third step of two has made two whole ones."""
+    document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSteps": 2}})
+    pupil = Pupil(says=_steps({0: 5}))
+    ran = asked(document, pupil)
+    assert ran.outcomes == ["budget_exceeded"]
+    (question,) = ran.questions
+    assert (question.steps, question.attempts, pupil.over) == (2, 2, 2)
+    assert question.tokens_total == 30
+    assert question.run_error is not None
+    assert question.run_error.kind == "budget_exceeded"
+    assert question.run_error.message == "2 steps are made, and 2 are allowed (budget.maxSteps)"
+    (row,) = ran.rows
+    assert row.reply is not None
+    assert row.reply.usage.total == 30
+    assert row_json(row, "e")["tokenUsage"]["numRequests"] == 2
+
+
+def test_qe_37_seconds_stop_between_steps(tmp_path: Path, tools: Any) -> None:
+    """A call of 30 seconds ends, and no other one is made after the 5 that are allowed."""
+    document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 5}})
+    pupil = Pupil(says=_steps({0: 5}), takes=lambda _: 30.0)
+    ran = asked(document, pupil)
+    assert ran.outcomes == ["budget_exceeded"]
+    assert (pupil.over, ran.ended_at) == (1, 30)
+    assert ran.questions[0].wall_time_s == 30
+
+
+def test_tokens_stop_between_steps_and_equality_is_allowed(tmp_path: Path, tools: Any) -> None:
+    """After 30 tokens of 30 there is another step, after 45 there is none."""
+    document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxTokens": 30}})
+    ran = asked(document, Pupil(says=_steps({0: 9})))
+    assert (ran.questions[0].steps, ran.questions[0].tokens_total) == (3, 45)
+    document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxTokens": 30}})
+    ran = asked(document, Pupil(says=_steps({0: 2})))
+    assert ran.outcomes == ["correct"]
+
+
+def test_qe_38_the_hard_limit_cuts_a_call_off(tmp_path: Path) -> None:
+    """Ten seconds of thirty, then it is over."""
+    document = quiz(tmp_path, 1, evaluateOptions={"timeoutMs": 10_000})
+    ran = asked(document, Pupil(takes=lambda _: 30.0))
+    assert ran.outcomes == ["runtime_error"]
+    (question,) = ran.questions
+    assert question.run_error is not None
+    assert (question.run_error.kind, ran.ended_at) == ("timed_out", 10.0)
+    assert question.wall_time_s == 10.0
+
+
+def test_qe_39_fail_fast_skips_the_rest(tmp_path: Path) -> None:
+    """The third of ten fails: none of the other seven is started."""
+    pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "no") if n == 2 else RIGHT)
+    ran = asked(quiz(tmp_path, 10, entry={"failFast": True}), pupil)
+    assert ran.outcomes == ["correct", "correct", "runtime_error", *["skipped"] * 7]
+    assert sorted(pupil.asked) == [0, 1, 2]
+    assert ran.end == {"status": "error", "reason": "runtime_error"}
+    assert [row.outcome for row in ran.rows[3:]] == ["not_run"] * 7
+    assert ran.rows[3].error == "skipped: row 2 failed first (failFast)"
+    assert ran.names(9) == ["queued", "skipped"]
+
+
+def test_a_wrong_answer_does_not_fail_fast(tmp_path: Path) -> None:
+    """Nor does a reply without an answer: they are results."""
+    ran = asked(quiz(tmp_path, 3, entry={"failFast": True}), Pupil(says=lambda *_: "no idea"))
+    assert ran.outcomes == ["parse_error"] * 3
+    assert ran.questions[0].parse_error is not None
+    assert ran.questions[0].parse_error.kind == "missing_answer"
+    assert ran.end == {"status": "fail", "reason": "incorrect_answers"}
+
+
+def test_fail_fast_stops_its_own_task_alone(tmp_path: Path) -> None:
+    """Another task of the same suite is run to its end."""
+    document = quiz(tmp_path, 3, entry={"failFast": True})
+    (first,) = document["tasks"]
+    document["tasks"].append({**first, "id": "other", "failFast": False})
+    pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "") if n == 0 else RIGHT)
+    ran = asked(document, pupil)
+    by_task = {
+        task: [row.question.outcome for row in ran.rows if row.task == task and row.question]
+        for task in ("quiz", "other")
+    }
+    assert by_task["quiz"][0] == by_task["other"][0] == "runtime_error"
+    assert "skipped" in by_task["quiz"]
+    assert by_task["other"][1:] == ["correct", "correct"]
+
+
+def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
+    """Nothing to ask is an error of the task; a file that cannot be read is told before anything runs."""
+    pupil = Pupil()
+    ran = asked(quiz(tmp_path), pupil, filters=Filters(pattern=compile_javascript("nothing")))
+    assert ran.end == {"status": "error", "reason": "no_questions"}
+    assert [event.name for event in ran.events] == [
+        "run_start",
+        "task_start",
+        "task_end",
+        "run_end",
+    ]
+    assert (ran.rows, pupil.requests) == ([], [])
+    for text in ('{"version": 1, "questions": []}', "not json"):
+        document = quiz(tmp_path)
+        (tmp_path / "questions.json").write_text(text)
+        with pytest.raises(SuiteError) as caught:
+            asked(document, Pupil())
+        assert "questions.json" in str(caught.value)
+
+
+@attrs.define
+class _Limits:
+    """Opens a quota in memory inside of the run, and keeps it."""
+
+    limits: list[Limit]
+    uses: list[KeyUse]
+    quota: MemoryQuota | None = None
+
+    def __call__(self, prepared: Any) -> dict[str, Permits]:
+        self.quota = MemoryQuota(self.limits)
+        return {spec.name: self.quota.permits(spec.name, self.uses) for spec in prepared.lane_specs}
+
+
+def _two_at_once() -> _Limits:
+    limit = Limit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
+    return _Limits([limit], [KeyUse("pupils:concurrency", "slots")])
+
+
+def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> None:
+    """Two run and three wait for the limit: five are cancelled at once, and nothing is held."""
+    limits = _two_at_once()
+
+    async def around(go: Callable[..., Awaitable[None]], ran: Ran) -> None:
+        with trio.move_on_after(3):
+            await go()
+        ran.ended_at = trio.current_time()
+
+    document = quiz(tmp_path, 5, entry={"workers": 5}, evaluateOptions={"maxConcurrency": 5})
+    pupil = Pupil(takes=lambda _: 60.0)
+    ran = asked(document, pupil, permits=limits, around=around)
+    assert ran.outcomes == ["cancelled"] * 5
+    assert ran.ended_at == 3
+    assert len(pupil.requests) == 2
+    kinds = {question.run_error and question.run_error.kind for question in ran.questions}
+    assert kinds == {"interrupted"}
+    assert ran.end == {"status": "error", "reason": "cancelled"}
+    assert repr(limits.quota) == "<MemoryQuota: 0 leases, 0 waiting>"
+
+
+class _Keeper(MemoryQuota):
+    """Keeps limits for others, and counts what it is asked for."""
+
+    def __init__(self, limits: Sequence[Limit]) -> None:
+        super().__init__(limits)
+        self.asked: list[Ask] = []
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        self.asked += asks
+        return await super().reserve(asks)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize(
+    ("key", "reason"), [("nobody:tokens", "unknown_limit_key"), ("few:tokens", "exceeds_capacity")]
+)
+def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
+    tmp_path: Path, key: str, reason: str, *, is_remote: bool
+) -> None:
+    """The question ends at once, with the reason of whoever keeps the limits, who is asked once."""
+    small = Limit(key="few:tokens", kind="budget", capacity=10)
+    uses, permits, asked_for = [KeyUse(key, "tokens")], dict[str, Permits](), list[Ask]()
+
+    async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
+        keeper = _Keeper([small])
+        if not is_remote:
+            permits["pupil"] = keeper.permits("pupil", uses)
+            await go()
+            return
+        async with open_remote(keeper) as quota:
+            permits["pupil"] = quota.permits("pupil", uses)
+            await go()
+        asked_for.extend(keeper.asked)
+
+    pupil = Pupil()
+    ran = asked(quiz(tmp_path, 1), pupil, permits=lambda _: permits, around=around)
+    assert (ran.outcomes, ran.ended_at, pupil.requests) == (["runtime_error"], 0, [])
+    assert ran.questions[0].run_error is not None
+    assert ran.questions[0].run_error.kind == reason
+    assert ran.end == {"status": "error", "reason": "runtime_error"}
+    assert len(asked_for) == is_remote
+
+
+def test_a_closed_lane_cancels_what_it_did_not_serve(tmp_path: Path) -> None:
+    """A key that is refused is an error of its question; the others are left for another time."""
+    document = quiz(tmp_path, 4, providers=[{"id": "pupil", "lane": {"breakerThreshold": 1}}])
+    ran = asked(document, Pupil(says=lambda *_: ProviderError("auth", "wrong key")))
+    assert ran.outcomes == ["runtime_error", "cancelled", "cancelled", "cancelled"]
+    error = ran.questions[3].run_error
+    assert error is not None
+    assert error.kind == "lane_closed"
+    assert ran.rows[3].outcome == "not_run"
+
+
+def test_the_deadline_cancels(tmp_path: Path) -> None:
+    """Started or not: each question says that it was the deadline."""
+    document = quiz(tmp_path, 3, evaluateOptions={"maxEvalTimeMs": 1500})
+    ran = asked(document, Pupil())
+    assert ran.outcomes == ["correct", "cancelled", "cancelled"]
+    kinds = [question.run_error and question.run_error.kind for question in ran.questions]
+    assert kinds == [None, "deadline", "deadline"]
+
+
+def test_the_budget_of_the_run_leaves_questions_for_another_time(tmp_path: Path) -> None:
+    """They were not asked, which says nothing of them."""
+    document = quiz(tmp_path, 3, evaluateOptions={"budget": {"requests": 1}})
+    ran = asked(document, Pupil())
+    assert ran.outcomes == ["correct", "cancelled", "cancelled"]
+    error = ran.questions[2].run_error
+    assert error is not None
+    assert error.kind == "budget_exhausted"
+
+
+def test_a_stop_of_the_run_stops_a_task_that_may_fail_fast(tmp_path: Path) -> None:
+    """What is under way ends; the rest is cancelled, not skipped."""
+    stop = trio.Event()
+
+    async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(go)
+            await trio.sleep(1.5)
+            stop.set()
+
+    ran = asked(quiz(tmp_path, 4, entry={"failFast": True}), Pupil(), around=around, stop=stop)
+    assert ran.outcomes == ["correct", "correct", "cancelled", "cancelled"]
+
+
+def test_a_failure_after_the_stop_of_a_run_skips_nothing(tmp_path: Path) -> None:
+    """It was not the failure that left the others, though it would have; nor is it when it came first."""
+    stop = trio.Event()
+
+    async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(go)
+            await trio.sleep(1.5)
+            stop.set()
+
+    def outcomes(failed_at: float) -> list[str]:
+        nonlocal stop
+        stop = trio.Event()
+        pupil = Pupil(
+            says=lambda number, _: RIGHT if number else ProviderError("bad_request", "no"),
+            takes=lambda number: 2.0 if number else failed_at,
+        )
+        document = quiz(tmp_path, 4, entry={"failFast": True, "workers": 2})
+        return asked(document, pupil, around=around, stop=stop).outcomes
+
+    assert outcomes(1.75) == ["runtime_error", "correct", "cancelled", "cancelled"]
+    assert outcomes(1.25) == ["runtime_error", "correct", "skipped", "skipped"]
+
+
+def test_a_tool_that_was_cut_off_was_called(tmp_path: Path) -> None:
+    """How often each tool was called is counted when it is."""
+    (tmp_path / "slow.py").write_text("import time\n\ndef slow(_arguments):\n    time.sleep(30)\n")
+    tools = [{"name": "slow", "target": f"file://{tmp_path}/slow.py:slow"}]
+    document = quiz(tmp_path, 1, entry={"tools": tools}, evaluateOptions={"timeoutMs": 500})
+    pupil = Pupil(says=lambda *_: calls_tool("slow"), takes=lambda _: 0.0)
+    ran = asked(document, pupil, run=trio.run)
+    assert ran.questions[0].tool_calls == {"slow": 1}
+    assert ran.names(0)[-2:] == ["tool_start", "runtime_error"]
+
+
+def test_an_empty_reply_is_tried_again_and_paid_for(tmp_path: Path) -> None:
+    """It is no step; what it used counts."""
+    document = quiz(tmp_path, 1, evaluateOptions={"salvageRounds": 1})
+
+    def says(_number: int, step: int) -> Any:
+        return Reply(output=None, usage=Usage(total=4), cost=0.25) if step == 0 else RIGHT
+
+    ran = asked(document, Pupil(says=says))
+    assert ran.outcomes == ["correct"]
+    (question,) = ran.questions
+    assert (question.steps, question.tokens_total, question.attempts) == (1, 19, 2)
+    assert ran.rows[0].reply is not None
+    assert ran.rows[0].reply.cost == 0.75
+    names = [event.name for event in question.events]
+    once = ["scheduled", "reserving", "running"]
+    assert names == ["queued", *once, *once, "parsing", "correct"]
+
+
+def test_a_question_that_is_salvaged_goes_on_where_it_failed(tmp_path: Path, tools: Any) -> None:
+    """Its steps are not made twice."""
+
+    def says(_number: int, step: int) -> Any:
+        plan = [calls_tool("glance"), ProviderError("server", "down", retries=0), RIGHT]
+        return plan[step]
+
+    document = quiz(tmp_path, 1, entry={"tools": tools}, evaluateOptions={"salvageRounds": 1})
+    pupil = Pupil(says=says)
+    ran = asked(document, pupil)
+    assert ran.outcomes == ["correct"]
+    assert (ran.questions[0].steps, ran.questions[0].tool_calls) == (2, {"glance": 1})
+    assert pupil.asked[0] == 3
+    assert ran.questions[0].wall_time_s == 3
+
+
+def test_tokens_that_nobody_counted_are_estimated(tmp_path: Path) -> None:
+    """A quarter of the characters of prompt and reply."""
+    pupil = Pupil(says=lambda *_: Reply(output=RIGHT))
+    ran = asked(quiz(tmp_path, 1), pupil)
+    length = len(pupil.requests[0].prompt) + len(RIGHT)
+    assert ran.questions[0].tokens_total == -(-length // 4)
+
+
+def test_models_are_not_told_which_answers_are_right(tmp_path: Path) -> None:
+    """Neither in the prompt nor among the variables."""
+    pupil = Pupil()
+    asked(quiz(tmp_path, 1), pupil)
+    (request,) = pupil.requests
+    assert request.vars == {"question": "Colour 0?", "answers": ["Red", "Blue"]}
+    assert "correct" not in request.prompt
+
+
+def test_templates_in_a_question_are_text(tmp_path: Path) -> None:
+    """What looks like one is asked as it is."""
+    document = quiz(tmp_path, 1)
+    file = tmp_path / "questions.json"
+    file.write_text(file.read_text().replace('"Red"', '"{{env.HOME}} {% if %}"'))
+    pupil = Pupil()
+    assert asked(document, pupil).outcomes == ["correct"]
+    assert "{{env.HOME}} {% if %}" in pupil.requests[0].prompt
+
+
+def test_the_transform_of_a_provider_gives_what_is_parsed(tmp_path: Path) -> None:
+    """A provider that answers with data says how to find the text in it."""
+    document = quiz(tmp_path, 1, providers=[{"id": "pupil", "transform": "output.said"}])
+    ran = asked(document, Pupil(says=lambda *_: Reply(output={"said": RIGHT})))
+    assert ran.outcomes == ["correct"]
+    assert ran.rows[0].output == RIGHT
+
+
+def test_qe_50_the_life_of_a_question_that_waits_for_nothing(tmp_path: Path) -> None:
+    """Six events, in order, which are kept with the row."""
+    ran = asked(quiz(tmp_path, 1), Pupil())
+    life = ["queued", "scheduled", "reserving", "running", "parsing", "correct"]
+    assert ran.names(0) == life
+    assert [event.name for event in ran.questions[0].events] == life
+    assert list(ran.questions[0].events) == [event for event in ran.events if event.index == 0]
+    assert [event.sequence for event in ran.events] == list(range(len(ran.events)))
+    assert {event.job for event in ran.events if event.index == 0} == {"quiz-1"}
+    assert ran.events[-3].details == {"answer": "Blue"}
+
+
+def test_all_questions_are_queued_first(tmp_path: Path) -> None:
+    """In index order, before any of them is scheduled."""
+    ran = asked(quiz(tmp_path, 5, entry={"workers": 3}), Pupil())
+    names = [event.name for event in ran.events]
+    assert names[:7] == ["run_start", "task_start", *["queued"] * 5]
+    assert [event.index for event in ran.events[2:7]] == [0, 1, 2, 3, 4]
+
+
+def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
+    """It says how long it takes and of which limit; then the question is reserved."""
+    limit = Limit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
+    limits = _Limits([limit], [KeyUse("pupils:rpm", "requests")])
+    ran = asked(quiz(tmp_path, 2), Pupil(), permits=limits)
+    wait = "waiting_rate_limit"
+    life = ["queued", "scheduled", "reserving", wait, "reserving", "running", "parsing", "correct"]
+    assert ran.names(1) == life
+    (waited,) = [event for event in ran.events if event.name == wait]
+    assert waited.details["keys"] == ["pupils:rpm"]
+    assert waited.details["retry_after_ms"] == 59_000
+    assert ran.questions[1].wait_s == 59
+    assert ran.ended_at == 61
+
+
+def test_a_lane_that_is_full_is_told_as_such(tmp_path: Path) -> None:
+    """More workers than slots: the second question waits for its lane, and is not short of a limit."""
+    document = quiz(
+        tmp_path,
+        1,
+        entry={"workers": 4},
+        providers=[{"id": "pupil", "lane": {"rpm": 60}}],
+        evaluateOptions={"salvageRounds": 0},
+    )
+    pupil = Pupil(says=lambda _, step: ProviderError("server", "down") if step == 0 else RIGHT)
+    ran = asked(document, pupil)
+    waits = [event for event in ran.events if event.name.startswith("waiting")]
+    assert waits[0].name == "waiting_lane"
+    assert waits[0].details["why"] == "backoff"
+    assert ran.outcomes == ["correct"]
+
+
+def test_a_question_that_was_refused_as_one_too_many_waits_for_a_rate(tmp_path: Path) -> None:
+    """Told by the cause: its provider asked it to come back later. Who came next says what it waited for."""
+    pupil = Pupil(
+        says=lambda number, step: (
+            ProviderError("rate_limited", "slow down", retry_after=5.0)
+            if (number, step) == (0, 0)
+            else RIGHT
+        ),
+        takes=lambda number: 1.0 + number / 2,
+    )
+    ran = asked(quiz(tmp_path, 3, entry={"workers": 2}), pupil)
+    waited = next(event for event in ran.events if event.name.startswith("waiting"))
+    assert (waited.name, waited.index) == ("waiting_rate_limit", 0)
+    wait_ms = waited.details["retry_after_ms"]
+    assert waited.details["why"] == "backoff"
+    assert isinstance(wait_ms, float)
+    assert wait_ms >= 5000
+    late = [event.details for event in ran.events if event.name == "scheduled"][2]
+    assert late == {"waited_ms": 4500, "reasons": ["blocked"]}
+    assert ran.questions[2].wait_s == 4.5
+
+
+def test_qe_52_tools_are_told_with_their_duration_and_error(tmp_path: Path, tools: Any) -> None:
+    """Each start has its finish; what failed says why, and the model goes on."""
+
+    def says(_number: int, step: int) -> Any:
+        replies = [calls_tool("look", "glance"), calls_tool("look", fails=True), RIGHT]
+        return replies[step]
+
+    pupil = Pupil(says=says, takes=lambda _: 0.0)
+    ran = asked(quiz(tmp_path, 1, entry={"tools": tools}), pupil, run=trio.run)
+    told: list[tuple[str, dict[str, Any]]] = [
+        (event.name, dict(event.details)) for event in ran.events if "tool_" in event.name
+    ]
+    took = [details.pop("duration_ms") for name, details in told if name == "tool_finish"]
+    assert [ms > 0 for ms in took] == [True, True, True]
+    unknown = 'the call of glance names no function that was offered; those are: "look"'
+    assert told[:5] == [
+        ("tool_start", {"name": "look"}),
+        ("tool_finish", {"name": "look"}),
+        ("tool_start", {"name": "glance"}),
+        ("tool_finish", {"name": "glance", "error": unknown}),
+        ("tool_start", {"name": "look"}),
+    ]
+    assert "it is dark" in told[5][1]["error"]
+    assert ran.outcomes == ["correct"]
+    assert ran.questions[0].tool_calls == {"look": 2, "glance": 1}
+    assert ran.names(0)[3:6] == ["running", "tool_start", "tool_finish"]
+    first, second, third = (request.prompt for request in pupil.requests)
+    asked_first, said, seen, refused = json.loads(second)
+    assert asked_first == {"role": "user", "content": first}
+    assert [call["id"] for call in said["tool_calls"]] == ["call-0", "call-1"]
+    assert (seen["tool_call_id"], json.loads(seen["content"])) == ("call-0", {"seen": {}})
+    assert refused == {"role": "tool", "tool_call_id": "call-1", "content": unknown}
+    assert "it is dark" in json.loads(third)[-1]["content"]
+
+
+def test_qe_53_an_observer_that_raises_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run goes on without it."""
+    seen = []
+
+    def observe(event: Any) -> None:
+        seen.append(event)
+        if event.name == "running":
+            raise RuntimeError("no more")
+
+    with caplog.at_level(logging.ERROR):
+        ran = asked(quiz(tmp_path, 3), Pupil(), questions=observe)
+    assert ran.outcomes == ["correct"] * 3
+    assert len(caplog.records) == 1
+    assert [event.name for event in seen].count("running") == 1
+    assert [event.name for event in ran.questions[2].events][-2:] == ["parsing", "correct"]
+
+
+def test_an_observer_of_the_kernel_that_raises_costs_no_event(tmp_path: Path) -> None:
+    """The lives of questions are the run's own."""
+
+    def observe(_event: Any) -> None:
+        raise RuntimeError("no")
+
+    ran = asked(quiz(tmp_path, 1), Pupil(), observe=observe)
+    assert ran.names(0)[-2:] == ["parsing", "correct"]
+
+
+def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any) -> None:
+    """A question that was cut between two steps goes on with the second, and stops where it would have."""
+    document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 2.5}})
+    pupil = Pupil(says=_steps({0: 9}), takes=lambda _: 1.0)
+    whole = asked(document, pupil)
+    assert whole.questions[0].steps == 3
+    for cut_at in (0.5, 1.5, 2.5):
+        notes = Notes()
+
+        async def around(
+            go: Callable[..., Awaitable[None]], _ran: Ran, cut_at: float = cut_at
+        ) -> None:
+            with trio.move_on_after(cut_at):
+                await go()
+
+        first = Pupil(says=_steps({0: 9}))
+        ran = asked(document, first, around=around, journal=notes)
+        assert ran.outcomes == ["cancelled"]
+        second = Pupil(says=_steps({0: 9}))
+        again = asked(document, second, journal=notes.next())
+        assert first.over + second.over == 3
+        (one,), (other,) = whole.questions, again.questions
+        assert (one.outcome, one.steps, one.tokens_total) == (
+            other.outcome,
+            other.steps,
+            other.tokens_total,
+        )
+        assert one.attempts == other.attempts
+
+
+def test_rows_are_written_down_before_their_end_is_told(tmp_path: Path) -> None:
+    """The event of an outcome comes behind the row in the journal."""
+    notes, seen = Notes(), []
+
+    def observe(event: Any) -> None:
+        if event.name == "correct":
+            seen.append([row.index for row in notes.rows])
+
+    asked(quiz(tmp_path, 3), Pupil(), journal=notes, questions=observe)
+    assert seen == [[0], [0, 1], [0, 1, 2]]
+
+
+def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
+    """A reply takes a moment to be written, and so does its row; a long first question delays no other."""
+    notes, seen = Notes(lasts=0.25), []
+
+    def observe(event: Any) -> None:
+        if event.name == "correct":
+            safe = [row.index for row in notes.writes[: notes.durable_at] if isinstance(row, Row)]
+            seen.append((trio.current_time(), event.index, event.at, safe))
+
+    pupil = Pupil(takes=lambda number: [10.0, 1.0, 2.0][number])
+    ran = asked(quiz(tmp_path, 3, entry={"workers": 3}), pupil, journal=notes, questions=observe)
+    assert seen == [
+        (1.5, 1, 1.25, [1]),
+        (2.5, 2, 2.25, [1, 2]),
+        (10.5, 0, 10.25, [1, 2, 0]),
+    ]
+    assert [row.index for row in ran.rows] == [0, 1, 2]
+
+
+def test_outcomes_of_a_cancelled_run_are_told_once_before_its_task_ends(tmp_path: Path) -> None:
+    """Though nobody waits for single rows any more."""
+    notes = Notes(lasts=0.25)
+
+    async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
+        with trio.move_on_after(3.5):
+            await go()
+
+    document = quiz(tmp_path, 6, entry={"workers": 2})
+    ran = asked(document, Pupil(takes=lambda _: 2.0), around=around, journal=notes)
+    assert ran.outcomes == ["correct"] * 2 + ["cancelled"] * 4
+    assert [ran.names(index)[-1] for index in range(6)] == ran.outcomes
+    told = [event.index for event in ran.events if event.name in {"correct", "cancelled"}]
+    assert sorted(str(index) for index in told) == list("012345")
+    assert ran.events[-2].name == "task_end"
+
+
+def test_a_reply_that_is_there_already_is_parsed_without_a_reservation(tmp_path: Path) -> None:
+    """A resumed question that had its reply asks nobody."""
+    document = quiz(tmp_path, 2)
+    notes = Notes()
+    asked(document, Pupil(), journal=notes)
+    again = Pupil()
+    ran = asked(document, again, journal=notes.next(keeps=lambda row: row.index == 0))
+    assert not again.asked
+    assert ran.names(1) == ["queued", "scheduled", "parsing", "correct"]
+    assert ran.names(0) == []
+    assert ran.end == {"status": "pass", "reason": None}
+    assert ran.questions[0].attempts == 1

@@ -1,0 +1,88 @@
+"""How a task of questions ended, out of how each of them did."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.question_eval.answer import QuestionOutcome
+from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts, outcome_of
+
+some_outcomes = st.lists(st.sampled_from(get_args(QuestionOutcome)), max_size=8)
+
+
+def expected(outcomes: list[QuestionOutcome]) -> tuple[str, str | None]:
+    """The precedence as it is written in the reference, rule by rule."""
+    if not outcomes:
+        return "error", "no_questions"
+    if "runtime_error" in outcomes:
+        return "error", "runtime_error"
+    if "cancelled" in outcomes:
+        return "error", "cancelled"
+    if "budget_exceeded" in outcomes:
+        return "fail", "budget_exceeded"
+    if set(outcomes) == {"correct"}:
+        return "pass", None
+    return "fail", "incorrect_answers"
+
+
+@given(some_outcomes)
+def test_the_first_rule_that_holds_decides(outcomes: list[QuestionOutcome]) -> None:
+    """Whatever the order of questions, and however they are joined."""
+    counts = QuestionCounts.of(outcomes)
+    assert (counts.status, counts.reason) == expected(outcomes)
+    half = len(outcomes) // 2
+    joined = QuestionCounts.joined(map(QuestionCounts.of, (outcomes[half:], outcomes[:half])))
+    assert (joined.status, joined.json()) == (counts.status, counts.json())
+
+
+@given(some_outcomes)
+def test_errors_never_make_the_denominator_smaller(outcomes: list[QuestionOutcome]) -> None:
+    """Accuracy is a share of all questions that were run to their end, whatever became of them."""
+    counts = QuestionCounts()
+    for outcome in outcomes:
+        counts.add(outcome)
+    told = counts.json()
+    assert told["questionsTotal"] == len(outcomes)
+    ended = len(outcomes) - outcomes.count("cancelled") - outcomes.count("skipped")
+    assert told["questionsEnded"] == ended
+    assert told["questionsCorrect"] + told["questionsIncorrect"] == ended
+    assert told["accuracy"] * max(1, ended) == pytest.approx(outcomes.count("correct"))
+    assert sum(told["questionsByOutcome"].values()) == len(outcomes)
+    assert list(told["questionsByOutcome"]) == [name for name in OUTCOMES if name in outcomes]
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 9))), max_size=4))
+def test_every_task_of_a_run_is_in_one_number(
+    tasks: list[list[tuple[QuestionOutcome, int]]],
+) -> None:
+    """Passed, failed and errored are all of them; questions and tokens are those of all together."""
+    each = []
+    for questions in tasks:
+        each.append(QuestionCounts())
+        for outcome, tokens in questions:
+            record = {
+                "question": {"outcome": outcome, **({"tokensTotal": tokens} if tokens else {})}
+            }
+            each[-1].add_record(record)
+            each[-1].add_record({})
+    facts = TaskCounts(each).facts()
+    statuses = [expected([outcome for outcome, _ in questions])[0] for questions in tasks]
+    ended = [facts["tasks_passed"], facts["tasks_failed"], facts["tasks_errored"]]
+    assert ended == [statuses.count(status) for status in ("pass", "fail", "error")]
+    assert sum(ended) == facts["tasks_total"] == len(tasks)
+    assert facts["pass_rate"] * max(1, len(tasks)) == pytest.approx(statuses.count("pass"))
+    whole = [one for questions in tasks for one in questions]
+    assert facts["tokens_total"] == sum(tokens for _, tokens in whole)
+    assert facts["questions_total"] == len(whole)
+    ended_ones = [outcome for outcome, _ in whole if outcome not in {"cancelled", "skipped"}]
+    assert facts["questions_correct"] + facts["questions_incorrect"] == len(ended_ones)
+    correct = ended_ones.count("correct")
+    assert facts["question_accuracy"] * max(1, len(ended_ones)) == pytest.approx(correct)
+
+
+def test_rows_that_are_no_questions_have_no_outcome() -> None:
+    """Their records say nothing of one."""
+    assert outcome_of({}) is None
+    assert outcome_of({"question": {"outcome": "skipped"}}) == "skipped"

@@ -1,0 +1,162 @@
+"""What nothing came of is asked again, and so is all that a row is asked anew for; nothing else is."""
+
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+from journalled import Model, Notes, Ran, execute
+
+from trioeval import Reply, Request, Row, Status
+from trioeval.errors import ProviderError
+from trioeval.store.cache.cache import Cache, open_cache
+
+GOOD = json.dumps({"pass": True, "score": 1, "reason": "r"})
+RUBRIC = {"type": "llm-rubric", "value": "x", "provider": "judge"}
+EQUALS = {"type": "equals", "value": "good"}
+
+
+def one_row(*assertions: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "providers": ["model"],
+        "prompts": ["a"],
+        "tests": [{"assert": list(assertions)}],
+        **more,
+    }
+
+
+def saying(*texts: str) -> Model:
+    """Says one after another, and the last one for ever."""
+    left = itertools.chain(texts, itertools.repeat(texts[-1]))
+    return Model(cacheable=True, says=lambda _: next(left))
+
+
+def has_verdict(row: Row) -> bool:
+    return row.status is not Status.ERROR
+
+
+class Cached:
+    """Executions that share a cache, or have none."""
+
+    def __init__(self, *, is_there: bool) -> None:
+        self._is_there = is_there
+        self._cache: Cache | None = None
+
+    def __call__(self, *args: Any) -> Ran:
+        return execute(*args, around=self._around if self._is_there else None)
+
+    async def _around(self, go: Callable[..., Awaitable[None]]) -> None:
+        if self._cache is None:
+            async with open_cache(None) as self._cache:
+                await go(cache=self._cache)
+        else:
+            await go(cache=self._cache)
+
+
+@pytest.fixture(params=[True, False], ids=["cache", "no cache"])
+def run(request: pytest.FixtureRequest) -> Cached:
+    return Cached(is_there=request.param)
+
+
+def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) -> None:
+    """Nor are its judges; and what is new takes the place of what was there."""
+    model, judge, notes = saying("bad", "good"), saying(GOOD), Notes()
+    models = {"model": model, "judge": judge}
+    document = one_row(EQUALS, RUBRIC)
+    assert run(document, models, notes).rows[0].status is Status.FAIL
+    again = notes.next(keeps=lambda _: False, anew={0})
+    assert run(document, models, again).rows[0].status is Status.PASS
+    assert (model.requests, judge.requests) == (2, 2)
+    other = Cached(is_there=True)
+    other._cache = run._cache
+    assert other(document, models).rows[0].status is Status.PASS
+    assert model.requests == (2 if run._cache is not None else 3)
+
+
+def test_other_rows_of_the_same_run_are_told_what_is_there(run: Cached) -> None:
+    model, notes = saying("bad", "good"), Notes()
+    run(one_row(EQUALS), {"model": model}, notes)
+    again = notes.next(keeps=lambda _: False, anew={1})
+    assert run(one_row(EQUALS), {"model": model}, again).rows[0].status is Status.FAIL
+    assert model.requests == 1
+
+
+def test_a_judge_that_could_not_be_understood_is_asked_again(run: Cached) -> None:
+    """Alone: who was understood, and what is tested, is not."""
+    model, judge, notes = saying("good"), saying("?", "??", GOOD), Notes()
+    sure = saying(GOOD)
+    models = {"model": model, "judge": judge, "sure": sure}
+    document = one_row(RUBRIC | {"provider": "sure", "value": "y"}, RUBRIC)
+    assert run(document, models, notes).rows[0].status is Status.ERROR
+    unreadable = judge.requests
+    assert run(document, models, notes.next(keeps=has_verdict)).rows[0].status is Status.PASS
+    assert (model.requests, sure.requests, judge.requests) == (1, 1, unreadable + 1)
+
+
+def test_what_could_not_be_understood_is_not_kept_for_other_runs() -> None:
+    """Also of an assertion that does not count."""
+    run, judge = Cached(is_there=True), saying("?", "??", GOOD)
+    models = {"model": saying("good"), "judge": judge}
+    assert run(one_row(RUBRIC | {"weight": 0}), models).rows[0].status is Status.PASS
+    unreadable = judge.requests
+    row = run(one_row(RUBRIC), models).rows[0]
+    assert row.status is Status.PASS
+    assert judge.requests == unreadable + 1
+    assert run(one_row(RUBRIC), models).rows[0].status is Status.PASS
+    assert judge.requests == unreadable + 1
+
+
+def test_a_call_that_failed_spoils_no_other_reply(run: Cached) -> None:
+    """Only what is missing is asked again."""
+    failures = [None, ProviderError("bad_request", "no"), None]
+    judge = Model(says=lambda _: GOOD, fails=lambda _: failures.pop(0) if failures else None)
+    model, notes = saying("good"), Notes()
+    models = {"model": model, "judge": judge}
+    document = one_row(RUBRIC | {"config": {"repeat": 3}})
+    assert run(document, models, notes).rows[0].status is Status.ERROR
+    good = sum(isinstance(one.answer, Reply) for one in notes.calls) - 1
+    assert good
+    asked = judge.requests
+    assert run(document, models, notes.next(keeps=has_verdict)).rows[0].status is Status.PASS
+    assert (model.requests, judge.requests) == (1, asked + 3 - good)
+
+
+def test_what_is_no_vector_is_asked_for_again(run: Cached) -> None:
+    """And so is the other one, of which nothing came either."""
+
+    class Embedder(Model):
+        async def __call__(self, request: Request) -> Reply:
+            reply = await super().__call__(request)
+            is_bad = self.asked == {"x": 1, "good": 1} and request.prompt == "x"
+            return Reply(output="?" if is_bad else [1.0, 0.0], usage=reply.usage)
+
+    embedder, model, notes = Embedder(cacheable=True), saying("good"), Notes()
+    models = {"model": model, "embedder": embedder}
+    document = one_row(
+        {"type": "similar", "value": "x", "provider": {"embedding": {"id": "embedder"}}}
+    )
+    assert run(document, models, notes).rows[0].status is Status.ERROR
+    assert run(document, models, notes.next(keeps=has_verdict)).rows[0].status is Status.PASS
+    assert model.requests == 1
+    assert run(document, models).rows[0].status is Status.PASS
+
+
+def test_a_comparison_that_could_not_be_understood_is_made_again(run: Cached) -> None:
+    model, judge, notes = saying("good"), saying("?", "??", "0"), Notes()
+    models = {"model": model, "judge": judge}
+    best = {"type": "select-best", "value": "short", "provider": "judge"}
+    document = one_row(best, prompts=["a", "b"])
+    first = run(document, models, notes)
+    assert not any(map(has_verdict, first.rows))
+    asked = judge.requests
+    again = run(document, models, notes.next(keeps=has_verdict))
+    assert [row.status for row in again.rows] == [Status.PASS, Status.FAIL]
+    assert (model.requests, judge.requests) == (2, asked + 1)
+
+
+def test_a_reply_without_an_output_is_not_recalled(run: Cached) -> None:
+    model, notes = Model(says=lambda _: None if model.requests == 1 else "good"), Notes()  # type: ignore[arg-type, return-value]
+    assert run(one_row(EQUALS), {"model": model}, notes).rows[0].status is Status.ERROR
+    again = notes.next(keeps=has_verdict)
+    assert run(one_row(EQUALS), {"model": model}, again).rows[0].status is Status.PASS

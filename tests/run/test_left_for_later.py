@@ -1,0 +1,168 @@
+"""What rows leave for later ones, in whole runs: secret keys, calls that are made again, and costs."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from pace import takes_less
+
+from trioeval import ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
+from trioeval.evaluation.registers import History
+from trioeval.run import prepare
+from trioeval.suite.expand import Step
+from trioeval.testing import run_virtual
+
+HISTORY = "{% for turn in _conversation %}({{turn.output}}){% endfor %}{{q}}"
+STORES = {"options": {"storeOutputAs": "r"}}
+
+
+def rows_of(document: dict[str, Any], mine: Any = None, **environ: str) -> list[Row]:
+    document = {"providers": ["mine" if mine else "echo"], **document}
+    providers = {"mine": mine} if mine else None
+    prepared = prepare(parse_suite(document), providers=providers, environ=environ)
+    return run_virtual(lambda: collect(prepared))
+
+
+async def one_after_another(request: Request) -> str:
+    await trio.sleep(1)
+    return str(request.test_idx)
+
+
+@pytest.mark.parametrize("mode", ["all", "auto"])
+def test_an_answer_cannot_look_up_a_key(mode: str) -> None:
+    """Neither from a register, nor from a conversation through a variable; rows of their own may."""
+    answer = {"providerOutput": "<{{ env.MY_API_KEY }}>"}
+    document = {
+        "prompts": ["{{q}}{{r}}"],
+        "evaluateOptions": {"serialize": mode},
+        "tests": [
+            {"vars": {"q": "1"}, **answer, **STORES},
+            {"vars": {"q": "2"}},
+            {"vars": {"q": "{{ r }}"}},
+        ],
+    }
+    rows = rows_of(document, MY_API_KEY="s3cret")
+    assert [row.prompt for row in rows] == [
+        "1",
+        "2<{{ env.MY_API_KEY }}>",
+        "<{{ env.MY_API_KEY }}><{{ env.MY_API_KEY }}>",
+    ]
+    spoken = {
+        **document,
+        "prompts": [HISTORY],
+        "tests": [{"vars": {"q": "1"}, **answer}, {"vars": {"q": "{{ _conversation }}"}}],
+    }
+    assert all("s3cret" not in str(row.prompt) for row in rows_of(spoken, MY_API_KEY="s3cret"))
+    tests = [{"vars": {"q": "{{ env.MY_API_KEY }}"}, **STORES}, {"vars": {"q": "2"}}]
+    shown = rows_of({**document, "tests": tests}, MY_API_KEY="s3cret")
+    assert [row.prompt for row in shown] == ["s3cret", "2s3cret"]
+
+
+def test_an_empty_reply_adds_no_turn_and_a_row_that_runs_again_adds_one() -> None:
+    """In a salvage round, too: what later rows see is what the last run of a row said."""
+    asked: list[int] = []
+
+    async def mine(request: Request) -> Reply:
+        await trio.sleep(1)
+        asked.append(request.test_idx)
+        if request.test_idx == 0 and asked.count(0) == 1:
+            return Reply(output=None)
+        if request.test_idx == 1 and asked.count(1) < 3:
+            raise ProviderError("connection", "gone")
+        return Reply(output=f"<{request.test_idx}>")
+
+    document = {
+        "prompts": [HISTORY],
+        "tests": [{"vars": {"q": str(number)}} for number in range(3)],
+        "evaluateOptions": {"salvageRounds": 1},
+    }
+    rows = rows_of(document, mine)
+    for row in rows:
+        assert row.prompt is not None
+        assert "()" not in row.prompt
+        assert row.prompt.count("(<0>)") <= 1
+        assert row.prompt.count("(<1>)") <= 1
+
+
+@pytest.mark.parametrize("switch", ["1", "0"])
+def test_the_environment_of_the_suite_is_never_hidden(switch: str) -> None:
+    """`DISABLE_TEMPLATE_ENV_VARS` hides that of the process."""
+    document = {
+        "env": {"TOWN": "Paris"},
+        "prompts": ["{{ env.TOWN }} {{ env.KEY }}"],
+        "tests": [{"vars": {}}],
+    }
+    (row,) = rows_of(document, KEY="k", PROMPTFOO_DISABLE_TEMPLATE_ENV_VARS=switch)
+    assert row.prompt == ("Paris " if switch == "1" else "Paris k")
+
+
+def test_outputs_that_nobody_can_see_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a name that every row stores under, the last value and those of rows that are not emitted yet."""
+    kept: list[int] = []
+    whole = History.store
+
+    def counting(history: History, step: Step, name: str, output: Any) -> None:
+        whole(history, step, name, output)
+        kept.append(len(history))
+
+    monkeypatch.setattr(History, "store", counting)
+    tests = [{"vars": {"q": str(number)}, **STORES} for number in range(500)]
+    rows = rows_of({"prompts": ["{{q}}{{r}}"], "tests": tests}, one_after_another)
+    assert len(rows) == len(kept) == 500
+    assert max(kept) <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", ["{{q}}", "{{q}}{{out7}}"])
+@pytest.mark.parametrize("mode", ["all", "auto"])
+def test_thousands_of_registers_cost_as_many_steps(mode: str, prompt: str) -> None:
+    """Not the square of them."""
+    tests = [
+        {"vars": {"q": str(number)}, "options": {"storeOutputAs": f"out{number}"}}
+        for number in range(5_000)
+    ]
+    document = {"prompts": [prompt], "tests": tests, "evaluateOptions": {"serialize": mode}}
+    rows: list[Row] = []
+
+    def run() -> None:
+        rows[:] = rows_of(document)
+
+    assert takes_less(8, run)  # some 0.8 s on an idle machine
+    assert rows[-1].prompt == ("4999" if prompt == "{{q}}" else "49997")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", ["{{q}}", "{{q}}{{r}}"])
+def test_the_first_row_of_a_huge_file_does_not_wait_for_the_last(
+    tmp_path: Path, prompt: str
+) -> None:
+    """Sixty thousand lines, one of which stores its output: most are not looked at when it starts."""
+    with (tmp_path / "tests.jsonl").open("w") as file:
+        for number in range(60_000):
+            line: dict[str, Any] = {"vars": {"q": str(number)}, **(STORES if number == 5 else {})}
+            file.write(json.dumps(line) + "\n")
+    document = {
+        "providers": ["echo"],
+        "prompts": [prompt],
+        "tests": "file://tests.jsonl",
+        "evaluateOptions": {"serialize": "auto"},
+    }
+    prepared = prepare(parse_suite(document, directory=tmp_path), environ={})
+
+    async def main() -> float:
+        spent: list[float] = []
+        began = time.process_time()
+        stop = trio.Event()
+
+        async def emit(_row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+            spent.append(time.process_time() - began)
+            stop.set()
+
+        await run_suite(prepared, emit=emit, stop=stop)
+        return spent[0]
+
+    # Some 0.5 s on an idle machine; what others took of the processor may be counted as well.
+    assert any(trio.run(main) < 3 for _ in range(3))

@@ -1,0 +1,50 @@
+"""Commands of assertions whose program is not there are told before an agent works for them."""
+
+import os
+from typing import Any
+
+import pytest
+
+import trioeval
+from trioeval.errors import SuiteError
+from trioeval.run import prepare
+
+
+def suite_of(*values: Any, **more: Any) -> trioeval.Suite:
+    asserted = [{"type": "command", "value": value} for value in values]
+    test = {"id": "a", "assert": asserted}
+    task = {"id": "t", "type": "agent", "prompts": ["p"], "tests": [test], **more}
+    return trioeval.parse_suite({"providers": ["exec:true"], "tasks": [task]})
+
+
+def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
+    """However it is written, also in a set; each of them."""
+    inside = {"type": "assert-set", "assert": [{"type": "not-command", "value": "pyhton -V"}]}
+    suite = suite_of(
+        "pytset -q",
+        ["gcc-of-nobody", "x"],
+        {"command": "moon {{x}}"},
+        defaultTest={"assert": [inside]},
+    )
+    with pytest.raises(SuiteError) as caught:
+        prepare(suite)
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        (
+            "$.tasks[0].defaultTest.assert[0].assert[0].value",
+            '"pyhton" is not a program in PATH',
+        ),
+        ("$.tasks[0].tests[0].assert[0].value", '"pytset" is not a program in PATH'),
+        ("$.tasks[0].tests[0].assert[1].value", '"gcc-of-nobody" is not a program in PATH'),
+        ("$.tasks[0].tests[0].assert[2].value", '"moon" is not a program in PATH'),
+    ]
+
+
+def test_what_may_be_there_later_is_not_refused() -> None:
+    """A file that an agent is to make, what variables say, and what its own PATH finds."""
+    path = f"/nowhere{os.pathsep}/elsewhere"
+    prepare(
+        suite_of(
+            *("./made-by-the-agent", "bin/tool", "{{tool}} -q", "to{{x}}ol", "true"),
+            *(["{{tool}}"], {"command": "mine", "env": {"PATH": path}}),
+        )
+    )

@@ -1,0 +1,110 @@
+"""Warnings about suites in which nothing is wrong."""
+
+from typing import Any
+
+import pytest
+
+from trioeval.loading.load import parse_suite
+from trioeval.run import prepare
+
+
+def warned_of(**suite: Any) -> list[str]:
+    prepared = prepare(parse_suite({"providers": ["echo"], **suite}), environ={})
+    return [str(warning) for warning in prepared.warnings]
+
+
+def test_a_variable_that_is_nearly_right_is_told() -> None:
+    """Once a name, with the test and what was meant."""
+    tests = [{"vars": {"word": "a"}}, {"vars": {"wrod": "b"}}, {"vars": {"wrod": "c"}}]
+    assert warned_of(prompts=["Say {{word}}"], tests=tests) == [
+        (
+            '$.tests[1].vars: the prompt uses word, and the test has "wrod"\n'
+            '  did you mean "word"? What is not defined prints nothing'
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        {"prompts": ["{% if word %}{{word}}{% endif %}"], "tests": [{"vars": {"other": "a"}}]},
+        {"prompts": ["{{word}}{{words}}"], "tests": [{"vars": {"words": "a"}}]},
+        {
+            "prompts": ["{{word}}"],
+            "defaultTest": {"vars": {"word": "a"}},
+            "tests": [{"vars": {"wrod": "b"}}],
+        },
+        {
+            "prompts": ["{{word}}"],
+            "tests": [{"vars": {"wrod": "b"}}],
+            "evaluateOptions": {"strictVariables": True},
+        },
+        {
+            "prompts": ["{{word}}"],
+            "tests": [{"vars": {"wrod": "b"}, "options": {"storeOutputAs": "word"}}],
+        },
+    ],
+    ids=["not alike", "used elsewhere", "in the default test", "an error anyway", "a register"],
+)
+def test_what_may_be_meant_is_not_told(suite: dict[str, Any]) -> None:
+    """A variable may be left out on purpose."""
+    assert warned_of(**suite) == []
+
+
+def test_a_variable_that_no_row_of_a_task_brings_is_told() -> None:
+    """All names are known there; without a list of them the rows bring what they have."""
+    prompts = ["{{ q }} {{ text }} {{ lang }} {{ env.HOME }}"]
+    made = {
+        "id": "made",
+        "type": "columns",
+        "rows": 1,
+        "columns": [{"name": "text", "type": "expression", "template": "a"}],
+    }
+    exam = {
+        "id": "exam",
+        "type": "prompt_eval",
+        "prompts": prompts,
+        "defaultTest": {"vars": {"lang": "en"}},
+    }
+    told = (
+        "$.tasks[1].tests.vars: the prompt uses q, and the rows of made bring no such variable\n"
+        "  known are lang, text; what is not defined prints nothing"
+    )
+    for variables, wanted in (({"vars": {"text": "text"}}, [told]), ({}, [])):
+        tests = {"fromTask": "made", **variables}
+        assert warned_of(tasks=[made, {**exam, "tests": tests}]) == wanted
+    strict = {**exam, "tests": tests, "evaluateOptions": {"strictVariables": True}}
+    assert warned_of(tasks=[made, strict]) == []
+
+
+def test_columns_that_share_registers_are_told() -> None:
+    """Which registers, and what gives each column its own."""
+    suite = {"prompts": ["a", "b"], "tests": [{"options": {"storeOutputAs": "it"}}]}
+    assert warned_of(**suite) == [
+        (
+            "$.evaluateOptions: all columns share what storeOutputAs stores: it\n"
+            '  "registerScope": "column" gives each column its own'
+        )
+    ]
+    assert warned_of(**suite, registerScope="column") == []
+
+
+def test_a_cluster_that_no_test_has_is_told() -> None:
+    """With what there is; not where the name is found, or becomes known later."""
+
+    def warned(name: str, *tests: Any, **more: Any) -> list[str]:
+        options = {"evaluateOptions": {"cluster": name}}
+        return warned_of(prompts=["x"], tests=[*tests], **options, **more)
+
+    first = {"vars": {"book": "a"}, "metadata": {"year": 1}}
+    assert warned("bok", first) == [
+        (
+            "$.evaluateOptions.cluster: no test has such a key of metadata or such a variable, "
+            "got 'bok'\n  there is: book, year"
+        )
+    ]
+    assert warned("bok", {"vars": {}})[0].endswith("there is none at all")
+    assert warned("book", {"vars": {"n": 1}}, first) == []
+    assert warned("year", first) == []
+    assert warned("all", first, defaultTest={"metadata": {"all": 1}}) == []
+    assert warned("kept", first | {"options": {"storeOutputAs": "kept"}}) == []

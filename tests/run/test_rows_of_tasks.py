@@ -1,0 +1,344 @@
+"""Tasks whose tests are the rows of an earlier task."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.evaluation.task_run import RowsLeft
+from trioeval.grading import Assertion
+from trioeval.providers import Reply, Request
+from trioeval.question_eval.model import QuestionSettings
+from trioeval.run import Row, Status, collect, prepare, run_suite
+from trioeval.run.rows_of_task import value_of, with_rows
+from trioeval.store import RunStart, open_store
+from trioeval.suite.model import Prompt, ProviderEntry, RowsOfTask, Suite, Task, Test
+from trioeval.templates import Templates
+
+ECHO = ProviderEntry(id="echo")
+
+
+def prompt(raw: str) -> Prompt:
+    return Prompt(raw=raw, label=raw, id=raw)
+
+
+def first(*words: str, **more: Any) -> Task:
+    tests = tuple(Test(vars={"word": word}) for word in words)
+    return Task(
+        id="first",
+        suite=Suite(providers=(ECHO,), prompts=(prompt("<{{ word }}>"),), tests=tests, **more),
+    )
+
+
+def second(said: Mapping[str, str] | None = None, raw: str = "{{ text }}!", **more: Any) -> Task:
+    rows_of = RowsOfTask(task="first", vars={"text": "output"} if said is None else said, **more)
+    suite = Suite(providers=(ECHO,), prompts=(prompt(raw),), tests=(), rows_of=rows_of)
+    return Task(id="second", suite=suite, depends_on=("first",))
+
+
+def suite_of(*tasks: Task) -> Suite:
+    return Suite(providers=(), prompts=(), tests=(), tasks=tasks)
+
+
+def outputs(rows: Sequence[Row], task: str = "second") -> list[Any]:
+    return [row.output for row in rows if row.task == task]
+
+
+@pytest.mark.trio
+async def test_each_row_of_the_first_task_is_a_test_of_the_second() -> None:
+    rows = await collect(suite_of(first("a", "b", "c"), second()))
+    assert outputs(rows) == ["<a>!", "<b>!", "<c>!"]
+    assert [row.index for row in rows if row.task == "second"] == [0, 1, 2]
+
+
+@pytest.mark.trio
+async def test_variables_are_dotted_names_or_templates_over_the_row() -> None:
+    said = {"a": "vars.word", "b": "{{ vars.word }} from {{ provider }}"}
+    rows = await collect(suite_of(first("x"), second(said, raw="{{ a }}|{{ b }}")))
+    assert outputs(rows) == ["x|x from echo"]
+
+
+@pytest.mark.trio
+async def test_only_so_many_rows_are_taken_as_are_wanted() -> None:
+    assert outputs(await collect(suite_of(first("a", "b", "c"), second(limit=2)))) == [
+        "<a>!",
+        "<b>!",
+    ]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "text", ["{{ 1 + 1 }}", "file:///etc/passwd", "{% raw %}", "{{ env.HOME }}", "a\n"]
+)
+@pytest.mark.attack("texts of models")
+async def test_what_stands_in_a_row_is_data(text: str) -> None:
+    """It is no template, and names no file."""
+
+    async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
+        return Reply(output=text)
+
+    writes = first("a")
+    writes = attrs.evolve(
+        writes, suite=attrs.evolve(writes.suite, providers=(ProviderEntry(id="model"),))
+    )
+    rows = await collect(suite_of(writes, second()), providers={"model": model})
+    assert outputs(rows) == [f"{text}!"]
+    assert rows[-1].vars == {"text": text}
+
+
+@pytest.mark.trio
+async def test_a_task_whose_rows_are_missing_has_none() -> None:
+    async def fails(_request: Request) -> Reply:  # noqa: ASYNC124
+        raise ValueError("no")
+
+    broken = first("a", "b")
+    broken = attrs.evolve(
+        broken, suite=attrs.evolve(broken.suite, providers=(ProviderEntry(id="fails"),))
+    )
+    rows = await collect(suite_of(broken, second()), providers={"fails": fails})
+    assert [row.task for row in rows] == ["first", "first"]
+
+
+@pytest.mark.trio
+async def test_the_tests_are_told_of_as_soon_as_they_are_known() -> None:
+    told: list[tuple[str | None, int | None]] = []
+    prepared = prepare(suite_of(first("a", "b"), second()))
+    assert [part.rows for part in prepared.parts] == [2, None]
+    assert prepared.size == 2
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124
+        if row.task == "second":
+            assert told
+
+    await run_suite(prepared, emit=emit, settled=lambda part: told.append((part.id, part.rows)))
+    assert told == [("second", 2)]
+
+
+def questions_suite(said: Mapping[str, str]) -> Suite:
+    return Suite(
+        providers=(ECHO,),
+        prompts=(prompt("q"),),
+        tests=(),
+        questions=QuestionSettings(file=Path("q.yaml")),
+        rows_of=RowsOfTask(task="first", question=said),
+    )
+
+
+def questions(rows: Sequence[Mapping[str, Any]]) -> Suite:
+    said = {"question": "q", "answers": "options", "correctAnswers": "right"}
+    return with_rows(questions_suite(said), rows, Templates())
+
+
+def test_rows_become_questions_with_numbers_as_text() -> None:
+    suite = questions([{"q": "2 + 2?", "options": [3, 4, 5.5], "right": 4}])
+    assert suite.questions is not None
+    [question] = suite.questions.questions
+    assert question.answers == ("3", "4", "5.5")
+    assert question.correct_answers == ("4",)
+    assert len(suite.tests) == 1
+    assert suite.tests[0].is_data
+
+
+def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> None:
+    """It stands where it stood, and the others are questions all the same."""
+    suite = questions(
+        [
+            {"q": "", "options": ["a", "b", "A"], "right": "a"},
+            {"q": "x", "options": ["a", "b"], "right": "b"},
+            {"q": ["x"], "options": None, "right": "z"},
+        ]
+    )
+    faults = [test.fault for test in suite.tests]
+    assert faults[1] is None
+    assert suite.tests[1].vars["correctAnswers"] == ["b"]
+    assert str(faults[0]).splitlines() == [
+        "row 0 of task first is no question:",
+        "question: must not be blank",
+        'answers[2]: "A" is the same answer as "a"',
+    ]
+    assert str(faults[2]).startswith("row 2 of task first is no question:\nquestion: must be text")
+    assert [test.is_data for test in suite.tests] == [True] * 3
+
+
+def test_rows_with_one_id_are_one_question_and_mistakes() -> None:
+    """Which of them is meant by it nobody could say."""
+    rows = [{"q": "x", "o": ["a", "b"], "r": "a", "n": name} for name in ("one", "two", "one")]
+    said = {"question": "q", "answers": "o", "correctAnswers": "r", "id": "n"}
+    suite = with_rows(questions_suite(said), rows, Templates())
+    assert [test.description for test in suite.tests[:2]] == ["one", "two"]
+    assert [test.fault is None for test in suite.tests] == [True, True, False]
+
+
+@pytest.mark.trio
+async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
+    """It is not asked, and tells why; the run goes on with the others."""
+    asked: list[str] = []
+
+    async def right(request: Request) -> str:  # noqa: ASYNC124 - as providers are
+        asked.append(request.prompt)
+        return "<answer>yes</answer>"
+
+    entry = ProviderEntry(id="right")
+    said = {"question": "vars.word", "answers": "vars.choices", "correctAnswers": "vars.choice"}
+    texts = [("sure?", ["yes", "no"]), ("", ["yes", "no"]), ("really?", ["yes", "no"])]
+    tests = tuple(
+        Test(vars={"word": word, "choices": {"of": choices}, "choice": "yes"})
+        for word, choices in texts
+    )
+    made = Suite(providers=(ECHO,), prompts=(prompt("{{ word }}"),), tests=tests)
+    quiz = attrs.evolve(questions_suite({**said, "answers": "vars.choices.of"}), providers=(entry,))
+    rows = await collect(
+        suite_of(
+            Task(id="first", suite=made), Task(id="second", suite=quiz, depends_on=("first",))
+        ),
+        providers={"right": right},
+    )
+    found = [row for row in rows if row.task == "second"]
+    assert [row.status for row in found] == [Status.PASS, Status.ERROR, Status.PASS]
+    assert "row 1 of task first is no question:\nquestion: must not be blank" in str(found[1].error)
+    assert len(asked) == 2
+
+
+@pytest.mark.trio
+async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> None:
+    """It tells of which row and which variable; the run goes on with the others."""
+    said = {"text": "output", "more": "{{ vars.word.parts | join }}"}
+    tests = tuple(Test(vars={"word": {"parts": parts}}) for parts in (["a"], "a", ["b"]))
+    made = Suite(providers=(ECHO,), prompts=(prompt("-"),), tests=tests)
+    rows = await collect(
+        suite_of(Task(id="first", suite=made), second(said, raw="{{ text }}{{ more }}"))
+    )
+    found = [row for row in rows if row.task == "second"]
+    assert [row.output for row in found] == ["-a", None, "-b"]
+    assert found[1].status is Status.ERROR
+    assert "row 1 of task first cannot be used:\nvars.more: " in str(found[1].error)
+
+
+def test_tests_of_rows_can_be_taken_from_the_end() -> None:
+    """As of any sequence, and each is of its own row."""
+    [late] = prepare(suite_of(first("a"), second({"text": "n"}))).parts[1:]
+    assert late.settle is not None
+    tests = late.settle([{"n": 0}, {"n": 1}, {"n": 2}]).suite.tests
+    assert [test.vars["text"] for test in (tests[-1], *tests[:2])] == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"apiKey": "sk-0123456789"}, {"headers": {"Authorization": "Bearer sk-0123456789"}}],
+)
+def test_keys_of_providers_are_there_when_the_rows_are(config: Mapping[str, Any]) -> None:
+    """What is shown of a suite hides them, and is not what is run."""
+    config = {**config, "apiBaseUrl": "http://127.0.0.1:9/v1"}
+    entry = ProviderEntry(id="openai:chat:some", config=config)
+    exam = second()
+    exam = attrs.evolve(exam, suite=attrs.evolve(exam.suite, providers=(entry,)))
+    [late] = prepare(suite_of(first("a"), exam), environ={}).parts[1:]
+    assert late.settle is not None
+    settled = late.settle([{"output": "x"}])
+    assert settled.lane_names == late.prepared.lane_names
+    assert settled.specs == late.prepared.specs
+    assert "sk-0123456789" in settled.specs[0].secrets
+    assert "sk-0123456789" not in str(settled.suite)
+
+
+def test_a_name_with_points_goes_down_unless_a_column_has_it() -> None:
+    assert value_of({"a": {"b": 1}}, "a.b") == 1
+    assert value_of({"a.b": 2, "a": {"b": 1}}, "a.b") == 2
+    assert value_of({"a": 3}, "a.b") is None
+
+
+@attrs.define
+class Counted:
+    """Echoes, and counts."""
+
+    asked: list[str] = attrs.field(factory=list)
+
+    async def __call__(self, request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
+        self.asked.append(request.prompt)
+        return Reply(output=request.prompt)
+
+
+async def resumed_twice(
+    path: Path, once: Suite, again: Suite, counted: Counted
+) -> list[tuple[str | None, int, Status]]:
+    """Run a suite, and go on with the run as another one; what the second execution ran."""
+    ran: list[tuple[str | None, int, Status]] = []
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124
+        ran.append((row.task, row.index, row.status))
+
+    for time, suite in enumerate((once, again)):
+        prepared = prepare(suite, providers={"counted": counted})
+        start = RunStart(
+            id="run", utc_created="2026-01-01", heads=[{"task": part.id} for part in prepared.parts]
+        )
+        ran.clear()
+        async with open_store(path) as store:
+            run = store.begin(start) if time == 0 else await store.resume("run", start)
+            await run_suite(prepared, emit=emit, journal=run)
+            run.finish("finished", duration_ms=1, derived={})
+    return ran
+
+
+def of_counted(task: Task) -> Task:
+    return attrs.evolve(
+        task, suite=attrs.evolve(task.suite, providers=(ProviderEntry(id="counted"),))
+    )
+
+
+@pytest.mark.trio
+async def test_a_run_that_goes_on_asks_for_none_of_the_rows_again(tmp_path: Path) -> None:
+    counted = Counted()
+    suite = suite_of(of_counted(first("a", "b")), of_counted(second()))
+    assert await resumed_twice(tmp_path / "r.db", suite, suite, counted) == []
+    assert len(counted.asked) == 4
+
+
+@pytest.mark.trio
+async def test_a_row_of_another_test_than_before_is_run_again(tmp_path: Path) -> None:
+    counted = Counted()
+    once = suite_of(of_counted(first("a", "b")), of_counted(second({"text": "vars.word"})))
+    again = suite_of(
+        of_counted(first("a", "b")), of_counted(second({"text": "{{ vars.word | upper }}"}))
+    )
+    ran = await resumed_twice(tmp_path / "r.db", once, again, counted)
+    assert ran == [("second", 0, Status.PASS), ("second", 1, Status.PASS)]
+    assert counted.asked[-2:] == ["A!", "B!"]
+
+
+def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> None:
+    left, again = RowsLeft(), RowsLeft()
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124
+        left.add(row)
+        from trioeval.report import row_json
+
+        again.add_record(row.index, row_json(row, eval_id="x"))
+
+    async def main() -> None:
+        await run_suite(suite_of(first("a", "b")), emit=emit)
+
+    trio.run(main)
+    assert left.rows() == again.rows()
+    assert [row["output"] for row in left.rows()] == ["<a>", "<b>"]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.attack("texts of models")
+async def test_what_stands_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
+    """Also where nobody looked at the suite before: code runs as it stands, and reads variables."""
+    made = tmp_path / "made"
+    evil = f"' or open({str(made)!r}, 'w').close() or '"
+    codes = ("output == '{{ text }}' or True", "'open' in context['vars']['text']")
+    assertions = tuple(Assertion(type="python", value=code) for code in codes)
+    if nested:
+        assertions = (Assertion(type="assert-set", assertions=assertions),)
+    rows = await collect(
+        suite_of(first(evil), second({"text": "vars.word"}, assertions=assertions))
+    )
+    assert not made.exists()
+    assert rows[-1].status is Status.PASS, rows[-1]

@@ -1,0 +1,285 @@
+"""What waits for what, held against a plain model on random graphs."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.errors import UsageError
+from trioeval.suite.dependencies import (
+    Blocked,
+    Dependent,
+    FailedDependency,
+    Lacking,
+    Tracker,
+    chain_text,
+    cycle_in,
+    normalized,
+)
+
+POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
+NAMES = "abcdefgh"
+
+
+def needs(name: str, *others: str, policy: FailedDependency = "skip") -> Dependent:
+    return Dependent(name=name, depends_on=others, when_failed=policy)
+
+
+def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
+    """The first of equal names stays where it is; a text is as good as a list."""
+    assert normalized([" a ", "b, c", "a", "c", ""], "t") == ("a", "b", "c")
+    assert normalized(" b ,, a") == ("b", "a")
+    assert normalized(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("a, t", "'t' cannot depend on itself"),
+        ("../a", "'../a' is no name to depend on"),
+        ("a/b", "'a/b' is no name to depend on"),
+        ("a\\b", r"is no name to depend on: leave out '/', '\' and '..'"),
+        ("..", "'..' is no name"),
+    ],
+)
+def test_ag_70_itself_and_paths_are_refused(said: str, problem: str) -> None:
+    """By the name that is wrong."""
+    with pytest.raises(UsageError) as caught:
+        normalized(said, "t")
+    assert problem in str(caught.value)
+
+
+def test_ag_71_a_circle_is_told_in_an_order_that_is_always_the_same() -> None:
+    """Whatever order the names are given in."""
+    graph = {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}
+    assert cycle_in(graph) == ("a", "b", "c", "a")
+    assert cycle_in(dict(reversed(graph.items()))) == ("a", "b", "c", "a")
+    with pytest.raises(UsageError, match="they wait for each other: a -> b -> c -> a"):
+        Tracker.of([needs(name, *on) for name, on in graph.items()])
+
+
+def test_names_of_a_graph_are_different() -> None:
+    """The one that is there twice is named."""
+    with pytest.raises(UsageError, match="'a' is there twice"):
+        Tracker.of([needs("a"), needs("b"), needs("a")])
+
+
+def test_a_circle_behind_a_long_way_is_found() -> None:
+    """No depth of a graph is too much."""
+    size = 5000
+    graph = {f"{place:05}": [f"{place + 1:05}"] for place in range(size)}
+    assert cycle_in(graph) is None
+    assert cycle_in({**graph, f"{size:05}": ["00007"]}) == (
+        *(f"{place:05}" for place in range(7, size + 1)),
+        "00007",
+    )
+
+
+def test_a_long_chain_is_told_whole() -> None:
+    """No depth of a graph is too much here either."""
+    size = 1200
+    waiting = [needs(str(place), str(place + 1), policy="block") for place in range(size)]
+    tracker = Tracker.of([*waiting, needs(str(size))])
+    tracker.over(str(size), done=False)
+    assert tracker.stuck(())["0"] == tuple(map(str, range(size + 1)))
+
+
+def test_ag_72_blockers_are_what_is_not_done_in_its_own_order() -> None:
+    """What failed and what nobody knows are among them."""
+    others = ("failed", "done", "running", "missing")
+    tracker = Tracker.of(
+        [needs("x", *others, policy="block"), *map(needs, ("done", "running", "failed"))]
+    )
+    assert tracker.over("done", done=True) == ["x"]
+    tracker.over("failed", done=False)
+    assert tracker.state("x") == Blocked(("failed", "running", "missing"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [
+        ("skip", Lacking("b", "skip")),
+        ("fail", Lacking("b", "fail")),
+        ("block", Blocked(("a", "b"))),
+        ("run", Blocked(("a",))),
+    ],
+)
+def test_ag_73_the_policy_says_what_a_failure_means(
+    policy: FailedDependency, state: Blocked | Lacking
+) -> None:
+    """At once, also while another one runs."""
+    tracker = Tracker.of([needs("x", "a", "b", policy=policy), needs("a"), needs("b")])
+    assert tracker.state("x") == Blocked(("a", "b"))
+    tracker.over("b", done=False)
+    assert tracker.state("x") == state
+    assert tracker.lost("x") == ("b",)
+
+
+def test_the_first_word_on_an_end_counts() -> None:
+    """What is not done never will be."""
+    tracker = Tracker.of([needs("x", "a"), needs("a")])
+    assert tracker.over("a", done=False) == ["x"]
+    assert tracker.over("a", done=True) == ()
+    assert tracker.state("x") == Lacking("a", "skip")
+
+
+def test_ag_74_what_is_stuck_is_told_with_its_chain() -> None:
+    """Through what was left out on the way; what runs all the same is not stuck, nor what waits for that."""
+    tracker = Tracker.of(
+        [
+            needs("a"),
+            needs("b", "a"),
+            needs("c", "b", policy="block"),
+            needs("d", "c", policy="block"),
+            needs("e", "nobody"),
+            needs("f", "d", policy="run"),
+            needs("g", "f", policy="block"),
+        ]
+    )
+    tracker.over("a", done=False)
+    tracker.over("b", done=False)
+    stuck = tracker.stuck(())
+    assert stuck == {"c": ("c", "b", "a"), "d": ("d", "c", "b", "a"), "e": ("e", "nobody")}
+    assert [tracker.why(chain) for chain in stuck.values()] == [
+        "c waits for b, b for a (failed)",
+        "d waits for c, c for b, b for a (failed)",
+        "e waits for nobody (not in this run)",
+    ]
+    assert set(tracker.stuck(["c"])) == {"e"}
+
+
+def test_a_chain_of_two_is_a_sentence() -> None:
+    """The end says what became of the last one."""
+    assert chain_text(("a", "b")) == "a waits for b (failed)"
+
+
+@attrs.frozen
+class Drawn:
+    """A graph, and how each name ends that begins."""
+
+    dependents: Sequence[Dependent]
+    done: Mapping[str, bool]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Drawn:
+    """Up to eight names, which may depend on any before them and on one that nobody knows."""
+    size = draw(st.integers(1, len(NAMES)))
+    found = []
+    for place, name in enumerate(NAMES[:size]):
+        known = st.lists(st.sampled_from(NAMES[:place] or "?"), max_size=3, unique=True)
+        others = [one for one in draw(known) if one != "?"]
+        if draw(st.integers(0, 9)) == 0:
+            others.insert(draw(st.integers(0, len(others))), "?")
+        found.append(needs(name, *others, policy=draw(st.sampled_from(POLICIES))))
+    done = {one.name: draw(st.booleans()) for one in found}
+    return Drawn(draw(st.permutations(found)), done)
+
+
+@attrs.define
+class Plain:
+    """The rules said once more, from the top down and without any memory."""
+
+    by_name: Mapping[str, Dependent]
+    over: dict[str, bool]
+    active: set[str]
+
+    def state(self, name: str) -> Blocked | Lacking | None:
+        one = self.by_name[name]
+        lost = [other for other in one.depends_on if self.over.get(other) is False]
+        if lost and one.when_failed in {"skip", "fail"}:
+            return Lacking(lost[0], "fail" if one.when_failed == "fail" else "skip")
+        ended = {other for other, done in self.over.items() if done or one.when_failed == "run"}
+        left = tuple(other for other in one.depends_on if other not in ended)
+        return Blocked(left) if left else None
+
+    def may_begin(self, name: str) -> bool:
+        """Whether there is any way in which it is begun."""
+        one = self.by_name.get(name)
+        if one is None or name in self.over:
+            return self.over.get(name, False)
+        if name in self.active:
+            return True
+        if one.when_failed == "run":
+            return all(other in self.by_name for other in one.depends_on)
+        return all(map(self.may_begin, one.depends_on))
+
+    def stuck(self) -> set[str]:
+        return {
+            name
+            for name, one in self.by_name.items()
+            if name not in self.over
+            and not self.may_begin(name)
+            and not isinstance(self.state(name), Lacking)
+            and (one.when_failed == "block" or "?" in one.depends_on)
+        }
+
+
+@given(drawn=graphs(), data=st.data())
+def test_every_run_of_every_graph_is_that_of_the_plain_model(
+    drawn: Drawn, data: st.DataObject
+) -> None:
+    """Every state on the way is the model's, what is stuck is what can never change, and all of it ends."""
+    tracker = Tracker.of(drawn.dependents)
+    plain = Plain({one.name: one for one in drawn.dependents}, {}, set())
+    helped_at = data.draw(st.integers(0, 2 * len(NAMES)))
+    for step in range(3 * len(NAMES)):
+        left = [name for name in plain.by_name if name not in plain.over]
+        states = {name: plain.state(name) for name in left}
+        assert {name: tracker.state(name) for name in left} == states
+        stuck = tracker.stuck(plain.active)
+        assert set(stuck) == plain.stuck()
+        for name, chain in stuck.items():
+            check_chain(plain, name, chain)
+        if not left:
+            return
+        waits = {name for name in left if isinstance(states[name], Blocked)}
+        moving = [name for name in left if name not in waits or name in plain.active]
+        if step == helped_at:
+            plain.active |= waits  # people said that these are done: nothing keeps them any more
+            continue
+        # What nobody waits for any more is given up when nothing else moves, as a gate does it.
+        name = data.draw(st.sampled_from(moving or sorted(stuck)))
+        if name in waits or name in plain.active or states[name] is not None:
+            done = name in plain.active and drawn.done[name]
+            before = {other: tracker.state(other) for other in left}
+            plain.active.discard(name)
+            plain.over[name] = done
+            changed = tracker.over(name, done=done)
+            for other in set(left) - {name}:
+                assert tracker.state(other) == before[other] or other in changed
+        else:
+            plain.active.add(name)
+    raise AssertionError("it never ends")
+
+
+def check_chain(plain: Plain, name: str, chain: Sequence[str]) -> None:
+    assert chain[0] == name
+    assert len(chain) > 1
+    for one, other in itertools.pairwise(chain):
+        assert other in plain.by_name[one].depends_on
+        assert not plain.over.get(other, False)
+    assert chain[-1] == "?" or plain.over[chain[-1]] is False
+
+
+@given(
+    graph=st.dictionaries(
+        st.sampled_from(NAMES), st.lists(st.sampled_from(NAMES), max_size=3), max_size=len(NAMES)
+    )
+)
+@settings(max_examples=settings().max_examples // 2)
+def test_ag_71_a_circle_is_found_where_there_is_one(graph: Mapping[str, Sequence[str]]) -> None:
+    """Where names cannot be taken away one after another, each of which needs none that is left."""
+    left = dict(graph)
+    while free := [name for name, on in left.items() if not set(on) & left.keys()]:
+        for name in free:
+            del left[name]
+    circle = cycle_in(graph)
+    assert (circle is not None) == bool(left)
+    if circle is not None:
+        assert circle[0] == circle[-1]
+        assert all(other in graph[one] for one, other in itertools.pairwise(circle))
+        assert len(set(circle)) == len(circle) - 1

@@ -1,0 +1,122 @@
+"""Laws of templates, for generated texts, variables and documents."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.errors import TemplateError
+from trioeval.templates import Templates, is_template
+
+TEMPLATES = Templates()
+MARKS = "{}%#|ab. \n'=+"
+PIECES = st.sampled_from(
+    [
+        *("{{ a }}", "{{ b.c }}", "{{ c | upper }}", "{% if a %}x{% else %}{{ d }}{% endif %}"),
+        *("{% for x in l %}{{ x }}{{ e }}{% endfor %}", "{{ f ~ g if h else i }}", "{{ j[k] }}"),
+        *("{% macro m(y) %}{{ y }}{{ n }}{% endmacro %}{{ m(o) }}", "{% set p = q %}{{ p }}"),
+        *(
+            "{{ r and s or t }}",
+            "{{ env.X }}",
+            "{% raw %}{{ u }}{% endraw %}",
+            "text",
+            "{# {{ v }} #}",
+        ),
+    ]
+)
+
+
+def rendered(text: str, variables: Mapping[str, Any]) -> str | TemplateError:
+    try:
+        return TEMPLATES.render_prompt(text, variables)
+    except TemplateError as error:
+        return error
+
+
+@pytest.mark.slow
+@given(
+    st.text() | st.text(MARKS, max_size=20),
+    st.dictionaries(st.sampled_from("ab"), st.text() | st.text(MARKS, max_size=12)),
+)
+def test_rendering_ends_in_text_or_template_error(text: str, variables: dict[str, str]) -> None:
+    """For any text and any variables, also where nearly everything is a mark."""
+    result = rendered(text, variables)
+    assert isinstance(result, str) or str(result)
+
+
+@pytest.mark.slow
+@given(st.text(st.characters(exclude_characters="{")).filter(lambda text: not _is_json(text)))
+def test_a_text_without_marks_is_itself(text: str) -> None:
+    """Byte for byte, whatever line ends it has."""
+    assert TEMPLATES.render_prompt(text, {"a": "b"}) == text
+    assert TEMPLATES.render(text, {"a": "b"}) == text
+
+
+@pytest.mark.slow
+@given(
+    st.text(st.characters(exclude_characters="{"), max_size=20),
+    st.text(max_size=20).filter(lambda value: not is_template(value)),
+)
+def test_a_variable_prints_as_its_text(before: str, value: str) -> None:
+    """One newline off its end, and marks that are no template left alone."""
+    printed = TEMPLATES.render_prompt(before + "{{ v }}", {"v": value})
+    assert printed == before + value.removesuffix("\n")
+
+
+DOCUMENTS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-99, 99)
+    | st.just("{{ x }}")
+    | st.just("<{{ x }}>{{ x }}"),
+    lambda part: (
+        st.lists(part, max_size=3) | st.dictionaries(st.text("ab1", max_size=2), part, max_size=3)
+    ),
+)
+
+
+@pytest.mark.slow
+@given(DOCUMENTS, st.text().filter(lambda value: not is_template(value)))
+def test_json_stays_json_with_values_put_in(document: Any, value: str) -> None:
+    """What comes out parses, and is the document with each text rendered."""
+    value = value.removesuffix("\n")
+
+    def put(part: Any) -> Any:
+        match part:
+            case str():
+                return part.replace("{{ x }}", value)
+            case list():
+                return [put(one) for one in part]
+            case dict():
+                return {name: put(one) for name, one in part.items()}
+            case _:
+                return part
+
+    text = TEMPLATES.render_prompt(json.dumps(document), {"x": value})
+    assert json.loads(text) == put(document)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.lists(PIECES, max_size=6).map("".join))
+def test_references_have_all_that_is_read(text: str) -> None:
+    """A variable that is looked at when a text is rendered is one of its references."""
+    read: set[str] = set()
+    for name in TEMPLATES.references(text) | set("abcdefghijklmnopqrstuvwxyz"):
+        # A variable matters if taking it away, or giving another value, prints something else.
+        full = {one: one.upper() for one in "abcdefghijkmnopqrstuvwxyz"} | {"l": [1, 0]}
+        other = {**full, name: [9, 9, 9] if name == "l" else "other"}
+        if TEMPLATES.fill(text, full) != TEMPLATES.fill(text, other):
+            read.add(name)
+    assert read <= TEMPLATES.references(text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

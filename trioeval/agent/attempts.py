@@ -1,0 +1,448 @@
+"""The attempts of one case: those that earlier executions of the run have made, and those that are made now.
+
+An attempt is written down in the step in which it is over, as the reply to a question that has its number.
+So an execution that goes on finds how many there were, and makes none of them again.
+"""
+
+import hashlib
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.agent.bus.reading import read_parts
+from trioeval.agent.bus_messages import Posts
+from trioeval.agent.loop import LoopEnd, LoopEnding
+from trioeval.agent.prompts import RunIds
+from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure
+from trioeval.agent.workspace import open_plain
+from trioeval.errors import BusError
+from trioeval.evaluation.answerer import ComeTo
+from trioeval.evaluation.prompt import Asked
+from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.providers import Reply, Request, Usage
+from trioeval.providers.programs.exec import Tail
+from trioeval.suite.expand import Step
+
+# What a program writes, taken off its pipe and kept in a file, up to a limit.
+#
+# Pipes and not the files themselves: a script that writes to `/dev/stderr` would empty the file, and a file
+# has no limit. So somebody has to read for as long as anything holds the pipe; nobody is ever made to wait,
+# because what is over the limit is read and forgotten.
+
+
+LAST_WORDS = 1.0
+"""Seconds in which what a program wrote is read when all of it has ended."""
+
+
+@attrs.define(eq=False)
+class AttemptLog:
+    """A file that takes what was written behind what is there already; obtained from `open_log` only."""
+
+    path: Path
+    start: int
+    """Bytes that were there before."""
+    limit: int
+    """Bytes that are kept, ≥ 1."""
+    _descriptor: int = attrs.field(repr=False)
+    tail: Tail = attrs.field(repr=False, factory=Tail)
+    """The end of what was written, kept or not."""
+    kept: int = attrs.field(init=False, default=0)
+    """Bytes of what was written that are in the file."""
+    is_cut: bool = attrs.field(init=False, default=False)
+    """Whether more was written than is kept."""
+    fault: str | None = attrs.field(init=False, default=None)
+    """Why it could not be written on."""
+
+    def feed(self, part: bytes) -> None:
+        """Keep what was written now. Blocks on the file for a moment; never raises."""
+        self.tail.feed(part)
+        if self.is_cut or self.fault is not None:
+            return
+        room = self.limit - self.kept
+        self.kept += self._write(part[:room])
+        if len(part) > room and self.fault is None:
+            self.is_cut = True
+            self._write(f"\n[cut after {self.limit} bytes (maxOutputBytes)]\n".encode())
+
+    def _write(self, part: bytes) -> int:
+        done = 0
+        try:
+            while done < len(part):
+                done += os.write(self._descriptor, part[done:])
+        except OSError as error:  # a full disk: the program goes on all the same
+            self.fault = f"{self.path} cannot be written on: {error.strerror}"
+        return done
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
+    """Open the log of an attempt; what one that was cut off has written there is kept.
+
+    Args:
+        path: Where it is; its folder is there.
+        limit: Bytes that are kept, ≥ 1.
+        secrets: What its tail does not show, longest first.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    tail = Tail(secrets=secrets)
+    return AttemptLog(path, os.fstat(descriptor).st_size, limit, descriptor, tail)
+
+
+@attrs.define(eq=False)
+class Pump:
+    """Takes what is written off a pipe, until nobody holds its other end."""
+
+    log: AttemptLog
+    _stream: trio.abc.ReceiveStream = attrs.field(repr=False)
+    _descriptor: int = attrs.field(repr=False)
+    """That of the stream."""
+    _taken: int = attrs.field(init=False, default=0)
+    _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
+    """Set, and replaced, when something was taken."""
+    _at_end: bool = attrs.field(init=False, default=False)
+    """Whether nothing more comes; the stream is closed, or will be at once."""
+    _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(init=False, repr=False)
+
+    @_scope.default
+    def _shielded(self) -> trio.CancelScope:
+        # What is written while the program is ended is wanted most. `bound` ends it.
+        return trio.CancelScope(shield=True)
+
+    async def run(self) -> None:
+        """Take everything, until the pipe ends; then close both."""
+        try:
+            with self._scope:
+                async with self._stream:
+                    try:
+                        await self._take_all()
+                    finally:
+                        self._at_end = True
+                        self._tell()
+        finally:
+            self.log.close()
+            self._over.set()
+
+    async def _take_all(self) -> None:
+        async for part in self._stream:
+            self.log.feed(bytes(part))
+            self._taken += len(part)
+            self._tell()
+
+    async def catch_up(self) -> None:
+        """Return when everything that was written before this call is taken. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        if self._at_end:
+            return
+        goal = self._taken + _waiting_in(self._descriptor)
+        while self._taken < goal and not self._at_end:
+            await self._more.wait()
+
+    def bound(self) -> None:
+        """End soon, whoever holds the pipe: of a program all of which has ended, as far as can be seen."""
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + LAST_WORDS)
+
+    async def finish(self) -> None:
+        """Return when the pipe has ended, soon, as for `bound`. A checkpoint."""
+        self.bound()
+        await self._over.wait()
+
+    def _tell(self) -> None:
+        self._more.set()
+        self._more = trio.Event()
+
+
+def _waiting_in(descriptor: int) -> int:
+    """Bytes in a pipe that nobody has taken yet."""
+    from fcntl import ioctl  # noqa: PLC0415 - not on Windows
+    from termios import FIONREAD  # noqa: PLC0415
+
+    (number,) = struct.unpack("i", ioctl(descriptor, FIONREAD, b"\0\0\0\0"))
+    return int(number)
+
+
+# How an attempt ended, as the reply that is written down, and back.
+
+
+_KEY, _AGENT = "attempt", "agent"
+_CUT: LoopEnding = "interrupted"
+_ROW_ENDS = frozenset({"failed", "timed_out"})
+"""How a row may end although its agent has not: what is in the place of its marker is none, or time is up."""
+
+
+def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
+    """What is written down of an attempt.
+
+    Args:
+        end: How it ended.
+        spent: Whether what it used is part of it, and is not written down already with its single calls.
+    """
+    failure = end.failure
+    told = {
+        "failure": None if failure is None else {"kind": failure.kind, "message": failure.message},
+        "exitCode": end.exit_code,
+        "durationS": end.duration_s,
+        "usage": attrs.asdict(end.usage),
+        "cost": end.cost,
+        "childrenEnded": end.children_ended,
+        "metadata": dict(end.metadata),
+    }
+    usage, cost = (end.usage, end.cost) if spent else (Usage(), None)
+    return Reply(output=end.output, usage=usage, cost=cost, metadata={_KEY: told})
+
+
+def end_of(reply: Reply) -> AttemptEnd | None:
+    """How the attempt ended; None of what was not written by `reply_of`."""
+    told = reply.metadata.get(_KEY)
+    if not isinstance(told, Mapping):
+        return None
+    failure = told["failure"]
+    return AttemptEnd(
+        output=reply.output,
+        failure=None if failure is None else AttemptFailure(**failure),
+        exit_code=told["exitCode"],
+        usage=Usage(**told["usage"]),
+        cost=told["cost"],
+        duration_s=told["durationS"],
+        children_ended=told["childrenEnded"],
+        metadata=told["metadata"],
+    )
+
+
+def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
+    """What attempts have used together."""
+    costs = [end.cost for end in ends if end.cost is not None]
+    return Usage.sum(end.usage for end in ends), sum(costs) if costs else None
+
+
+def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, Any]]:
+    """What rows tell of attempts.
+
+    Args:
+        ends: How they ended.
+        first: The number of the first of them.
+    """
+    return [
+        {
+            "number": number,
+            "ok": end.failure is None,
+            **({} if end.failure is None else {"failure": attrs.asdict(end.failure)}),
+            **({} if end.exit_code is None else {"exitCode": end.exit_code}),
+            "durationMs": end.duration_s * 1000,
+            **({} if end.usage.total is None else {"tokens": end.usage.total}),
+            **({} if end.cost is None else {"cost": end.cost}),
+            **dict(end.metadata),
+        }
+        for number, end in enumerate(ends, first)
+    ]
+
+
+def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
+    """What a case comes to: the output of its last attempt, and what all of them used.
+
+    Args:
+        ended: What became of it.
+        about: What else rows tell of the case.
+    """
+    usage, cost = spent_by(ended.attempts)
+    told = {
+        **about,
+        "outcome": ended.ending,
+        "message": ended.message,
+        **({} if ended.gave_up is None else {"gaveUp": ended.gave_up}),
+        "attempts": attempts_json(ended.attempts),
+        "childrenEnded": ended.children_ended,
+    }
+    output = ended.attempts[-1].output if ended.attempts else ""
+    return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: told})
+
+
+def attempts_told(reply: Reply | None) -> int:
+    """How many attempts are told with what a case has come to."""
+    told = None if reply is None else reply.metadata.get(_AGENT)
+    return len(told["attempts"]) if isinstance(told, Mapping) else 0
+
+
+def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
+    """What a case has come to, with an attempt behind all others that was cut off.
+
+    Args:
+        reply: What is known of the case; None of one of which no attempt has come to its end.
+        end: What is known of the attempt.
+    """
+    number = attempts_told(reply)
+    if reply is None:
+        message = f"{_CUT} in attempt {number}"
+        reply = answer_of(LoopEnd(ending=_CUT, message=message, attempts=()), {})
+    told = dict(reply.metadata[_AGENT])
+    told["attempts"] = [*told["attempts"], *attempts_json([end], number)]
+    costs = [cost for cost in (reply.cost, end.cost) if cost is not None]
+    return attrs.evolve(
+        reply,
+        usage=Usage.sum((reply.usage, end.usage)),
+        cost=sum(costs) if costs else None,
+        metadata={**reply.metadata, _AGENT: told},
+    )
+
+
+def ended_as(reply: Reply, outcome: str) -> Reply:
+    """What a case has come to whose row ended otherwise than its agent: what is told says so too.
+
+    Args:
+        reply: What is known of the case; of one that did not come to its end what it came to so far.
+        outcome: Of the row.
+
+    Example:
+        >>> so_far = {"outcome": "interrupted", "message": "interrupted after 2 attempts"}
+        >>> reply = Reply(output="", metadata={"agent": so_far})
+        >>> ended_as(reply, "timed_out").metadata["agent"]
+        {'outcome': 'timed_out', 'message': 'timed out after 2 attempts'}
+    """
+    told = reply.metadata.get(_AGENT)
+    if outcome not in _ROW_ENDS or not isinstance(told, Mapping) or told["outcome"] != _CUT:
+        return reply
+    message = told["message"].replace(_CUT, outcome.replace("_", " "), 1)
+    agent = {**told, "outcome": outcome, "message": message}
+    return attrs.evolve(reply, metadata={**reply.metadata, _AGENT: agent})
+
+
+_RUN_ID = "runId"
+
+
+@attrs.define(eq=False, kw_only=True)
+class AttemptsMade:
+    """The attempts of one case."""
+
+    asker: Asker
+    step: Step
+    asked: Asked
+    told: ComeTo
+    is_model: bool
+    """Whether what it uses is written down with its single calls."""
+    ids: RunIds
+    """Of new attempts."""
+    post: Posts
+    """Told whose messages they are."""
+    prompt: str = ""
+    """What is to be done."""
+    is_resumed: bool = False
+    """Whether the first attempt of this execution was begun before."""
+    ends: list[AttemptEnd] = attrs.field(init=False, factory=list)
+    earlier: Sequence[AttemptEnd] = attrs.field(init=False)
+    """Those of earlier executions."""
+
+    @earlier.default
+    def _find_earlier(self) -> Sequence[AttemptEnd]:
+        found: list[AttemptEnd] = []
+        while (paid := self.asker.recalled(self._inquiry(len(found)))) is not None:
+            end = end_of(paid.reply)
+            if end is None:
+                break
+            if found:  # as in `over`
+                found[-1] = attrs.evolve(found[-1], output="")
+            found.append(end)
+        self.ends += found
+        return found
+
+    @property
+    def digest(self) -> str:
+        """What tells the case from another one, wherever it stands; blank where nobody will ask."""
+        key = self._inquiry(0).key
+        if key is None:
+            return ""
+        text = f"{key.question.hex()}\n{self.step.repeat_index}\n{key.row}"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def next(self, number: int) -> Attempt:
+        """The attempt with a number, which begins now."""
+        run_id = self.ids()
+        self.post.run = run_id
+        return Attempt(
+            number=number,
+            run_id=run_id,
+            previous_run_id=self.ends[-1].metadata.get(_RUN_ID) if self.ends else None,
+            task_prompt=self.prompt,
+            is_resumed=self.is_resumed and number == len(self.earlier),
+        )
+
+    def over(self, attempt: Attempt, end: AttemptEnd) -> None:
+        """An attempt is over: it is written down."""
+        own = {_RUN_ID: attempt.run_id}
+        if attempt.previous_run_id is not None:
+            own["previousRunId"] = attempt.previous_run_id
+        end = attrs.evolve(end, metadata={**own, **end.metadata})
+        if self.ends:  # only the last output is told of, and each may be large
+            self.ends[-1] = attrs.evolve(self.ends[-1], output="")
+        self.ends.append(end)
+        inquiry = self._inquiry(attempt.number)
+        self.asker.note(inquiry, reply_of(end, spent=not self.is_model), end.duration_s * 1000)
+        self.tell()
+
+    async def tell_lost_end(self, bus: Path) -> None:
+        """Tell the end of the last attempt that a bus tells the start of, if a kill kept it back."""
+        try:
+            run = await trio.to_thread.run_sync(_unended, bus)
+        except BusError as error:
+            self.post.troubles.add(error)
+            return
+        if run is None:
+            return
+        ended = {end.metadata.get(_RUN_ID): number for number, end in enumerate(self.ends)}
+        self.post.run = run
+        number = ended.get(run)
+        if number is None:
+            await self.post("RUN_CRASH", f"attempt {len(self.ends)} was cut off: run {run}")
+        elif self.ends[number].failure is None:
+            await self.post("RUN_STOP", f"attempt {number} has ended: run {run}")
+        else:
+            await self.post("RUN_CRASH", f"attempt {number} has failed: run {run}")
+
+    def tell(self) -> None:
+        """Tell what the case has come to so far."""
+        count = len(self.ends)
+        after = "1 attempt" if count == 1 else f"{count} attempts"
+        so_far = LoopEnd(
+            ending="interrupted", message=f"interrupted after {after}", attempts=tuple(self.ends)
+        )
+        latency_ms = sum(end.duration_s for end in self.ends) * 1000
+        self.told(answer_of(so_far, {}), latency_ms, self.recalled)
+
+    @property
+    def recalled(self) -> int:
+        """Requests that earlier executions have made."""
+        return sum(end.metadata.get("steps", 1) for end in self.earlier)
+
+    def _inquiry(self, number: int) -> Inquiry:
+        asked, step = self.asked, self.step
+        request = Request(prompt=asked.prompt, vars=asked.vars, options=asked.options)
+        return self.asker.inquiry(
+            step.index, "attempt", step.provider_index, request, number, "over"
+        )
+
+
+def _unended(bus: Path) -> str | None:
+    """The id of the attempt that a bus tells the start of last, and no end. Blocks on files.
+
+    Raises:
+        BusError: It is no bus.
+    """
+    run: str | None = None
+    for part in read_parts(bus):
+        for message in part.messages:
+            draft = message.draft
+            if draft.type == "RUN_START":
+                run = draft.run_id
+            elif draft.type in ("RUN_STOP", "RUN_CRASH") and draft.run_id == run:
+                run = None
+    return run

@@ -1,0 +1,386 @@
+"""Reads a bus without its lock: whole messages only, whatever its writers do meanwhile."""
+
+import logging
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Self, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.agent.bus.messages import Message, parse_message
+from trioeval.agent.bus.segments import (
+    Found,
+    Place,
+    find_place,
+    last_records,
+    last_seq,
+    reading,
+    segment_numbers,
+    segment_path,
+    size_of,
+    walk,
+)
+
+AT_ONCE = 5000  # messages that are read at once, so that a reader of a large bus stays small
+AT_ONCE_BYTES = 4 * 2**20  # of them, after which no more are
+
+
+@attrs.frozen
+class CorruptRange:
+    """A part of a file that is no message."""
+
+    file: Path
+    start: int
+    """Byte."""
+    end: int
+    """Byte behind it."""
+
+
+@attrs.frozen(kw_only=True)
+class Reading:
+    """What was read."""
+
+    messages: Sequence[Message]
+    corrupt: Sequence[CorruptRange] = ()
+    cursor: int = 0
+    """The `seq` after which to read on."""
+    is_all: bool = True
+    """Whether no limit has ended it."""
+
+
+_Item: TypeAlias = CorruptRange | tuple[int, int, Message]
+"""A part that is no message, or where one begins, where it ends, and what it says."""
+
+
+def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None = None) -> Reading:
+    """The messages of a bus after a cursor. Blocks on files.
+
+    Args:
+        folder: Of the bus; one that is not there is empty.
+        since: A `seq` or a `msg_id`; None is the beginning.
+        limit: Messages at most.
+
+    Raises:
+        CursorExpiredError: Messages after the cursor were removed.
+        CursorNotFoundError: There is no such message.
+        BusError: It is no bus.
+    """
+    while True:
+        try:
+            return read_on(folder, find_place(folder, since), limit)[0]
+        except FileNotFoundError:
+            continue  # an old file was removed meanwhile; there are newer ones
+
+
+def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
+    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files.
+
+    Raises:
+        CursorExpiredError: Messages after the cursor were removed, also while others were read.
+        CursorNotFoundError: There is no such message.
+        BusError: It is no bus.
+    """
+    place: Place | None = None
+    while True:
+        try:
+            if place is None:
+                place = find_place(folder, since)
+                last = last_seq(folder, segment_numbers(folder))
+            part, place = read_on(folder, place, AT_ONCE, AT_ONCE_BYTES)
+        except FileNotFoundError:
+            since, place = since if place is None else place.seq, None
+            continue
+        yield part
+        if part.is_all or part.cursor >= last:
+            return
+
+
+def last_messages(folder: Path, count: int) -> Reading:
+    """The last messages of a bus, oldest first; all if it has fewer. Blocks on files.
+
+    Args:
+        folder: Of the bus; one that is not there is empty.
+        count: Messages at most.
+
+    Raises:
+        BusError: It is no bus.
+    """
+    while True:
+        try:
+            return _last(folder, max(0, count))
+        except FileNotFoundError:
+            continue  # likewise
+
+
+def read_on(
+    folder: Path, place: Place, limit: int | None = None, limit_bytes: float = math.inf
+) -> tuple[Reading, Place]:
+    """What stands behind a place, and the place behind that.
+
+    Args:
+        folder: Of the bus.
+        place: Where; its file may have become shorter.
+        limit: Messages at most.
+        limit_bytes: Bytes of messages after which to stop, also in the middle of a file.
+
+    Raises:
+        FileNotFoundError: A file was removed meanwhile.
+        BusError: It is no bus.
+    """
+    messages: list[Message] = []
+    corrupt: list[CorruptRange] = []
+    path = segment_path(folder, place.number)
+    if place.number and place.start > path.stat().st_size:  # somebody has cut it off
+        place = Place(place.number, 0, place.seq)
+    last = place.seq if place.start else 0
+    taken = 0
+
+    def found(*, is_all: bool) -> tuple[Reading, Place]:
+        reading = Reading(messages=messages, corrupt=corrupt, cursor=place.seq, is_all=is_all)
+        return reading, place
+
+    # The files are looked for first: what a file holds when there is a next one is all that it will hold.
+    numbers = [number for number in segment_numbers(folder) if number >= place.number]
+    if place.number and place.number not in numbers:
+        raise FileNotFoundError(path)
+    for number in numbers:
+        place = place if number == place.number else Place(number, 0, place.seq)
+        for item in _items(folder, place, last, is_last=number == numbers[-1]):
+            if len(messages) == limit or taken >= limit_bytes:
+                return found(is_all=False)
+            if isinstance(item, CorruptRange):
+                corrupt.append(item)
+                continue
+            begin, end, message = item
+            last = message.seq
+            if last > place.seq:
+                messages.append(message)
+                taken += end - begin
+                place = Place(number, end, last)
+    return found(is_all=True)
+
+
+def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[_Item]:
+    """What stands in a file behind a place; its messages have larger numbers than the last one before."""
+    path = segment_path(folder, place.number)
+    with reading(folder, place.number) as file:
+        size = size_of(file)
+        for found in walk(file, place.start, size):
+            for item in _sorted_items(path, found, last):
+                if not isinstance(item, CorruptRange):
+                    last = item[2].seq
+                yield item
+        # The beginning of a message at the very end is being written, or will be cut off by the next one.
+        end = found.torn if is_last else size
+        if end > found.end:
+            yield CorruptRange(path, found.end, end)
+
+
+def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
+    """What was found, in its order. Numbers rise: what has another one was put there by somebody else."""
+    broken = iter([*found.broken, (found.end, found.end)])
+    begin, end = next(broken)
+    for record in found.records:
+        if begin < record.start:
+            yield CorruptRange(path, begin, end)
+            begin, end = next(broken)
+        try:
+            message = parse_message(record.payload)
+        except ValueError:
+            message = None
+        if message is None or message.seq != record.seq or message.seq <= last:
+            yield CorruptRange(path, record.start, record.end)
+        else:
+            last = message.seq
+            yield record.start, record.end, message
+
+
+def _last(folder: Path, count: int) -> Reading:
+    items: list[_Item] = []
+    missing = count
+    numbers = segment_numbers(folder)
+    cursor = last_seq(folder, numbers)
+    for number in reversed(numbers if count else []):
+        found, some = _last_of(folder, number, missing)
+        if found.torn > found.end:
+            some.append(CorruptRange(segment_path(folder, number), found.end, found.torn))
+        while some and missing:
+            items.append(some.pop())
+            missing -= not isinstance(items[-1], CorruptRange)
+        if not missing:
+            break
+    items.reverse()
+    messages = [item[2] for item in items if not isinstance(item, CorruptRange)]
+    return Reading(
+        messages=messages,
+        corrupt=[item for item in items if isinstance(item, CorruptRange)],
+        cursor=max([cursor, *(message.seq for message in messages[-1:])]),  # others go on writing
+    )
+
+
+def _last_of(folder: Path, number: int, count: int) -> tuple[Found, list[_Item]]:
+    """The end of a file, with so many messages, if it has them."""
+    path, records = segment_path(folder, number), count
+    with reading(folder, number) as file:
+        while True:
+            found = last_records(file, size_of(file), count=records)
+            items = [*_sorted_items(path, found)]
+            messages = sum(not isinstance(item, CorruptRange) for item in items)
+            if messages >= count or len(found.records) < records:
+                return found, items
+            records *= 2
+
+
+# Follows a bus: what is there, and then each message as it comes.
+#
+# What is written through the same `Bus` wakes a follower at once. What other processes write is seen by
+# looking at the sizes of files now and then.
+
+
+POLL = 0.2  # seconds between looks at what other processes have written
+_QUICK = 64 * 2**10  # bytes that are read without a thread
+
+_logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class News:
+    """That something was written, for those who wait for it in this process."""
+
+    _event: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    @property
+    def next(self) -> trio.Event:
+        """Set when something is written from now on."""
+        return self._event
+
+    def tell(self) -> None:
+        """Something was written."""
+        if self._event.statistics().tasks_waiting:
+            self._event.set()
+            self._event = trio.Event()
+
+
+@attrs.frozen
+class _State:
+    """What shows that a bus was written to."""
+
+    number: int
+    """Of the newest file."""
+    size: int
+    """Of that, in bytes."""
+    changed: int
+    """When it was changed, in steps of the clock of the system: what is written may have the size of what it
+    has replaced."""
+
+
+def follow_bus(folder: Path, *, since: int | str | None = None) -> AsyncIterator[Message]:
+    """As `Bus.follow`, of a bus that is not open here. The bus need not be there yet."""
+    return Following(folder, since, News())
+
+
+@attrs.define(eq=False)
+class Following:
+    """An iterator that never ends by itself, and holds nothing open between messages."""
+
+    _folder: Path
+    _since: int | str | None
+    _news: News
+    _place: Place | None = attrs.field(init=False, default=None)
+    """None before the cursor is found."""
+    _seen: _State | None = attrs.field(init=False, default=None)
+    """The newest file, when all of it had been read."""
+    _is_sure: bool = attrs.field(init=False, default=False)
+    """Whether what was written since then must show."""
+    _ready: deque[Message] = attrs.field(init=False, factory=deque)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message. A checkpoint.
+
+        Raises:
+            CursorExpiredError: Messages after the cursor were removed.
+            CursorNotFoundError: There is no such message.
+            BusError: It cannot be read.
+        """
+        await trio.lowlevel.checkpoint()
+        while not self._ready:
+            written = self._news.next  # before looking: what comes afterwards sets it
+            state = self._state()
+            if state == self._seen and self._place is not None:
+                with trio.move_on_after(POLL) as scope:
+                    await written.wait()
+                if self._is_sure:
+                    continue
+                # What changed it within one step of its clock shows at a second look.
+                state = self._state()
+                self._is_sure = scope.cancelled_caught and state == self._seen
+            else:
+                self._is_sure = False
+            if self._is_quick(state):
+                self._look(state)
+            else:
+                await trio.to_thread.run_sync(self._look, state)
+        return self._ready.popleft()
+
+    def _state(self) -> _State | None:
+        """The newest file; None if there is none."""
+        numbers = segment_numbers(self._folder)
+        if not numbers:
+            return None
+        try:
+            stat = segment_path(self._folder, numbers[-1]).stat()
+        except FileNotFoundError:
+            return None
+        return _State(numbers[-1], stat.st_size, stat.st_mtime_ns)
+
+    def _is_quick(self, state: _State | None) -> bool:
+        """Whether little is to be read: a thread would take longer."""
+        place = self._place if self._place is not None else Place()
+        if state is None:
+            return True
+        rest = state.size
+        if state.number == place.number:
+            rest -= min(place.start, rest)
+        elif place.number:
+            try:
+                older = segment_path(self._folder, place.number).stat().st_size
+            except FileNotFoundError:
+                return False
+            rest += max(0, older - place.start)
+        return state.number <= place.number + 1 and rest <= _QUICK
+
+    def _look(self, state: _State | None) -> None:
+        if self._place is None:
+            self._place = self._found(self._since)
+        try:
+            reading, place = read_on(self._folder, self._place, AT_ONCE, AT_ONCE_BYTES)
+        except FileNotFoundError:  # a file was removed meanwhile
+            self._place = self._found(self._place.seq)
+            return
+        self._ready.extend(reading.messages)
+        for corrupt in reading.corrupt:
+            if _is_behind(corrupt, place, self._folder):
+                _logger.warning(
+                    "%s: bytes %d to %d are no message", corrupt.file, corrupt.start, corrupt.end
+                )
+        self._place = place
+        self._seen = state if reading.is_all else None
+
+    def _found(self, since: int | str | None) -> Place:
+        while True:
+            try:
+                return find_place(self._folder, since)
+            except FileNotFoundError:
+                continue
+
+
+def _is_behind(corrupt: CorruptRange, place: Place, folder: Path) -> bool:
+    """Whether a place is behind a part that is broken; one at the end may yet be seen again."""
+    path = segment_path(folder, place.number)
+    return corrupt.end <= place.start if corrupt.file == path else True

@@ -1,0 +1,366 @@
+"""Where the cases of a task wait for those that they depend on. They hold no slot meanwhile.
+
+All cases of a plan begin at once, and wait here until they may go on. Each column of the plan, which is a
+prompt with a provider and a repetition, has its own cases: nothing waits for a case of another column.
+
+What a case waits for changes when another one is over, so it sleeps until it is told. When every case of a
+column that is not over sleeps, nothing can change any more: those that are stuck are given up, each with its
+chain, and what they held up goes on as its policy says.
+
+A case that was cut off is not over for good: a resume goes on with it. So what depends on it is left too,
+whatever its policy, unless something else that it depends on has failed.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import attrs
+import trio
+
+from trioeval.agent.bus.messages import MessageType
+from trioeval.agent.loop import Marker
+from trioeval.agent.protocols import Slots
+from trioeval.errors import AgentError, BlockedError
+from trioeval.evaluation.outcomes import StoppedError
+from trioeval.kernel import Cut
+from trioeval.suite.dependencies import Blocked, Dependent, Lacking, Tracker
+
+# Lets cases go on in the order in which they came, whatever each of them has to do before.
+
+
+R = TypeVar("R")
+
+
+@attrs.define(eq=False)
+class Place:
+    """The place of one case. Made by `Procession.join`."""
+
+    _procession: "Procession" = attrs.field(repr=False)
+    is_first: trio.Event = attrs.field(init=False, factory=trio.Event)
+    has_left: bool = attrs.field(init=False, default=False)
+
+    async def come_first(self) -> None:
+        """Return when all that came before have left. A checkpoint."""
+        await self.is_first.wait()
+
+    def leave(self) -> None:
+        """Let the next one go on. Said twice, the first time counts."""
+        self.has_left = True
+        self._procession.advance()
+
+
+@attrs.define(eq=False)
+class Procession:
+    """Cases that get ready at the same time, and go on one after another."""
+
+    _places: deque[Place] = attrs.field(init=False, factory=deque)
+
+    @contextmanager
+    def join(self) -> Generator[Place]:
+        """Take the last place, until it is left or the block is over."""
+        place = Place(self)
+        self._places.append(place)
+        self.advance()
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    def advance(self) -> None:
+        """Forget those at the front who have left, and tell who is first now."""
+        while self._places and self._places[0].has_left:
+            self._places.popleft()
+        if self._places:
+            self._places[0].is_first.set()
+
+
+@attrs.frozen
+class InOrder:
+    """Slots; whoever asks for one makes way for the next case."""
+
+    slots: Slots
+    place: Place
+
+    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
+        """Run something in a slot, when it is its turn."""
+        self.place.leave()
+        return await self.slots(run)
+
+
+@attrs.define(eq=False)
+class _Column:
+    """The cases of one column."""
+
+    tracker: Tracker
+    """Knows nothing of those that were cut off."""
+    needs: Mapping[str, tuple[str, ...]]
+    """What each depends on."""
+    left: set[str]
+    """Those that are not over."""
+    stop: trio.Event
+    """Set when nothing is to begin any more."""
+    tell_stuck: Callable[[str, str], None]
+    """Told of the name of a case that is given up, and why."""
+    asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
+    """Those about which nothing is decided: what they wait for is not over, or never will be."""
+    cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
+    """Why, of those that were cut off."""
+
+    def over(self, name: str, *, done: bool, cut: Cut | None) -> None:
+        """A case is over."""
+        if name not in self.left:
+            return
+        self.left.discard(name)
+        self.asleep.pop(name, None)
+        if cut is None or done:
+            others = self.tracker.over(name, done=done)
+        else:
+            self.cuts[name] = cut
+            others = self.tracker.needing(name)
+        for other in others:
+            self.wake(other)
+        self.give_up()
+
+    def cut_of(self, name: str) -> Cut | None:
+        """Why the first was cut off that a case depends on and that was."""
+        return next((self.cuts[other] for other in self.needs[name] if other in self.cuts), None)
+
+    def wake(self, name: str) -> None:
+        """Something has happened that concerns a case."""
+        wait = self.asleep.get(name)
+        if wait is None:
+            return
+        if wait.is_ended or not self.blockers(name):
+            del self.asleep[name]
+        wait.changed.set()
+
+    def blockers(self, name: str) -> tuple[str, ...]:
+        """What a case that sleeps waits for; nothing of any other."""
+        state = self.tracker.state(name)
+        return state.by if name in self.asleep and isinstance(state, Blocked) else ()
+
+    def give_up(self) -> None:
+        """Give up what is stuck, if nothing else goes on."""
+        if not self.left or len(self.asleep) < len(self.left) or self.stop.is_set():
+            return
+        for name, chain in self.tracker.stuck(()).items():
+            wait = self.asleep.pop(name, None)
+            if wait is None:
+                continue  # it was cut off: a resume goes on with it
+            wait.chain = chain
+            wait.changed.set()
+            self.tell_stuck(name, self.tracker.why(chain))
+
+
+@attrs.define(eq=False)
+class _Wait:
+    """A case that waits."""
+
+    name: str
+    column: _Column
+    done: Marker
+    post: Callable[[MessageType, str], Awaitable[None]]
+    waiting: Callable[[tuple[str, ...]], None] | None
+    changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    is_marked: bool = attrs.field(init=False, default=False)
+    """Whether its own task was done meanwhile."""
+    trouble: AgentError | None = attrs.field(init=False, default=None)
+    """What is wrong with its marker."""
+    chain: tuple[str, ...] | None = attrs.field(init=False, default=None)
+    """Why it is given up."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether something else has ended the wait than an end of what it waits for."""
+        is_left = self.column.stop.is_set() or self.column.cut_of(self.name) is not None
+        return self.is_marked or self.trouble is not None or is_left
+
+    async def sleep(self, limit: float) -> tuple[str, ...]:
+        """Sleep until it is decided what becomes of the case; what it still waits for at the limit."""
+        asleep = self.column.asleep
+        asleep[self.name] = self
+        try:
+            with trio.move_on_after(limit):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch_marker)
+                    nursery.start_soon(self._watch_stop)
+                    await self._sleep_on()
+                    nursery.cancel_scope.cancel("it is decided")
+        finally:
+            late = self.column.blockers(self.name)
+            asleep.pop(self.name, None)
+        return late
+
+    def begins(self) -> None:
+        """Tell that it waits no more, if it is to begin: of others it is told that they are over."""
+        if self.waiting is not None:
+            self.waiting(())
+
+    async def _sleep_on(self) -> None:
+        told: tuple[str, ...] = ()
+        while by := self.column.blockers(self.name):
+            if by != told:
+                told = by
+                if self.waiting is not None:
+                    self.waiting(by)
+                # Others may be over before this is written: what is told next is what holds then.
+                await self.post("PROGRESS", f"blocked by {', '.join(by)}")
+                continue
+            self.changed = trio.Event()
+            self.column.give_up()
+            await self.changed.wait()
+
+    async def _watch_marker(self) -> None:
+        try:
+            await self.done.wait()
+        except AgentError as error:
+            self.trouble = error
+        else:
+            # What was decided before it was set stands: people may have been told of it.
+            self.is_marked = self.name in self.column.asleep
+        self.column.wake(self.name)
+
+    async def _watch_stop(self) -> None:
+        await self.column.stop.wait()
+        self.column.wake(self.name)
+
+
+@attrs.define(eq=False)
+class Gate:
+    """What lets the cases of one task begin. Good for one plan."""
+
+    _columns: Mapping[str, _Column]
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Sequence[Dependent]],
+        *,
+        warn: Callable[[str], None],
+        stop: trio.Event | None = None,
+    ) -> "Gate":
+        """Nothing has begun yet.
+
+        Args:
+            columns: By what each is called, the cases that will come. Those that an earlier execution of
+                the run has left are among them; `over` is said of them first.
+            warn: Told in a line of each case that is given up because nothing can change any more.
+            stop: Set when nothing is to begin any more, which ends all waits.
+
+        Raises:
+            UsageError: A name is there twice in a column, or cases wait for each other.
+        """
+        stop = trio.Event() if stop is None else stop
+
+        def teller(column: str) -> Callable[[str, str], None]:
+            of = f" of {column}" if len(columns) > 1 else ""
+            return lambda name, why: warn(f"case {name}{of} is blocked for good: {why}")
+
+        return cls(
+            {
+                column: _Column(
+                    tracker=Tracker.of(cases),
+                    needs={case.name: case.depends_on for case in cases},
+                    left={case.name for case in cases},
+                    stop=stop,
+                    tell_stuck=teller(column),
+                )
+                for column, cases in columns.items()
+            }
+        )
+
+    async def wait(
+        self,
+        name: str,
+        *,
+        column: str,
+        done: Marker,
+        post: Callable[[MessageType, str], Awaitable[None]],
+        timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
+        waiting: Callable[[tuple[str, ...]], None] | None = None,
+    ) -> None:
+        """Return when a case may begin, or need not because its task is done. A checkpoint.
+
+        When it raises, whatever that is, the case is over and not done.
+
+        Args:
+            name: Of the case; it waits once.
+            column: Whose.
+            done: Says that the task of the case is done, which ends the wait.
+            post: Tells its bus; never raises but when cancelled.
+            timeout: Seconds that it may wait; None does not bound it.
+            waiting: Told synchronously of the cases that it waits for whenever those change, and of none
+                when it has waited and begins. Must not raise.
+
+        Raises:
+            BlockedError: What it depends on will never be done, and its policy is `skip`; or that is `block`
+                and nothing can change any more.
+            AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
+                is none.
+            StoppedError: Nothing is to begin any more; or something that it depends on was cut off.
+        """
+        cases = self._columns[column]
+        begins, cut = False, None
+        try:
+            await trio.lowlevel.checkpoint()
+            await _pass(_Wait(name, cases, done, post, waiting), timeout)
+            begins = True
+        except StoppedError as error:
+            cut = error.cut
+            raise
+        finally:
+            if not begins:
+                cases.over(name, done=False, cut=cut)
+
+    def over(self, name: str, *, column: str, done: bool, cut: Cut | None = None) -> None:
+        """A case is over, however it ended. Said twice of one, the first time counts.
+
+        Args:
+            name: Of the case.
+            column: Whose.
+            done: Whether its agent has done its task.
+            cut: Why it was cut off, so that a resume goes on with it; None of one that has failed.
+        """
+        self._columns[column].over(name, done=done, cut=cut)
+
+
+async def _pass(wait: _Wait, limit: float | None) -> None:
+    """Wait as long as that is needed, and see what has become of it."""
+    tracker = wait.column.tracker
+    state = tracker.state(wait.name)
+    if state is not None and wait.done.is_set():
+        return
+    was_blocked = isinstance(state, Blocked) and not wait.is_ended
+    if was_blocked and (late := await wait.sleep(math.inf if limit is None else limit)):
+        raise AgentError(f"it has waited {limit:g} s for {', '.join(late)} (dependencyTimeout)")
+    if state is not None and not wait.is_marked:
+        _check(wait)
+    if was_blocked:
+        wait.begins()
+    if wait.is_marked:
+        return
+    if lost := tracker.lost(wait.name):
+        await wait.post("WARNING", f"begins although these are not done: {', '.join(lost)}")
+    elif was_blocked:
+        await wait.post("FACT", "dependencies satisfied")
+
+
+def _check(wait: _Wait) -> None:
+    """See that nothing keeps a case from beginning that does not wait any more."""
+    if wait.column.stop.is_set():
+        raise StoppedError
+    if wait.trouble is not None:
+        raise wait.trouble
+    tracker = wait.column.tracker
+    if wait.chain is not None:
+        raise BlockedError(wait.chain[1], f"blocked for good: {tracker.why(wait.chain)}")
+    match tracker.state(wait.name):
+        case Lacking(by, "skip"):
+            raise BlockedError(by, f"blocked by case {by}, which is not done")
+        case Lacking(by):
+            raise AgentError(f"case {by}, which it depends on, is not done")
+    if (cut := wait.column.cut_of(wait.name)) is not None:
+        raise StoppedError(cut)

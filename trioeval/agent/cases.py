@@ -1,0 +1,516 @@
+"""What does not go together in the cases of a task of type `agent`: names, dependencies, workspaces."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.agent.model import AgentSettings, Case
+from trioeval.agent.workspace import check_not_done, find_git, is_bundle
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.paths import DocumentPath
+from trioeval.documents.structure import Hook, camel, object_hook, snake, some_text
+from trioeval.errors import AgentError, TemplateError, UsageError
+from trioeval.grading import quote
+from trioeval.grading.registry import split_type
+from trioeval.suite.dependencies import cycle_in, normalized
+from trioeval.suite.expand import combinations
+from trioeval.suite.form import entries_of
+from trioeval.suite.merge import DONE_TYPE, merged
+from trioeval.suite.model import Suite, Test
+from trioeval.templates import Templates, is_template
+
+# Tests of tasks of type `agent`: what they say besides what all tests say, and what each is called.
+
+
+RENAMED: Mapping[str, str | None] = {"name": "id", "when_failed": "onFailedDependency"}
+"""Keys of a case that are called otherwise than its fields."""
+CASE_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(Case))
+"""Keys of a test that only tests of such tasks have."""
+SPELLED_CASE_KEYS = frozenset((*CASE_KEYS, *map(snake, CASE_KEYS)))
+"""The same in both spellings."""
+OWN_NAMES = frozenset({"prompt", "promptFile", "workspace", "suite", "attempt", "case", "done"})
+"""What words of commands, configs of models and assertions have for every case: no variables of a test."""
+AGENT_TYPES = frozenset({DONE_TYPE, "command", "file-contains", "file-exists", "file-json"})
+"""Types of assertions that need the workspace of a case, or how its agent ended."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_LONGEST = 100
+_SLUG = 60  # of a description, so that a number has its place behind
+
+
+def case_hook(converter: cattrs.Converter, workspace: Hook | None) -> Hook:
+    """For what a test says as a case; one that says no `id` is called "" until `with_names`.
+
+    Args:
+        converter: Of suites.
+        workspace: For the key `workspace`; None if the test is of another task, where all of these keys are
+            refused.
+    """
+    if workspace is None:
+        return _refuse
+    hooks: dict[str, Hook] = {"name": _name, "depends_on": _depends_on, "workspace": workspace}
+    structure = object_hook(converter, Case, renamed=RENAMED, hooks=hooks)
+
+    def hook(value: Any, _wanted: Any) -> Case:
+        found: Case = structure({"id": None, **value}, Case)
+        return found
+
+    return hook
+
+
+def with_case(structure: Hook, case: Hook) -> Hook:
+    """For a test that may say something as a case.
+
+    Args:
+        structure: For all else that it says.
+        case: As `case_hook` makes it.
+    """
+
+    def hook(value: Any, wanted: Any) -> Test:
+        if not isinstance(value, dict) or SPELLED_CASE_KEYS.isdisjoint(value):
+            test: Test = structure(value, wanted)
+            return test
+        mistakes: list[Mistake] = []
+        read: list[Any] = []
+        parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        for key, part in value.items():
+            parts[key in SPELLED_CASE_KEYS][key] = part
+        for part, structured in zip(parts, (structure, case), strict=True):
+            try:
+                read.append(structured(part, Test))
+            except MistakenError as error:
+                mistakes += error.parts
+        if mistakes:
+            raise MistakenError(*mistakes)
+        found, case_said = read
+        whole: Test = attrs.evolve(found, case=case_said)
+        return whole
+
+    return hook
+
+
+def _refuse(value: Any, _wanted: Any) -> Case:
+    said = (f"{key} belongs to tests of tasks of type agent" for key in value)
+    raise MistakenError(*map(_misplaced, said, value))
+
+
+def refuse_case_keys(default_test: Mapping[str, Any]) -> None:
+    """A default test is no case.
+
+    Raises:
+        MistakenError: It says what only a case can say.
+    """
+    if keys := [key for key in default_test if key in SPELLED_CASE_KEYS]:
+        said = (f"{key} belongs to single tests, not to what all of them have" for key in keys)
+        raise MistakenError(*map(_misplaced, said, keys))
+
+
+def _misplaced(message: str, key: str) -> Mistake:
+    return Mistake(message, "leave it out", at=(key,), key=True)
+
+
+def misplaced_type(name: str) -> Iterator[Mistake]:
+    """That an assertion type stands where there is no agent."""
+    base, _ = split_type(name)
+    if base in AGENT_TYPES:
+        yield Mistake(f"{base} is only for tests of tasks of type agent", at=("type",))
+
+
+def _name(value: Any, _wanted: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
+    if not _NAME.fullmatch(value) or ".." in value or len(value) > _LONGEST:
+        hint = f"use 1 to {_LONGEST} letters of ASCII, digits, -, _ and single dots"
+        near = slug(value)
+        hint = f"{hint}: for example {quote(near)}" if near else hint
+        raise MistakenError(Mistake(f"{quote(value)} is no name of a case", hint))
+    return value
+
+
+def _depends_on(value: Any, _wanted: Any) -> tuple[str, ...]:
+    said = [value] if isinstance(value, str) else value
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        message = f"must be a list of the ids of tests, got {kind(value)}"
+        raise MistakenError(Mistake(message))
+    mistakes: list[Mistake] = []
+    for place, one in enumerate(said):
+        try:
+            normalized(one)
+        except UsageError as error:
+            mistakes.append(Mistake(str(error), at=() if said is not value else (place,)))
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return normalized(said)
+
+
+def slug(text: str) -> str:
+    """A text as part of a name; empty if nothing of it can be.
+
+    Example:
+        >>> slug("Répare le test n° 3 !"), slug("修理")
+        ('repare-le-test-n-3', '')
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:_SLUG].strip("-")
+
+
+def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
+    """Tests as cases with different names: the ids that they have, else made of their descriptions.
+
+    Where two descriptions are alike, the later case has a number behind its name. Ids that are given twice
+    stay as they are.
+
+    Example:
+        >>> tests = [Test(description="Fix it"), Test(), Test(description="fix it!")]
+        >>> [test.case.name for test in with_names(tests) if test.case]
+        ['fix-it', 'case-2', 'fix-it-2']
+    """
+    taken = {test.case.name for test in tests if test.case is not None}
+    numbers: dict[str, int] = {}
+    found: list[Test] = []
+    for place, test in enumerate(tests):
+        case = test.case or Case(name="")
+        if not case.name:
+            base = slug(test.description or "") or f"case-{place + 1}"
+            name = base
+            while name in taken:
+                numbers[base] = numbers.get(base, 1) + 1
+                name = f"{base}-{numbers[base]}"
+            taken.add(name)
+            case = attrs.evolve(case, name=name)
+        found.append(test if case is test.case else attrs.evolve(test, case=case))
+    return tuple(found)
+
+
+# Which folder, or file of `git bundle`, the workspace of a case is a copy of.
+
+
+@attrs.frozen
+class WorkspaceTemplates:
+    """Finds what workspaces are copies of."""
+
+    around: Around
+    """What their paths are relative to."""
+    templates: Templates
+    """Render them."""
+
+    @classmethod
+    def of(cls, around: Around, templates: Templates) -> "WorkspaceTemplates":
+        """The same with templates that do not leave a variable out that is missing.
+
+        What is left of the path would be another folder.
+        """
+        return cls(around, attrs.evolve(templates, strict=True))
+
+    def find(self, said: str, variables: Mapping[str, Any]) -> Path:
+        """The folder, or the file of `git bundle`, that a text stands for.
+
+        Args:
+            said: What the suite says.
+            variables: Those of the test.
+
+        Raises:
+            MistakenError: There is none, it is outside of the suite's folder, or a file of another kind.
+            TemplateError: The text cannot be rendered with these variables.
+        """
+        named = self.templates.render(said, variables)
+        if not named.strip():
+            raise MistakenError(Mistake(f"the workspace {quote(said)} has no name"))
+        path = self.around.file_or_folder(named)
+        if path.is_dir():
+            return path
+        try:
+            if not is_bundle(path):
+                message = f"{quote(named)} is neither a folder nor a file of `git bundle`"
+                raise MistakenError(Mistake(message))
+        except OSError as error:
+            message = f"{quote(named)} cannot be read: {error.strerror}"
+            raise MistakenError(Mistake(message)) from None
+        if find_git(self.around.environ) is None:
+            message = f"git is not there, which opens {quote(named)}"
+            raise MistakenError(Mistake(message, "install git"))
+        return path
+
+    def find_undone(self, said: str, variables: Mapping[str, Any], done_file: str) -> Path:
+        """The same; what it holds of a folder does not say that the task is done.
+
+        Raises:
+            MistakenError: As `find`, or it does.
+            TemplateError: As `find`.
+        """
+        path = self.find(said, variables)
+        try:
+            if path.is_dir():
+                check_not_done(path, done_file)
+        except AgentError as error:
+            raise MistakenError(Mistake(str(error))) from None
+        return path
+
+
+def workspace_hook(workspaces: WorkspaceTemplates) -> Hook:
+    """For the key `workspace`: a template, or else something that is there."""
+
+    def hook(value: Any, _wanted: Any) -> str:
+        said = some_text(value)
+        if error := workspaces.templates.syntax_error(said):
+            raise MistakenError(Mistake(error))
+        if not is_template(said):
+            workspaces.find(said, {})
+        return said
+
+    return hook
+
+
+_CONVERSATION = "_conversation"
+
+
+@attrs.frozen
+class Cases:
+    """The cases of a task, and where they stand."""
+
+    suite: Suite
+    """Its tests have names."""
+    entries: Sequence[Any]
+    """What the file says under `tests`."""
+    is_whole: bool
+    """Whether these are all of its tests: none was left out because its file is wrong."""
+
+    @classmethod
+    def of(cls, suite: Suite, said: Any, *, is_right: bool) -> "Cases":
+        """The cases of a suite.
+
+        Args:
+            suite: Its tests have names.
+            said: What the file says under `tests`.
+            is_right: Whether nothing is wrong there.
+        """
+        entries = entries_of(said)
+        return cls(suite, entries, is_right or all(map(_is_test, entries)))
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """All that does not go together, but for workspaces."""
+        named = [(place, case) for place, case in enumerate(self._cases) if case is not None]
+        yield from self._same_names(named)
+        yield from self._own_names()
+        graph: dict[str, list[str]] = {}
+        names = {case.name for _, case in named}
+        # Of a test that is wrong its id is known all the same.
+        said = [entry.get("id") for entry in self.entries if isinstance(entry, dict)]
+        names |= {name for name in said if isinstance(name, str)}
+        for place, case in named:
+            yield from self._unknown(place, case, names)
+            graph.setdefault(case.name, [one for one in case.depends_on if one != case.name])
+        yield from self._circles(graph)
+        if any(graph.values()):
+            yield from self._orders()
+            yield from self._several(graph)
+
+    def workspaces(
+        self, settings: AgentSettings, templates: WorkspaceTemplates
+    ) -> Iterator[Mistake]:
+        """Templates of workspaces that are not there, or are done already.
+
+        Of variables that hooks, registers, code or filters of the suite's own make nothing is known here.
+        """
+        suite = self.suite
+        is_made = bool(
+            suite.extensions
+            or suite.nunjucks_filters
+            or any(test.options.store_output_as for test in suite.tests)
+        )
+        if settings.workspace is not None and not is_template(settings.workspace):
+            said = settings.workspace
+            yield from _found(said, {}, settings, templates, ("workspace",))
+        for place, test in enumerate(suite.tests):
+            own = None if test.case is None else test.case.workspace
+            text = own or settings.workspace
+            if test.case is None or text is None or (own is None and not is_template(text)):
+                continue
+            whole = merged(suite.default_test, test)
+            if is_template(text) and (is_made or not _are_known(text, whole, templates)):
+                continue
+            at = ("workspace",) if own is None else self.at(place, "workspace")
+            for mistake in _found(text, whole.vars, settings, templates, at):
+                message = f"{mistake.message} (case {test.case.name})"
+                yield attrs.evolve(mistake, message=message)
+
+    def at(self, place: int, *below: str) -> DocumentPath:
+        """Where a part of a test stands; tests of files have no place of their own here."""
+        before, after = self.entries[: place + 1], self.entries[place - len(self.suite.tests) :]
+        entry = place if all(map(_is_test, before)) else None
+        if entry is None and all(map(_is_test, after)):
+            entry = len(self.entries) + place - len(self.suite.tests)
+        if entry is None or entry >= len(self.entries):
+            return ("tests",)
+        return ("tests", entry, *_spelled(self.entries[entry], below))
+
+    @property
+    def _cases(self) -> Sequence[Case | None]:
+        return [test.case for test in self.suite.tests]
+
+    def _same_names(self, named: Sequence[tuple[int, Case]]) -> Iterator[Mistake]:
+        counts = Counter(case.name for _, case in named)
+        seen: set[str] = set()
+        for place, case in named:
+            if counts[case.name] > 1 and case.name in seen:
+                message = f"another test has the id {quote(case.name)} as well"
+                yield Mistake(message, at=self.at(place, "id"))
+            seen.add(case.name)
+
+    def _own_names(self) -> Iterator[Mistake]:
+        """Variables that agents would see something else of, each told once where it stands."""
+        default = self.suite.default_test
+        told: dict[Mistake, None] = {}
+        for name in sorted(OWN_NAMES.intersection({} if default is None else default.vars)):
+            told[_taken(name, ("defaultTest", "vars", name))] = None
+        for place, test in enumerate(self.suite.tests):
+            for name in sorted(OWN_NAMES.intersection(test.vars)):
+                told[_taken(name, self.at(place, "vars", name))] = None
+        yield from told
+
+    def _unknown(self, place: int, case: Case, names: Collection[str]) -> Iterator[Mistake]:
+        for name in case.depends_on:
+            if name == case.name:
+                yield Mistake("a case cannot depend on itself", at=self._at_name(place, name))
+            elif name not in names and self.is_whole:
+                message = f"there is no case {quote(name)}, on which {quote(case.name)} depends"
+                hint = nearest(name, {*names} - {case.name})
+                yield Mistake(message, hint, at=self._at_name(place, name))
+
+    def _at_name(self, place: int, name: str) -> DocumentPath:
+        """Where a test names another."""
+        at = self.at(place, "dependsOn")
+        if len(at) == 1:
+            return at
+        said = next(
+            part for key, part in self.entries[int(at[1])].items() if camel(key) == "dependsOn"
+        )
+        for position, one in enumerate(said if isinstance(said, list) else ()):
+            if isinstance(one, str) and name in _names_in(one):
+                return (*at, position)
+        return at
+
+    def _circles(self, graph: dict[str, list[str]]) -> Iterator[Mistake]:
+        """One mistake a circle; they are taken out of the graph."""
+        places = {case.name: place for place, case in enumerate(self._cases) if case is not None}
+        while (circle := cycle_in(graph)) is not None:
+            yield Mistake(
+                f"cases wait for each other: {' → '.join(circle)}",
+                "each of them waits for the next; leave one dependency out",
+                at=self.at(places[circle[0]], "dependsOn"),
+            )
+            graph[circle[0]].remove(circle[1])
+
+    def _orders(self) -> Iterator[Mistake]:
+        """Other reasons for an order of rows, which the dependencies would contradict."""
+        hint = "leave it out, or the dependencies"
+        default = self.suite.default_test
+        places: list[tuple[Callable[..., DocumentPath], Test]] = [
+            (lambda *below, place=place: self.at(place, *below), test)
+            for place, test in enumerate(self.suite.tests)
+        ]
+        if default is not None:
+            places.append((lambda *below: ("defaultTest", *below), default))
+        for at, test in places:
+            if test.options.run_serially:
+                message = "runSerially cannot stand beside dependsOn: cases have an order already"
+                yield Mistake(message, hint, at=at("options", "runSerially"))
+            if test.options.store_output_as:
+                message = "registers cannot stand beside dependsOn: cases have an order already"
+                yield Mistake(message, hint, at=at("options", "storeOutputAs"))
+        if any(_CONVERSATION in prompt.raw for prompt in self.suite.prompts):
+            message = f"a prompt uses {_CONVERSATION} beside dependsOn: cases have an order already"
+            yield Mistake(message, hint, at=("prompts",))
+
+    def _several(self, graph: Mapping[str, Sequence[str]]) -> Iterator[Mistake]:
+        """Cases with dependencies that stand for several rows of a column."""
+        linked = {name for name, others in graph.items() if others}
+        linked |= {other for others in graph.values() for other in others}
+        for place, test in enumerate(self.suite.tests):
+            whole = merged(self.suite.default_test, test)
+            if test.case is None or test.case.name not in linked:
+                continue
+            rows = 1 if whole.options.disable_var_expansion else combinations(whole.vars)
+            if rows != 1:
+                message = f"{quote(test.case.name)} stands for {rows} rows, and dependsOn means one"
+                hint = 'write a test for each, or set "disableVarExpansion" in its options'
+                yield Mistake(message, hint, at=self.at(place, "vars"))
+
+
+def with_cases(suite: Suite, said: Any) -> Suite:
+    """A suite whose tests have names and go together.
+
+    Args:
+        suite: One whose tests may have been changed.
+        said: What they were read from.
+
+    Raises:
+        MistakenError: They do not.
+    """
+    found = attrs.evolve(suite, tests=with_names(suite.tests))
+    if mistakes := [*Cases.of(found, said, is_right=True).mistakes()]:
+        raise MistakenError(*(part.below("suite") for part in mistakes))
+    return found
+
+
+def _is_test(entry: Any) -> bool:
+    """Whether an entry is a test, not a file of tests."""
+    return isinstance(entry, dict) and "path" not in entry
+
+
+def _taken(name: str, at: DocumentPath) -> Mistake:
+    message = f"a variable cannot be called {quote(name)}: of every case that is something else"
+    return Mistake(message, "give it another name", at=at, key=len(at) > 1)
+
+
+def _spelled(entry: Mapping[str, Any], keys: Sequence[str]) -> DocumentPath:
+    """As much of a path as an entry has, as it spells it."""
+    here: Any = entry
+    found: list[str] = []
+    for wanted in keys:
+        key = next((key for key in here if camel(key) == wanted), None)
+        if key is None:
+            break
+        found.append(key)
+        here = here[key] if isinstance(here[key], dict) else {}
+    return tuple(found)
+
+
+def _names_in(text: str) -> Sequence[str]:
+    try:
+        return normalized(text)
+    except UsageError:
+        return ()
+
+
+def _are_known(text: str, test: Test, templates: WorkspaceTemplates) -> bool:
+    """Whether the variables of a workspace are plain texts and numbers, or not there and never will be."""
+    values = [test.vars.get(name, "") for name in templates.templates.references(text)]
+    return not test.options.transform_vars and all(
+        isinstance(value, int | float) or (isinstance(value, str) and not is_template(value))
+        for value in values
+    )
+
+
+def _found(
+    said: str,
+    variables: Mapping[str, Any],
+    settings: AgentSettings,
+    templates: WorkspaceTemplates,
+    at: DocumentPath,
+) -> Iterator[Mistake]:
+    try:
+        templates.find_undone(said, variables, settings.done_file)
+    except MistakenError as error:
+        yield from (attrs.evolve(part, at=at) for part in error.parts)
+    except TemplateError as error:
+        yield Mistake(str(error), at=at)

@@ -1,0 +1,358 @@
+"""An agent that is a program: it is run once for each attempt, in the workspace of its case."""
+
+import errno
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+import trio
+
+from trioeval.agent.attempts import AttemptLog, open_log
+from trioeval.agent.case_folder import CaseFiles, CaseRoom
+from trioeval.agent.child_runs import ChildRuns
+from trioeval.agent.open import set_aside, with_cut_off
+from trioeval.agent.processes import ProcessFamily, Relative, Started, identify
+from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file, shortened
+from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.agent.workspace import read_plain, write_plain
+from trioeval.errors import TemplateError
+from trioeval.evaluation.commands import too_many
+from trioeval.evaluation.journal import ProcessIdentity
+from trioeval.providers.programs.entries import CommandAgentSettings, has_template
+from trioeval.providers.programs.exec import last_line, to_text
+from trioeval.providers.programs.members import Root
+from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark
+from trioeval.providers.secrets import hide, longest_first
+from trioeval.templates import Templates
+
+_KINDS: Mapping[int | None, FailureKind] = {
+    errno.ENOENT: "not_found",
+    errno.ENOTDIR: "not_found",
+    errno.EACCES: "permission",
+    errno.EPERM: "permission",
+    errno.E2BIG: "invalid",
+    errno.ENOEXEC: "invalid",
+    errno.ELOOP: "invalid",
+    errno.ENAMETOOLONG: "invalid",
+}
+"""What it means that a program cannot be started; anything else may be different the next time."""
+
+_HIDDEN = (
+    "a process that leaves its session, clears its environment and loses its parent cannot be found on this "
+    "system, and would outlive its case"
+)
+
+_LOST = "its supervisor ($PPID) was killed; all processes of the attempt were ended"
+
+
+class ProcessLedger(Protocol):
+    """Where the processes of attempts are written down."""
+
+    def started(self, attempt: Attempt, process: ProcessIdentity, /) -> None:
+        """It is about to begin: `pid` is 0; and once more when it has one."""
+        ...
+
+    def gone(self, attempt: Attempt, /) -> None:
+        """Nothing of it is left."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when what was written down so far is safe."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class CommandAgent:
+    """Runs a program for each attempt; an `Agent` of the restart loop.
+
+    What the program leaves behind when it ends belongs to the family, which ends it with the case.
+    """
+
+    settings: CommandAgentSettings
+    room: CaseRoom
+    templates: Templates = attrs.field(repr=False)
+    """Fills in the words of the command."""
+    family: ProcessFamily
+    ledger: ProcessLedger | None = None
+    timeout: float | None = None
+    """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
+
+    max_processes: int = 0
+    """That an attempt may have at once, above which it is ended; 0 does not bound them."""
+    child_runs: ChildRuns | None = None
+    """What its programs may submit; None where they may not."""
+    reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
+    """Told of reports that cannot be used."""
+
+    _secrets: tuple[str, ...] = attrs.field(init=False, repr=False)
+    """What no message of a failure shows, longest first."""
+
+    @_secrets.default
+    def _sort(self) -> tuple[str, ...]:
+        return longest_first(self.settings.secrets)
+
+    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
+        """Run the program once. Always a checkpoint.
+
+        Cancelled, everything that the family has is ended before this raises.
+        """
+        end = await self._run(attempt)
+        if attempt.is_resumed:
+            add = functools.partial(with_cut_off, end, self.room.files, attempt.number)
+            end = await trio.to_thread.run_sync(add)
+        if end.failure is None:
+            return end
+        # It is told on the bus as well, and whole messages of programs may be in it.
+        message = shortened(hide(end.failure.message, self._secrets))
+        return attrs.evolve(end, failure=attrs.evolve(end.failure, message=message))
+
+    async def _run(self, attempt: Attempt) -> AttemptEnd:
+        try:
+            command = self._command(attempt)
+        except TemplateError as error:
+            await trio.lowlevel.checkpoint()
+            return _failed("invalid", f"the command cannot be filled in: {error}")
+        with ExitStack() as stack:
+            limit = self.settings.max_output
+            open_one = functools.partial(open_log, limit=limit, secrets=self._secrets)
+            prepare = functools.partial(_prepare, self.room.files, attempt, open_one, stack)
+            try:
+                logs = await trio.to_thread.run_sync(prepare)
+            except OSError as error:
+                return _failed("unexpected", f"the files of the attempt cannot be written: {error}")
+            try:
+                more = (
+                    {} if self.child_runs is None else await self.child_runs.begin(attempt.run_id)
+                )
+                started_at = trio.current_time()
+                begun = await self._start(attempt, command, logs, more)
+            except (OSError, ValueError) as error:
+                said = self.settings.words[0]
+                program = os.fsdecode(command[0]) if has_template(said) else said
+                return self._cannot_start(program, error)
+            stack.pop_all()  # the family closes them
+        is_over = False
+        try:
+            end = await self._work(attempt, begun, logs)
+            is_over = True
+        finally:
+            if (
+                not is_over
+            ):  # all of it at once: what is left of earlier attempts may need its grace too
+                with trio.move_on_after(KILLED_WITHIN, shield=True):
+                    await self.family.end()
+        waited = 0.0 if self.child_runs is None else self.child_runs.waited
+        return attrs.evolve(end, duration_s=trio.current_time() - started_at - waited)
+
+    async def _start(
+        self,
+        attempt: Attempt,
+        command: Sequence[bytes],
+        logs: "_Logs",
+        more: Mapping[str, str],
+    ) -> Relative:
+        """Start the program. What can be ended when this program has died is written down before.
+
+        Raises:
+            OSError: It cannot be started.
+            ValueError: A word has a NUL character.
+        """
+        mark, ledger = make_mark(), self.ledger
+        if ledger is not None:
+            ledger.started(attempt, identify(Root(0, mark.encode())))
+            await ledger.durable()
+        what = Started(
+            command=command,
+            cwd=self.room.files.workspace,
+            environ={**self.settings.environ, **_variables(self.room, attempt), **more},
+            mark=mark,
+            has_input=self.settings.stdin,
+            gone=functools.partial(self._tell_gone, attempt),
+            max_processes=self.max_processes,
+        )
+        try:
+            begun = await self.family.start(what, logs.stdout, logs.stderr)
+        except (OSError, ValueError):
+            self._tell_gone(attempt)
+            raise
+        if ledger is not None:
+            ledger.started(attempt, identify(begun.tree.root))
+        return begun
+
+    async def _work(self, attempt: Attempt, begun: Relative, logs: "_Logs") -> AttemptEnd:
+        """How an attempt ends whose program runs."""
+        limit = self.timeout if self.settings.timeout is None else self.settings.timeout
+        tree, stdin = begun.tree, begun.tree.process.stdin
+        async with trio.open_nursery() as nursery:
+            if stdin is not None:
+                nursery.start_soon(_write, stdin, _text(attempt.prompt))
+            with trio.move_on_after(math.inf if limit is None else limit) as in_time:
+                if self.child_runs is not None:
+                    self.child_runs.bound(in_time)
+                await tree.wait()
+            nursery.cancel_scope.cancel("the program has ended")
+        children = 0
+        if in_time.cancelled_caught or tree.lost_supervisor:
+            children = await tree.children()
+            await self.family.end_one(begun)
+        await begun.stdout.catch_up()
+        await begun.stderr.catch_up()
+        if in_time.cancelled_caught:
+            failure: AttemptFailure | None = AttemptFailure(
+                "timeout", f"did not end within {limit:g} seconds"
+            )
+        elif tree.exceeded:
+            failure = AttemptFailure("killed", too_many(self.max_processes))
+        elif tree.lost_supervisor:
+            failure = AttemptFailure("killed", _LOST)
+        else:
+            failure = self._judge(tree.returncode, logs.stderr)
+        log = logs.stdout
+        read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
+        await self.family.settle(begun)
+        output, report = await trio.to_thread.run_sync(read)
+        task, name = self.room.task, self.room.name
+        case = name if task is None else f"{task}/{name}"
+        self.reports.add(case, attempt.number, report.warnings)
+        hidden = () if tree.finds_all else (_HIDDEN,)
+        warnings = [*logs.warnings(), *report.warnings, *hidden]
+        return AttemptEnd(
+            output=report.output if report.has_output else output,
+            failure=report.failure or failure,
+            exit_code=tree.returncode,
+            children_ended=children,
+            usage=report.usage,
+            cost=report.cost,
+            metadata={**logs.paths(), **({"warnings": warnings} if warnings else {})},
+        )
+
+    def _judge(self, code: int | None, errors: AttemptLog) -> AttemptFailure | None:
+        if code is None or code in self.settings.success:
+            return None
+        if code < 0:
+            return AttemptFailure("killed", describe_end(code))
+        return AttemptFailure("exit", f"{describe_end(code)}{last_line(errors.tail.text)}")
+
+    def _cannot_start(self, program: str, error: OSError | ValueError) -> AttemptEnd:
+        workspace = self.room.files.workspace
+        instead = "hand over {{promptFile}} in place of {{prompt}}"
+        if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
+            return _failed("invalid", f"a word of the command has a NUL character; {instead}")
+        if error.errno == errno.E2BIG:
+            return _failed("invalid", f"the words of the command are too long; {instead}")
+        if not workspace.is_dir():
+            return _failed("invalid", f"its workspace {workspace} is not there any more")
+        kind = _KINDS.get(error.errno, "unexpected")
+        if kind == "not_found":
+            why = ", or what its first line names" if os.sep in program else " in PATH"
+            return _failed(kind, f'there is no program "{program}"{why}')
+        return _failed(kind, f'"{program}" cannot be started: {error.strerror}')
+
+    def _command(self, attempt: Attempt) -> list[bytes]:
+        room = self.room
+        named = {
+            **room.vars,
+            "prompt": attempt.prompt,
+            "promptFile": str(room.files.told(attempt.number)),
+            "workspace": str(room.files.workspace),
+            "suite": str(room.suite),
+            "attempt": attempt.number,
+            "case": room.name,
+        }
+        words = self.settings.command(lambda word: self.templates.fill(word, named))
+        return [_text(word) for word in words]
+
+    def _tell_gone(self, attempt: Attempt) -> None:
+        if self.ledger is not None:
+            self.ledger.gone(attempt)
+
+
+@attrs.frozen
+class _Logs:
+    stdout: AttemptLog
+    stderr: AttemptLog
+
+    def warnings(self) -> list[str]:
+        """What was not kept."""
+        cut = [f"{log.path} was cut after {log.limit} bytes" for log in self._both if log.is_cut]
+        return [*cut, *(log.fault for log in self._both if log.fault is not None)]
+
+    def paths(self) -> dict[str, str]:
+        """Where they are, as JSON data."""
+        return {"stdout": str(self.stdout.path), "stderr": str(self.stderr.path)}
+
+    @property
+    def _both(self) -> tuple[AttemptLog, AttemptLog]:
+        return self.stdout, self.stderr
+
+
+def _prepare(
+    files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
+) -> _Logs:
+    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files.
+
+    Raises:
+        OSError: It cannot be done.
+    """
+    number = attempt.number
+    files.logs.mkdir(parents=True, exist_ok=True)
+    write_plain(files.told(number), _text(attempt.prompt))
+    set_aside(files, number)
+    opened = []
+    for path in (files.stdout(number), files.stderr(number)):
+        opened.append(open_one(path))
+        stack.callback(opened[-1].close)
+    return _Logs(*opened)
+
+
+def _read(
+    files: CaseFiles, attempt: Attempt, log: AttemptLog, length: int, secrets: Sequence[str]
+) -> tuple[str, AttemptReport]:
+    """What the agent wrote, and its report. Blocks on files; never raises."""
+    try:
+        written = read_plain(log.path, length, log.start)
+    except OSError:  # somebody took it away
+        written = b""
+    return to_text(written), read_report_file(files.report(attempt.number), secrets)
+
+
+def _variables(room: CaseRoom, attempt: Attempt) -> dict[str, str]:
+    """What the environment of a program tells it of its case."""
+    files, number = room.files, attempt.number
+    return {
+        "TRIOEVAL_PROMPT": str(files.told(number)),
+        "TRIOEVAL_WORKSPACE": str(files.workspace),
+        "TRIOEVAL_DONE": str(files.done),
+        "TRIOEVAL_BUS": str(files.bus),
+        "TRIOEVAL_PROJECT": room.project,
+        "TRIOEVAL_CASE": room.name,
+        "TRIOEVAL_RUN": attempt.run_id,
+        "TRIOEVAL_ATTEMPT": str(number),
+        "TRIOEVAL_REPORT": str(files.report(number)),
+        "TRIOEVAL_PYTHON": sys.executable,
+    }
+
+
+def _text(text: str) -> bytes:
+    """A text as programs get it; what cannot be encoded is replaced."""
+    try:
+        return os.fsencode(text)  # a path may have bytes that are no text
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+async def _write(stream: trio.abc.SendStream, given: bytes) -> None:
+    # A program need not read all of its input.
+    with suppress(trio.BrokenResourceError):
+        async with stream:
+            await stream.send_all(given)
+
+
+def _failed(kind: FailureKind, message: str) -> AttemptEnd:
+    return AttemptEnd(failure=AttemptFailure(kind, message))

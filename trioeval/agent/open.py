@@ -1,0 +1,325 @@
+"""Opens what all tasks of agents of a run share: their folder, and the bus of the run."""
+
+import datetime as dt
+import functools
+import hashlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import attrs
+import trio
+
+from trioeval.agent.bus.bus import Bus, open_bus
+from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.reading import Reading, read_parts
+from trioeval.agent.bus.settings import BusSettings
+from trioeval.agent.bus_messages import BusAccounts, BusTroubles, Patience
+from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.planner import Planner
+from trioeval.agent.prompts import RunIds
+from trioeval.agent.protocols import AgentObserver
+from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file
+from trioeval.agent.restarts import AttemptEnd, AttemptFailure
+from trioeval.errors import AgentError, BusError, CursorExpiredError, CursorNotFoundError
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.providers import Usage
+
+# How the agents of a run are worked on, and who is told.
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _chance() -> Callable[[], float]:
+    return Random().random  # noqa: S311 - no secret
+
+
+@attrs.frozen(kw_only=True)
+class AgentTerms:
+    """How the agents of a run are worked on, and who is told."""
+
+    folder: Path | None = None
+    """Where the folders of its cases are; None keeps them only as long as it runs."""
+    planner: Planner | None = None
+    """Whose turn it is among all programs; None lets every case begin at once."""
+    observe: AgentObserver | None = None
+    """Told of what happens."""
+    buses: BusAccounts = attrs.field(factory=BusAccounts, repr=False)
+    """What writing to all buses has cost."""
+    now: Callable[[], dt.datetime] = attrs.field(default=_now, repr=False)
+    """The wall clock, in UTC."""
+    rng: Callable[[], float] = attrs.field(factory=_chance, repr=False)
+    """Numbers from 0 to 1."""
+
+
+# Reports of attempts that were cut off: what they used counts, although the attempt is begun again.
+#
+# The report of such an attempt is set aside before the next program may write its own. Blocks on files.
+
+
+CUT_OFF = "cutOff"
+"""In the metadata of an attempt: how often it was begun before, cut off, and told what it had used."""
+
+
+def set_aside(files: CaseFiles, number: int) -> None:
+    """See that there is no report of an attempt that begins; one that was cut off may have left it."""
+    report = files.report(number)
+    # What is no file is told when it is read.
+    with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+        if report.is_symlink() or not report.is_file():
+            report.unlink()
+            return
+        aside = next(path for path in _asides(files, number) if not path.exists())
+        report.rename(aside)
+
+
+def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
+    """How an attempt ended, with what it had used whenever it was cut off before."""
+    found: list[AttemptReport] = []
+    for path in _asides(files, number):
+        if not path.exists():
+            break
+        found.append(read_report_file(path))
+    if not found:
+        return end
+    costs = [cost for cost in (end.cost, *(one.cost for one in found)) if cost is not None]
+    return attrs.evolve(
+        end,
+        usage=Usage.sum((end.usage, *(one.usage for one in found))),
+        cost=sum(costs) if costs else None,
+        metadata={**end.metadata, CUT_OFF: len(found)},
+    )
+
+
+def cut_off_attempt(files: CaseFiles, number: int) -> AttemptEnd | None:
+    """What an attempt used that was begun and has not come to its end; None where nothing tells of it."""
+    report = files.report(number)
+    found = AttemptEnd(failure=AttemptFailure("killed", "cut off"))
+    if report.exists():
+        own = read_report_file(report)
+        found = attrs.evolve(found, usage=own.usage, cost=own.cost)
+    elif not next(_asides(files, number)).exists():
+        return None
+    return with_cut_off(found, files, number)
+
+
+def _asides(files: CaseFiles, number: int) -> Iterator[Path]:
+    """Where such reports are, in their order."""
+    report = files.report(number)
+    return (report.with_suffix(f".cut-{count}.json") for count in itertools.count(1))
+
+
+# What cases have found out is told to the whole run, once. Blocks on files where it reads.
+
+
+_FACT = "FACT"
+_FROM = "fact_of"
+"""The key of `meta` by which a fact is known that was passed on."""
+
+
+@attrs.define(eq=False)
+class RunFacts:
+    """Tells the facts of cases on the bus of their run, and knows which are there.
+
+    Args:
+        bus: Of the run.
+        patience: Of that bus.
+        troubles: Counts what goes wrong.
+    """
+
+    _bus: Bus
+    _patience: Patience
+    _troubles: BusTroubles
+    _known: set[str] = attrs.field(init=False, factory=set, repr=False)
+    """Of the facts that are there, up to a cursor."""
+    _cursor: int = attrs.field(init=False, default=0)
+    _thread: trio.CapacityLimiter = attrs.field(
+        init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
+    )
+    """One at a time looks what is there."""
+
+    async def pass_on(self, case: Path) -> int:
+        """Tell the facts of a case, but for those that are there. A checkpoint.
+
+        Args:
+            case: The folder of the bus of the case.
+
+        Returns:
+            How many were told.
+        """
+        told = 0
+
+        async def tell(draft: Draft) -> None:
+            nonlocal told
+            failure = await self._patience.with_bus(lambda: self._bus.append(draft))
+            if failure is None:
+                told += 1
+            else:
+                self._troubles.add(failure)
+
+        try:
+            new = await trio.to_thread.run_sync(self._new, case, limiter=self._thread)
+        except BusError as error:
+            self._troubles.add(error)
+            return 0
+        async with trio.open_nursery() as nursery:
+            for draft in new:
+                nursery.start_soon(tell, draft)
+                # It stands in line before the next one begins; all that do are written together.
+                await trio.lowlevel.checkpoint()
+        return told
+
+    def _new(self, case: Path) -> list[Draft]:
+        found = [
+            _passed_on(one)
+            for part in read_parts(case)
+            for one in part.messages
+            if one.draft.type == _FACT
+        ]
+        if found:
+            self._look()
+        return [draft for draft in found if draft.meta[_FROM] not in self._known]
+
+    def _look(self) -> None:
+        """Know what is there now."""
+        for part in self._parts():
+            self._known.update(
+                one.draft.meta[_FROM] for one in part.messages if _FROM in one.draft.meta
+            )
+            self._cursor = part.cursor
+
+    def _parts(self) -> Iterator[Reading]:
+        try:
+            yield from read_parts(self._bus.path, since=self._cursor or None)
+        except (CursorExpiredError, CursorNotFoundError):  # it is another one
+            self._known.clear()
+            yield from read_parts(self._bus.path)
+
+
+def _passed_on(message: Message) -> Draft:
+    """A fact as it is told to all; what it says of other messages of its bus means nothing to them."""
+    draft = message.draft
+    text = f"{draft.task_id}\n{message.msg_id}\n{draft.body}"
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return attrs.evolve(draft, parents=(), issue_id=None, meta={**draft.meta, _FROM: mark})
+
+
+_REMOVED_WITHIN = 30.0  # seconds
+_MAKERS = 4  # folders that are made at once
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class AgentRun:
+    """What all tasks of agents of a run share."""
+
+    terms: AgentTerms
+    project: str
+    """What the run is called on buses: its id."""
+    folder: Path
+    """Where the folders of its tasks are; absolute."""
+    facts: RunFacts | None
+    """What its cases have found out, on the bus of the run; None where that cannot be opened."""
+    stop: trio.Event
+    """Set when no attempt is to begin any more."""
+    warn: Callable[[str], None]
+    troubles: BusTroubles
+    ids: RunIds
+    """Gives attempts their ids."""
+    reports: ReportTroubles = attrs.field(factory=ReportTroubles)
+    """Of attempts, as far as they cannot be used."""
+    makers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_MAKERS))
+    """Of threads that make folders."""
+
+
+@asynccontextmanager
+async def open_agents(
+    prepared: PreparedSuite,
+    terms: AgentTerms,
+    run_id: str | None,
+    *,
+    stop: trio.Event,
+    warn: Callable[[str], None],
+) -> AsyncGenerator[AgentRun | None]:
+    """Open what the agents of a suite share; None if it has none. A checkpoint.
+
+    Raises:
+        AgentError: The folder cannot be made.
+    """
+    if all(part.prepared.suite.agents is None for part in prepared.parts):
+        await trio.lowlevel.checkpoint()
+        yield None
+        return
+    async with _folder(terms.folder) as folder:
+        troubles = BusTroubles(warn)
+        run = AgentRun(
+            terms=terms,
+            project=run_id or folder.name,
+            folder=folder,
+            facts=None,
+            stop=stop,
+            warn=warn,
+            troubles=troubles,
+            ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
+        )
+        limits = prepared.suite.run_limits
+        settings = BusSettings(
+            rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
+        )
+        async with maybe_bus(folder / "bus", terms, troubles, settings) as bus:
+            facts = None
+            if bus is not None:
+                facts = RunFacts(bus, Patience(bus.path, stop), troubles)
+            try:
+                yield attrs.evolve(run, facts=facts)
+            finally:
+                run.reports.tell(warn)
+
+
+@asynccontextmanager
+async def maybe_bus(
+    folder: Path,
+    terms: AgentTerms,
+    troubles: BusTroubles,
+    settings: BusSettings = BusSettings(),  # noqa: B008 - frozen
+) -> AsyncGenerator[Bus | None]:
+    """Open a bus, if that can be done: agents work also where nothing can be told."""
+    async with AsyncExitStack() as stack:
+        bus: Bus | None = None
+        try:
+            bus = await stack.enter_async_context(open_bus(folder, settings, rng=terms.rng))
+            stack.enter_context(terms.buses.counting(bus.stats))
+        except BusError as error:
+            troubles.add(error)
+        yield bus
+
+
+@asynccontextmanager
+async def _folder(wanted: Path | None) -> AsyncGenerator[Path]:
+    """The folder of a run, made if it is not there; one that nobody names is removed again."""
+    make = functools.partial(_make_folder, wanted)
+    folder = await trio.to_thread.run_sync(make)
+    try:
+        yield folder
+    finally:
+        if wanted is None:
+            remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+            with trio.move_on_after(_REMOVED_WITHIN, shield=True):
+                await trio.to_thread.run_sync(remove)
+
+
+def _make_folder(wanted: Path | None) -> Path:
+    try:
+        if wanted is None:
+            return Path(tempfile.mkdtemp(prefix="trioeval-")).resolve()
+        wanted.mkdir(parents=True, exist_ok=True)
+        return wanted.absolute()
+    except OSError as error:
+        folder = wanted or tempfile.gettempdir()
+        reason = error.strerror or error
+        raise AgentError(f"{folder}: the folder of agents cannot be made: {reason}") from error

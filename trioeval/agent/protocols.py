@@ -1,0 +1,317 @@
+"""What a restart loop is given: who works, where, and whom it tells."""
+
+import stat
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+import attrs
+import trio
+
+from trioeval.agent.bus.messages import MessageType
+from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
+from trioeval.errors import AgentError, MarkerError, UsageError
+from trioeval.kernel.events import guarded
+
+# What happens to agents, as frozen records for a synchronous observer: progress, metrics, the live view.
+#
+# Instants are those of the Trio clock.
+
+
+CaseEnding: TypeAlias = Literal["done", "failed", "interrupted", "blocked"]
+
+
+@attrs.frozen(kw_only=True)
+class AgentEvent:
+    """Something that happens to the case of an agent."""
+
+    at: float
+    task: str | None
+    """The id of its task of the suite."""
+    case: str
+    """Its name, unique in its task; of a child of an agent that is a function, behind it and a slash that of
+    the child."""
+    agent: str
+    """What its agent is called."""
+
+
+@attrs.frozen(kw_only=True)
+class CaseBlocked(AgentEvent):
+    """It waits for others; told again when the others change."""
+
+    by: tuple[str, ...]
+    """Names of cases, in the order in which it names them; empty when it waits no more and begins."""
+
+
+@attrs.frozen(kw_only=True)
+class CaseQueued(AgentEvent):
+    """It waits for its turn among the root tasks of all programs."""
+
+    position: int
+    """From 1; 0 when it has got its turn."""
+
+
+@attrs.frozen(kw_only=True)
+class AttemptWaiting(AgentEvent):
+    """An attempt has to wait for a run slot, to begin or to go on. Not told of one that gets it at once."""
+
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class AttemptGoesOn(AgentEvent):
+    """An attempt that began before, and had to wait for a slot to go on, has one."""
+
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class AttemptStarted(AgentEvent):
+    """An attempt has its slot, and begins."""
+
+    number: int
+    run_id: str
+
+
+@attrs.frozen(kw_only=True)
+class AttemptEnded(AgentEvent):
+    """An attempt is over."""
+
+    number: int
+    run_id: str
+    failed: bool
+    cancelled: bool = False
+    reason: str = ""
+    """Why it failed: kind and message."""
+
+
+@attrs.frozen(kw_only=True)
+class CaseEnded(AgentEvent):
+    """Nothing more is done for it."""
+
+    ending: CaseEnding
+
+
+AgentObserver: TypeAlias = Callable[[AgentEvent], None]
+"""Told synchronously. What it raises is logged and dropped."""
+
+
+# Where an agent says that its task is done.
+
+
+_CALM = 10
+"""By how much a pause between two looks may grow, and what part of the whole wait it is at most."""
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def _of_a_folder(marker: "FileMarker", _field: "attrs.Attribute[Path]", path: Path) -> None:
+    if not marker.may_come and not path.parent.is_dir():
+        msg = (
+            f"{path}: there is no folder {path.parent} in which an agent could say that it is done"
+        )
+        raise AgentError(msg)
+
+
+def _markers_positive(_marker: object, field: "attrs.Attribute[float]", seconds: float) -> None:
+    if not seconds > 0:
+        msg = f"FileMarker.{field.name} must be more than 0 seconds, got {seconds!r}"
+        raise AgentError(msg)
+
+
+@attrs.define(eq=False)
+class FileMarker:
+    """A file that stands for `done`, whatever is in it; agents in any language can make it.
+
+    Raises:
+        AgentError: The folder that it would be in is not there.
+    """
+
+    path: Path = attrs.field(validator=_of_a_folder)
+    may_come: bool = attrs.field(default=False, kw_only=True)
+    """Whether that folder may be made later."""
+    look_every: float = attrs.field(default=0.2, validator=_markers_positive)
+    """Seconds between two looks of who waits, > 0: files do not tell of themselves. Who has waited for long
+    looks less often: a tenth of that time lies between two looks, at most ten times so many seconds."""
+    _news: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def is_set(self) -> bool:
+        """Whether the file is there. One look at the disk.
+
+        Raises:
+            MarkerError: The entry is not a file, or cannot be examined.
+        """
+        try:
+            mode = self.path.stat().st_mode
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise MarkerError(f"{self.path}: {error.strerror}; a file there says `done`") from error
+        if not stat.S_ISREG(mode):
+            found = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
+            raise MarkerError(f"{self.path} is {found}; a file there says `done`, so remove it")
+        return True
+
+    async def wait(self) -> None:
+        """Return when the file is there: at a look, or when somebody wakes. A checkpoint.
+
+        Raises:
+            MarkerError: As `is_set`.
+        """
+        await trio.lowlevel.checkpoint()
+        began_at = trio.current_time()
+        while not self.is_set():
+            news, waited = self._news, trio.current_time() - began_at
+            # Hundreds may wait for hours, and each look keeps everybody else for a moment.
+            pause = min(max(self.look_every, waited / _CALM), self.look_every * _CALM)
+            with trio.move_on_after(pause):
+                await news.wait()
+
+    def wake(self) -> None:
+        """Who waits looks at once."""
+        self._news.set()
+        self._news = trio.Event()
+
+
+@attrs.define(eq=False)
+class Flag:
+    """Says `done` in memory: for agents that are functions of this program."""
+
+    _done: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def set(self) -> None:
+        """Say it."""
+        self._done.set()
+
+    def is_set(self) -> bool:
+        """Whether it was said."""
+        return self._done.is_set()
+
+    async def wait(self) -> None:
+        """Return when it was. A checkpoint."""
+        await self._done.wait()
+
+
+R = TypeVar("R")
+
+
+class Agent(Protocol):
+    """What works on a task."""
+
+    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
+        """Work once. What it raises is a failure of the attempt of the kind `unexpected`.
+
+        But for what says that the run is over, of calls on lanes: that cuts the attempt off.
+        """
+        ...
+
+
+class Slots(Protocol):
+    """What lets attempts run: a lane."""
+
+    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
+        """Run something in a slot, when it is its turn.
+
+        What it raises by itself means that the run is over, and leaves the loop as it is.
+        """
+        ...
+
+
+class Children(Protocol):
+    """What attempts have started and that still lives."""
+
+    def alive(self) -> Sequence[str]:
+        """What each is called: run ids, process ids."""
+        ...
+
+    async def wait(self) -> None:
+        """Return when none is left."""
+        ...
+
+    async def end(self) -> None:
+        """End all of them, gently and then by force. Runs to its end also when it is cancelled.
+
+        It takes as long as it takes: nothing else bounds it. With none left it does nothing.
+        """
+        ...
+
+
+class Marker(Protocol):
+    """Where the agent says that its task is done."""
+
+    def is_set(self) -> bool:
+        """Whether it is.
+
+        Raises:
+            MarkerError: The entry is not a file: a folder.
+        """
+        ...
+
+    async def wait(self) -> None:
+        """Return when it is set, perhaps a moment later."""
+        ...
+
+
+def _positive(_terms: object, field: "attrs.Attribute[float]", seconds: float) -> None:
+    if not seconds > 0:
+        raise UsageError(f"{field.name} must be more than 0 seconds, got {seconds!r}")
+
+
+def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
+    return guarded(observe)
+
+
+@attrs.frozen(kw_only=True)
+class LoopTerms:
+    """How one case is worked on.
+
+    Raises:
+        UsageError: A time is out of its range.
+    """
+
+    policy: RestartPolicy
+    child_timeout: float = attrs.field(default=300.0, validator=_positive)
+    """Seconds that children may go on when the task is done, > 0."""
+    slots: Slots
+    marker: Marker
+    children: Children
+    post: Callable[[MessageType, str], Awaitable[None]]
+    """Tells the bus. What it raises is counted, and changes nothing."""
+    begin: Callable[[int], Attempt]
+    """Makes the attempt with a number; called when it has its slot."""
+    ended: Callable[[Attempt, AttemptEnd], None]
+    """Writes down synchronously how an attempt ended, in the step in which that is known.
+
+    Not called of one that was cut off.
+    """
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    """Set when no further attempt is to begin; one that runs comes to its end."""
+    idle: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Makes what is put around its waits for other things than slots: they are no work."""
+    observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
+    """Told of its attempts, and how it ended."""
+    task: str | None = None
+    """What the observer is told of it: the id of its task,"""
+    case: str = ""
+    """its name,"""
+    agent: str = ""
+    """and what its agent is called."""
+
+    def tell(self, event: type[AgentEvent], **details: Any) -> None:
+        """Tell the observer, if there is one.
+
+        Args:
+            event: What happens now.
+            **details: Its fields, but for those of every event.
+        """
+        if self.observe is not None:
+            about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
+            self.observe(event(at=trio.current_time(), **about, **details))

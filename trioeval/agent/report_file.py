@@ -1,0 +1,209 @@
+"""The report of an attempt: a JSON file in which a program says what it used, and how it ended.
+
+    {"output": "…", "tokens": {"prompt": 10, "completion": 5, "total": 15}, "cost": 0.01,
+     "error": {"kind": "auth", "message": "…"}}
+
+Everything in it may be missing. What is wrong in it is left out, and told.
+"""
+
+import errno
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import orjson
+
+from trioeval.agent.restarts import AttemptFailure, FailureKind
+from trioeval.agent.workspace import read_plain
+from trioeval.providers.config import show
+from trioeval.providers.secrets import hide_in
+from trioeval.usage import Usage
+
+# Reports of attempts that cannot be used as they are: told once, when the run is over.
+
+
+@attrs.define(eq=False)
+class ReportTroubles:
+    """Those of a run."""
+
+    _count: int = attrs.field(init=False, default=0)
+    _first: str = attrs.field(init=False, default="")
+
+    def add(self, case: str, number: int, warnings: Sequence[str]) -> None:
+        """What is wrong with the report of an attempt; nothing if that is nothing.
+
+        Args:
+            case: What people call it.
+            number: Of the attempt.
+            warnings: Sentences.
+        """
+        if not warnings:
+            return
+        self._count += 1
+        self._first = self._first or f"{case}, attempt {number}: {warnings[0]}"
+
+    def tell(self, warn: Callable[[str], None]) -> None:
+        """Tell how many they are, and of the first one, if there is any."""
+        if self._count == 1:
+            warn(f"a report of an agent cannot be used as it is: {self._first}")
+        elif self._count:
+            warn(
+                f"{self._count} reports of agents cannot be used as they are (see `trioeval show`); "
+                f"the first is of {self._first}"
+            )
+
+
+LARGEST = 10 * 1024 * 1024
+"""Bytes that are read of a report."""
+
+LONGEST_MESSAGE = 2_000
+"""Characters of a message of an error."""
+MOST_WARNINGS = 10
+"""What is wrong beyond that is counted."""
+
+_MOST_TOKENS = 2**53
+_KEYS = ("output", "tokens", "cost", "error")
+_TOKENS = ("prompt", "completion", "total", "cached", "reasoning")
+_TOLD: Mapping[str, FailureKind] = {
+    kind: kind
+    for kind in get_args(FailureKind)
+    if kind not in ("exit", "timeout", "killed", "unexpected")
+}
+"""Kinds that a program may name; of the others only who runs it can tell."""
+
+
+@attrs.frozen(kw_only=True)
+class AttemptReport:
+    """What a program said of its attempt, as far as it can be used."""
+
+    has_output: bool = False
+    output: Any = None
+    """JSON data."""
+    usage: Usage = attrs.field(factory=Usage)
+    cost: float | None = None
+    """US dollars, finite and ≥ 0."""
+    failure: AttemptFailure | None = None
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the report, in sentences."""
+
+
+def read_report_file(path: Path, secrets: Sequence[str] = ()) -> AttemptReport:
+    """Read a report, if there is one; see `read_report`. Blocks on the file; never raises."""
+    try:
+        data = read_plain(path, LARGEST + 1)
+    except FileNotFoundError:
+        return AttemptReport()
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        return _useless(f"cannot be read: {reason}")
+    if len(data) > LARGEST:
+        return _useless(f"is longer than {LARGEST} bytes")
+    return read_report(data, secrets)
+
+
+def read_report(data: bytes, secrets: Sequence[str] = ()) -> AttemptReport:
+    """What stands in a report.
+
+    Args:
+        data: JSON, if it is right.
+        secrets: What no message shows, longest first. The output is left as it is.
+
+    Example:
+        >>> read_report(b'{"tokens": {"prompt": 3, "completion": 2}, "cost": -1}')
+        ... # doctest: +NORMALIZE_WHITESPACE
+        AttemptReport(has_output=False, output=None,
+            usage=Usage(prompt=3, completion=2, total=5, cached=None, cache_creation=None,
+                reasoning=None, accepted_prediction=None, rejected_prediction=None),
+            cost=None, failure=None,
+            warnings=('the report: cost must be a number of at least 0, got -1',))
+    """
+    if not data.strip():
+        return _useless("is empty")
+    try:
+        told = orjson.loads(data)
+        orjson.dumps(told)  # what is nested too deeply could not be written down
+    except (ValueError, TypeError) as error:
+        return _useless(f"is not JSON that can be used: {error}")
+    if not isinstance(told, dict):
+        return _useless(f"must be an object, got {show(hide_in(told, secrets))}")
+    output = told.pop("output", None)
+    told = hide_in(told, secrets)
+    warnings = [f"the report: {show(name)} is not a key" for name in told if name not in _KEYS]
+    return AttemptReport(
+        has_output=output is not None,  # null is how programs leave a key out
+        output=output,
+        usage=_read_tokens(told.get("tokens"), warnings),
+        cost=_read_number("cost", told.get("cost"), _is_cost, "a number", warnings),
+        failure=_read_error(told.get("error"), warnings),
+        warnings=_first(warnings),
+    )
+
+
+def _first(warnings: Sequence[str]) -> tuple[str, ...]:
+    rest = len(warnings) - MOST_WARNINGS
+    more = (f"the report: and {rest} more like these",) if rest > 0 else ()
+    return (*warnings[:MOST_WARNINGS], *more)
+
+
+def shortened(text: str) -> str:
+    """A text of as many characters as a message may have at most."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
+
+
+def _useless(fault: str) -> AttemptReport:
+    return AttemptReport(warnings=(f"the report {fault}",))
+
+
+def _read_tokens(told: Any, warnings: list[str]) -> Usage:
+    if told is None:
+        return Usage()
+    if _is_count(told):
+        return Usage(total=told)
+    if not isinstance(told, Mapping):
+        warnings.append(f"the report: tokens must be an object, or their number, got {show(told)}")
+        return Usage()
+    warnings += [
+        f"the report: {show(name)} is not a key of tokens" for name in told if name not in _TOKENS
+    ]
+    read = {
+        name: _read_number(f"tokens.{name}", told.get(name), _is_count, "a whole number", warnings)
+        for name in _TOKENS
+    }
+    if read["total"] is None and read["prompt"] is not None and read["completion"] is not None:
+        read["total"] = read["prompt"] + read["completion"]
+    return Usage(**read)
+
+
+def _read_number(
+    name: str, value: Any, is_right: Callable[[Any], bool], right: str, warnings: list[str]
+) -> Any:
+    if value is None or is_right(value):
+        return value
+    warnings.append(f"the report: {name} must be {right} of at least 0, got {show(value)}")
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MOST_TOKENS
+
+
+def _is_cost(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
+def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
+    if told is None:
+        return None
+    if isinstance(told, str):
+        told = {"message": told}
+    if not isinstance(told, Mapping):
+        warnings.append(f"the report: error must be an object or text, got {show(told)}")
+        return AttemptFailure("reported", show(told))
+    kind, message = told.get("kind"), told.get("message")
+    text = shortened(message) if isinstance(message, str) else ""
+    if isinstance(kind, str) and kind in _TOLD:
+        return AttemptFailure(_TOLD[kind], text or kind)
+    named = f"{shortened(kind)}: {text}" if isinstance(kind, str) and text else text or show(kind)
+    return AttemptFailure("reported", named)

@@ -1,0 +1,478 @@
+"""Answers the rows of a task of type `agent`: a case is worked on until it is done, and that is the reply.
+
+A case waits for those that it depends on, then for its turn among all programs, and only then for a slot for
+each of its attempts; it holds nothing while it waits. Each attempt is written down as soon as it is over: a
+run that is resumed goes on with the next one, in the same folder.
+"""
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.agent.attempts import AttemptsMade, answer_of, attempts_told, with_cut_attempt
+from trioeval.agent.bus_messages import Patience, Posts
+from trioeval.agent.case_folder import (
+    CaseFiles,
+    CaseNames,
+    CaseRoom,
+    Wanted,
+    claim_folder,
+    open_workspace,
+    task_folder,
+)
+from trioeval.agent.case_order import Gate, InOrder, Place, Procession
+from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
+from trioeval.agent.model import AgentSettings
+from trioeval.agent.open import AgentRun, cut_off_attempt
+from trioeval.agent.planner import Submission, Turn, planner_turn
+from trioeval.agent.prompts import ensure_prompt
+from trioeval.agent.protocols import (
+    AgentEvent,
+    CaseBlocked,
+    CaseEnded,
+    CaseEnding,
+    CaseQueued,
+    FileMarker,
+    LoopTerms,
+)
+from trioeval.agent.restarts import RestartPolicy
+from trioeval.agent.workers import Workers
+from trioeval.documents.mistakes import MistakenError
+from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
+from trioeval.evaluation.answerer import ComeTo
+from trioeval.evaluation.journal import AgentJournal
+from trioeval.evaluation.outcomes import StoppedError, cut_by
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.prompt import Asked
+from trioeval.evaluation.provider_calls import Asker
+from trioeval.kernel import Calls, Cut
+from trioeval.kernel.events import guarded
+from trioeval.providers import Reply
+from trioeval.suite.expand import Step
+
+# Cases that are done since an earlier execution, and stand whatever becomes of what they depend on.
+
+
+_TOLD = 5  # names of cases
+
+
+@attrs.frozen
+class KeptCases:
+    """Those of one task."""
+
+    names: CaseNames
+    warn: Callable[[str], None]
+    """Told in a line."""
+    _done: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    """Columns and names; without those that were told of."""
+
+    def add(self, index: int) -> None:
+        """A case is kept that is done."""
+        self._done.add((self.names.columns[index], self.names.names[index]))
+
+    def lost(self, index: int) -> None:
+        """A case is not done any more, or not yet: tell of those that have begun because it was."""
+        column, name = self.names.columns[index], self.names.names[index]
+        if resting := self._resting(column, name):
+            rest = len(resting) - _TOLD
+            more = f" and {rest} more" if rest > 0 else ""
+            self.warn(
+                f"case {name} is not done any more, and these, which rest on it, stand as they were: "
+                f"{', '.join(resting[:_TOLD])}{more}; --retry with their indices runs them again"
+            )
+
+    def _resting(self, column: str, name: str) -> list[str]:
+        """What is kept and depends on a case, or on such as do, in their order; each is given once."""
+        cases = self.names.dependents.get(column, ()) if self._done else ()
+        found, before = {name}, 0
+        while before < len(found):
+            before = len(found)
+            found |= {one.name for one in cases if not found.isdisjoint(one.depends_on)}
+        resting = [
+            one.name for one in cases if one.name in found and (column, one.name) in self._done
+        ]
+        self._done.difference_update((column, one) for one in resting)
+        return resting
+
+
+_CANCELLED = "it was cancelled while it waited in the line (trioeval agent cancel)"
+
+
+class AgentWork:
+    """The agents of one task; good for one run.
+
+    Args:
+        prepared: The task.
+        settings: How its agents are started.
+        asker: Asks models, and knows what was written down.
+        task: Its id.
+        journal: Where processes are written down.
+        run: What all tasks of agents share.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedSuite,
+        settings: AgentSettings,
+        asker: Asker,
+        *,
+        task: str | None,
+        journal: AgentJournal | None,
+        run: AgentRun,
+    ) -> None:
+        self._prepared = prepared
+        self._settings = settings
+        self._asker = asker
+        self._task = task
+        self._run = run
+        self._names = CaseNames.of(prepared.steps)
+        self._kept = KeptCases(self._names, run.warn)
+        self._gate = Gate.of(self._names.dependents, warn=run.warn, stop=run.stop)
+        self._over: set[int] = set()
+        """Cases of which the gate was told."""
+        self._procession = Procession()
+        self._moving = Lock()
+        """Held while folders of cases move."""
+        self._observe = guarded(run.terms.observe)
+        self._workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
+        self._workers = Workers(
+            settings=settings,
+            asker=asker,
+            # What is left of a word without a variable that is missing would be another word.
+            templates=attrs.evolve(prepared.templates, strict=True),
+            environ=prepared.around.environ,
+            journal=journal,
+            reports=run.reports,
+        )
+
+    async def end_survivors(self) -> None:
+        """End what earlier executions of the run have left running. A checkpoint."""
+        await self._workers.end_survivors()
+
+    def keep(self, index: int, record: Mapping[str, Any]) -> None:
+        """Know how a case ended that is not worked on again."""
+        reply = record.get("response")
+        told = reply.get("metadata") if isinstance(reply, Mapping) else None
+        agent = told.get("agent") if isinstance(told, Mapping) else None
+        is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
+        if is_done:
+            self._kept.add(index)
+        self._tell_over(index, done=is_done, begun=False)
+
+    def begins_at_once(self, step: Step, /) -> bool:
+        """Whether it waits for other things before it needs a slot."""
+        case = step.test.case
+        waits = case is not None and bool(case.depends_on)
+        return waits or self._run.terms.planner is not None
+
+    def workspace(self, step: Step, /) -> Path:
+        """Where its agent works."""
+        return self._files(step.index).workspace
+
+    def with_cut_attempt(self, step: Step, reply: Reply | None, /) -> Reply | None:
+        """What a case has come to, with what an attempt had used that was cut off. Looks at files."""
+        end = cut_off_attempt(self._files(step.index), attempts_told(reply))
+        return reply if end is None else with_cut_attempt(reply, end)
+
+    def over(self, step: Step, cut: Cut | None, /) -> None:
+        """A row is over; what is not known to be done is not, unless it was cut off."""
+        self._tell_over(step.index, done=False, cut=cut)
+
+    async def answer(self, step: Step, asked: Asked, calls: Calls[Any], told: ComeTo, /) -> Reply:
+        """Work on a case until it is done, given up, or stopped. A checkpoint.
+
+        Raises:
+            AgentError: It cannot be worked on.
+            BlockedError: What it depends on is not done.
+            StoppedError: The run is stopped.
+        """
+        room, post = self._room(step, asked), self._posts(step)
+        ending: CaseEnding = "failed"
+        cut: Cut | None = None
+        try:
+            # It stands in the line of all programs from the moment in which it begins, in that order.
+            async with self._turn(step) as turn:
+                with calls.waiting():
+                    made, wanted = await self._claim(step, asked, told, room, post)
+                    with suppress(MarkerError):  # the loop looks first, and gives the case up
+                        await self._wait(step, room, post, turn)
+                with self._procession.join() as place:
+                    ended = await self._work(made, calls, wanted, room, place)
+                ending = ended.ending
+                cut = Cut.STOP if ending == "interrupted" else None
+                if turn is not None and ending != "interrupted":
+                    turn.done = ending == "done"
+                if ending == "done" and self._run.facts is not None:
+                    await self._run.facts.pass_on(room.files.bus)
+        except BlockedError:
+            ending = "blocked"
+            raise
+        except (StoppedError, *RUN_IS_OVER, trio.Cancelled) as error:
+            ending, cut = "interrupted", cut_by(error)
+            raise
+        finally:
+            self._tell_over(step.index, done=ending == "done", cut=cut)
+            self._tell(step, CaseEnded, ending=ending)
+        if ending == "interrupted":
+            raise StoppedError
+        return answer_of(ended, self._about(step, room))
+
+    def _posts(self, step: Step) -> Posts:
+        return Posts(
+            folder=self._files(step.index).bus,
+            project=self._run.project,
+            task=self._names.rooms[step.index],
+            troubles=self._run.troubles,
+            patience=Patience(self._files(step.index).bus, self._run.stop),
+            rng=self._run.terms.rng,
+            buses=self._run.terms.buses,
+            rotate_bytes=self._prepared.suite.run_limits.bus_rotate_bytes,
+            keep_segments=self._prepared.suite.run_limits.bus_keep_segments,
+        )
+
+    async def _wait(self, step: Step, room: CaseRoom, post: Posts, turn: Turn | None) -> None:
+        """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled.
+
+        Raises:
+            AgentError: It was cancelled meanwhile; or as `Gate.wait`.
+            BlockedError: As `Gate.wait`.
+            StoppedError: The run is stopped.
+        """
+        if turn is None:
+            await self._pass_gate(step, room, post)
+            return
+        cancelled = FileMarker(room.files.cancelled)
+
+        async def wait() -> None:
+            await self._pass_gate(step, room, post)
+            await self._take_turn(step, turn, FileMarker(room.files.done, may_come=True))
+
+        await first_of(wait, cancelled.wait)
+        if cancelled.is_set():
+            await post("ERROR", _CANCELLED)
+            room.files.cancelled.unlink(missing_ok=True)  # who runs the row again wants it
+            raise AgentError(_CANCELLED)
+
+    async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
+        case = step.test.case
+        column = self._names.columns[step.index]
+        if case is None or column not in self._names.dependents:
+            return
+
+        def waiting(by: tuple[str, ...]) -> None:
+            self._tell(step, CaseBlocked, by=by)
+
+        await self._gate.wait(
+            self._names.names[step.index],
+            column=column,
+            done=FileMarker(room.files.done, may_come=True),
+            post=post,
+            timeout=case.dependency_timeout,
+            waiting=waiting,
+        )
+
+    @asynccontextmanager
+    async def _turn(self, step: Step) -> AsyncGenerator[Turn | None]:
+        """The case's place in the line of all programs, for as long as the block; None where there is none.
+
+        What does not come to its end leaves without an outcome.
+        """
+        planner = self._run.terms.planner
+        if planner is None:
+            await trio.lowlevel.checkpoint()
+            yield None
+            return
+        try:
+            async with planner_turn(planner, self._submission(step)) as turn:
+                if turn.entry.position:
+                    self._tell(step, CaseQueued, position=turn.entry.position)
+                yield turn
+        except StoreError as error:
+            # Nothing is wrong with the case: it may come again when the database can be used.
+            self._run.warn(f"the turns of agents cannot be taken: {error}")
+            self._run.stop.set()
+            raise StoppedError from error
+
+    def _submission(self, step: Step) -> Submission:
+        names, index = self._names, step.index
+        column = names.columns[index]
+        waits = next(
+            (one for one in names.dependents.get(column, ()) if one.name == names.names[index]),
+            None,
+        )
+        needs = () if waits is None else waits.depends_on
+        return Submission(
+            id=self._id(names.rooms[index]),
+            run=self._run.project,
+            task=self._shown(names.rooms[index]),
+            depends_on=tuple(self._id(names.room_of(column, name)) for name in needs),
+        )
+
+    def _shown(self, room: str) -> str:
+        return room if self._task is None else f"{self._task}/{room}"
+
+    def _id(self, room: str) -> str:
+        """What a case is called in the line of all programs."""
+        return f"{self._run.project}/{self._shown(room)}"
+
+    async def _take_turn(self, step: Step, turn: Turn, done: FileMarker) -> None:
+        await turn.set_free()
+        if turn.entry.position:
+            self._tell(step, CaseQueued, position=turn.entry.position)
+        # Others may keep their places for hours when this program is to stop, or the case is done.
+        await first_of(turn.wait_started, self._run.stop.wait, done.wait)
+        if self._run.stop.is_set():
+            raise StoppedError
+        self._tell(step, CaseQueued, position=0)
+
+    async def _claim(
+        self, step: Step, asked: Asked, told: ComeTo, room: CaseRoom, post: Posts
+    ) -> tuple[AttemptsMade, Wanted]:
+        """See that the folder of a case is its own before it waits: who waits may be marked as done there.
+
+        Returns:
+            The attempts that earlier executions have made, and what the folder is to be.
+        """
+        made = AttemptsMade(
+            asker=self._asker,
+            step=step,
+            asked=asked,
+            told=told,
+            is_model=self._workers.is_model(step),
+            ids=self._run.ids,
+            post=post,
+        )
+        wanted = Wanted(
+            digest=made.digest,
+            about=room.name,
+            template=functools.partial(self._template, step, asked),
+            goes_on=bool(made.earlier),
+            anew=self._asker.asks_anew(step.index),
+        )
+        if self._run.stop.is_set():
+            raise StoppedError
+        claim = functools.partial(claim_folder, room.files, wanted, self._moving)
+        await trio.to_thread.run_sync(claim, limiter=self._run.makers)
+        return made, wanted
+
+    async def _work(
+        self, made: AttemptsMade, calls: Calls[Any], wanted: Wanted, room: CaseRoom, place: Place
+    ) -> LoopEnd:
+        step, asked, post = made.step, made.asked, made.post
+        if self._run.stop.is_set():
+            raise StoppedError
+        begin = functools.partial(open_workspace, room.files, wanted)
+        made.is_resumed = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
+        made.prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
+        if made.is_resumed:
+            await made.tell_lost_end(room.files.bus)
+        if made.earlier:
+            made.tell()
+        await place.come_first()
+        async with self._workers.of(step, asked, room, calls, post) as worker:
+            terms = LoopTerms(
+                policy=_policy(self._settings),
+                child_timeout=self._settings.child_timeout,
+                slots=InOrder(worker.slots, place),
+                marker=FileMarker(room.files.done),
+                children=worker.children,
+                post=post,
+                begin=made.next,
+                ended=made.over,
+                stop=self._run.stop,
+                idle=calls.waiting,
+                observe=self._pass_on,
+                task=self._task,
+                case=room.name,
+                agent=self._agent(step),
+            )
+            if worker.child_runs is not None:
+                worker.child_runs.tell = lambda event: terms.tell(event, number=len(made.ends))
+            ended = await run_until_done(worker.agent, terms, made.earlier)
+        return attrs.evolve(ended, attempts=tuple(made.ends))
+
+    def _template(self, step: Step, asked: Asked) -> Path | None:
+        """What the workspace of a case is a copy of. Blocks on files."""
+        case = step.test.case
+        said = (None if case is None else case.workspace) or self._settings.workspace
+        if said is None:
+            return None
+        try:
+            return self._workspaces.find_undone(said, asked.vars, self._settings.done_file)
+        except (MistakenError, TemplateError) as error:
+            raise AgentError(f"workspace: {error}") from error
+
+    def _room(self, step: Step, asked: Asked) -> CaseRoom:
+        if not asked.prompt.strip():
+            name = self._names.names[step.index]
+            raise AgentError(f"the prompt of case {name} is empty, so nothing is to be done")
+        return CaseRoom(
+            project=self._run.project,
+            task=self._task,
+            name=self._names.rooms[step.index],
+            files=self._files(step.index),
+            suite=self._prepared.suite.directory,
+            vars=asked.vars,
+        )
+
+    def _files(self, index: int) -> CaseFiles:
+        folder = self._run.folder / task_folder(self._task) / self._names.rooms[index]
+        return CaseFiles(folder, self._settings.done_file)
+
+    def _about(self, step: Step, room: CaseRoom) -> dict[str, Any]:
+        """What rows tell of a case beside what became of it."""
+        case = step.test.case
+        return {
+            "case": self._names.names[step.index],
+            "dependsOn": [] if case is None else [*case.depends_on],
+            "folder": str(room.files.folder),
+        }
+
+    def _agent(self, step: Step) -> str:
+        return self._asker.names[step.provider_index]
+
+    def _tell(self, step: Step, event: type[AgentEvent], **details: Any) -> None:
+        if self._observe is not None:
+            about: dict[str, Any] = {
+                "task": self._task,
+                "case": self._names.rooms[step.index],
+                "agent": self._agent(step),
+            }
+            self._observe(event(at=trio.current_time(), **about, **details))
+
+    def _pass_on(self, event: AgentEvent) -> None:
+        """Tell what the loop tells, but not its end: a case may be over before its loop begins."""
+        if self._observe is not None and not isinstance(event, CaseEnded):
+            self._observe(event)
+
+    def _tell_over(
+        self, index: int, *, done: bool, cut: Cut | None = None, begun: bool = True
+    ) -> None:
+        """Tell those that wait for a case, once."""
+        if index in self._over:
+            return
+        self._over.add(index)
+        if begun and not done and cut is None:
+            self._kept.lost(index)
+        column = self._names.columns[index]
+        if column in self._names.dependents:
+            self._gate.over(self._names.names[index], column=column, done=done, cut=cut)
+
+
+def _policy(settings: AgentSettings) -> RestartPolicy:
+    return RestartPolicy(
+        max_attempts=settings.max_restarts,
+        delay=settings.restart_delay,
+        backoff=settings.restart_backoff,
+        max_delay=settings.max_restart_delay,
+        identical_failures=settings.identical_failures,
+        max_tokens=settings.max_tokens,
+        max_cost=settings.max_cost,
+    )

@@ -1,0 +1,133 @@
+"""The folders of agents go with their runs, and so does what the agents have left running."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import attrs
+import trio
+
+from trioeval.agent.case_folder import task_folder
+from trioeval.agent.processes import end_survivors
+from trioeval.cli.environment import agents_folder
+from trioeval.cli.terminal import say
+from trioeval.evaluation.journal import ProcessIdentity
+from trioeval.report import Head, inert
+from trioeval.store import RunFacts
+
+_EARLY = frozenset({"bus", "logs"})
+"""What is in the folder of a case before anybody works there."""
+_NOWHERE = frozenset({"", ".", ".."})
+"""Names that are no names of files."""
+
+
+@attrs.frozen
+class Leftovers:
+    """What agents of runs that died have left running."""
+
+    ended: Counter[str] = attrs.field(factory=Counter)
+    """How many processes of each run had to be ended."""
+
+    def end(self, run: RunFacts, processes: Sequence[ProcessIdentity]) -> None:
+        """End what is left of trees: whoever works in a folder must not outlive it."""
+        self.ended[run.id] += trio.run(end_survivors, processes)
+
+
+def tell_deleted(
+    database: Path, runs: Iterable[RunFacts], ended: Mapping[str, int] = MappingProxyType({})
+) -> bool:
+    """Remove the folders of deleted runs, and say of each run what is gone; whether nothing is left.
+
+    Args:
+        database: Where the runs were.
+        runs: They.
+        ended: How many processes of their agents were ended.
+    """
+    all_gone = True
+    for run in runs:
+        folder, told = agents_folder(database, run.id), ""
+        # Ids of runs that were imported are what somebody wrote.
+        if folder.name == run.id not in _NOWHERE and os.path.lexists(folder):
+            try:
+                cases = remove_cases(folder)
+                told = (
+                    f", and {'1 folder of a case' if cases == 1 else f'{cases} folders of cases'}"
+                )
+            except OSError as error:
+                all_gone = False
+                told = f"; {inert(folder)} stays: {error.strerror or error}"
+        if count := ended.get(run.id):
+            processes = "1 process" if count == 1 else f"{count} processes"
+            told += f"; {processes} of its agents had to be ended"
+        rows = "1 row" if run.rows == 1 else f"{run.rows} rows"
+        say(f"deleted {run.id}: {rows}{told}")
+    return all_gone
+
+
+def case_folders(run: Path, head: Head, index: int) -> list[Path]:
+    """Where the case of a row is worked on; several if the name of its column is not known, or none yet.
+
+    Args:
+        run: The folder of the agents of its run.
+        head: Of its task.
+        index: Of the row.
+    """
+    names = [case.name for case in head.cases for _ in range(case.rows)]
+    task = run / task_folder(head.task)
+    if index >= len(names) or not task.is_dir():
+        return []
+    own, others = names[index], {*names} - {names[index]}
+    return sorted(
+        folder
+        for folder in task.iterdir()
+        if (folder.name == own or folder.name.startswith((f"{own}.", f"{own}-")))
+        and (folder / "workspace").is_dir()
+        and folder.name not in others
+        and ".old-" not in folder.name
+    )
+
+
+def remove_cases(folder: Path) -> int:
+    """Remove the folder of a run's agents, and how many cases it had. Links in it are not followed.
+
+    Raises:
+        OSError: It is not what a run has made there, or cannot be removed.
+    """
+    if folder.is_symlink() or folder.parent.is_symlink():
+        raise OSError("it leads somewhere else")
+    cases = [*_cases(folder)]
+    for inside, folders, _ in os.walk(folder):  # agents may have locked what they have made
+        for name in folders:
+            if not (path := Path(inside, name)).is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(folder)
+    return len(cases)
+
+
+def _cases(folder: Path) -> Iterator[Path]:
+    """The folders of cases in that of a run.
+
+    Raises:
+        OSError: There is something else.
+    """
+    for task in folder.iterdir():
+        if task.name == "bus" and _is_folder(task):
+            continue
+        for case in _inside(task):
+            names = {path.name for path in _inside(case)}
+            if "case.json" not in names and not names <= _EARLY:
+                raise OSError(f"{inert(case)} is not the folder of a case")
+            yield case
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    if not _is_folder(folder):
+        raise OSError(f"{inert(folder)} is not the folder of a case")
+    return folder.iterdir()
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

@@ -1,0 +1,177 @@
+"""The commands with which a program that is an agent has child runs. They speak to the run on a socket."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import attrs
+import cyclopts
+from cyclopts import Parameter
+
+from trioeval.agent.child_runs import SOCKET_VARIABLE
+from trioeval.cli.commands.bus import RUN_VARIABLE
+from trioeval.cli.flags import Whole
+from trioeval.cli.terminal import Exit, say, show
+from trioeval.errors import AgentError, UsageError
+
+agent = cyclopts.App(name="agent")
+
+_Word = Annotated[str, Parameter(allow_leading_hyphen=True)]
+CHILD_VARIABLE = "TRIOEVAL_CHILD"
+_CANNOT_RUN = 127
+
+
+@agent.command(name="submit")
+def submit(command: str, /, *words: _Word) -> int:
+    """Submit a child run, which begins when it has a run slot, and print its number at once.
+
+    Parameters
+    ----------
+    command
+        The program.
+    words
+        Its arguments; no shell is involved. `--` before a `--help` that is one of them.
+    """
+    channel = _Channel.open()
+    number = channel.ask(do="submit", by=_speaker())["id"]
+    show(number)
+    sys.stdout.flush()
+    if os.fork() == 0:
+        _run_child(channel, number, [command, *words])
+    return Exit.OK
+
+
+@agent.command(name="wait")
+def wait(*children: int) -> int:
+    """Hand the run slot back until child runs have ended; fails if one of them has.
+
+    Parameters
+    ----------
+    children
+        Their numbers; all that the same attempt or child has submitted, if none is given.
+    """
+    said = _Channel.open().ask(do="wait", by=_speaker(), ids=[*children])
+    if "refused" in said:
+        raise UsageError(said["refused"])
+    for number, code in said["ended"].items():
+        show(f"{number} {'killed' if code is None else code}")
+    return Exit.FAILED if any(said["ended"].values()) else Exit.OK
+
+
+@agent.command(name="cancel")
+def cancel(case: str, /, *, db: Path | None = None) -> int:
+    """Cancel a case that waits in the line: its agent is not started, and its row is an error.
+
+    Parameters
+    ----------
+    case
+        Its number in `trioeval runs --queue`, or its id there.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.run_queue import cancel_case  # noqa: PLC0415 - imports wait until they are needed
+
+    return cancel_case(db, case)
+
+
+@agent.command(name="limit")
+def limit(most: Whole, /, *, db: Path | None = None) -> int:
+    """Set how many cases run at once, over all programs that share the database; none that runs is stopped.
+
+    Parameters
+    ----------
+    most
+        So many, whatever their suites say; 0 leaves it to these again.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.run_queue import limit_line  # noqa: PLC0415 - see above
+
+    return limit_line(db, most)
+
+
+def _speaker() -> list[Any]:
+    """Which attempt this is called in, and which child of it."""
+    child = os.environ.get(CHILD_VARIABLE, "")
+    return [os.environ.get(RUN_VARIABLE, ""), int(child) if child.isdecimal() else 0]
+
+
+def _run_child(channel: "_Channel", number: int, command: list[str]) -> NoReturn:
+    """What stays behind of a submission: it holds the slot for as long as the command runs."""
+    code = _CANNOT_RUN
+    try:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_DFL)
+        os.dup2(2, 1)  # the reader of the number must not wait for the end of the child
+        said = channel.receive()
+        if "begin" in said:
+            environ = {**os.environ, CHILD_VARIABLE: str(number)}
+            code = subprocess.run(command, env=environ, check=False).returncode  # noqa: S603
+        else:
+            say(f"child run {number} does not begin: {said.get('refused', 'the run is over')}")
+        channel.send(exit=code)
+    except OSError as error:
+        say(f"child run {number} cannot be run: {error}")
+        channel.send(exit=code)
+    finally:
+        os._exit(0)
+
+
+@attrs.frozen
+class _Channel:
+    """The way to the run that has started this program."""
+
+    _socket: socket.socket
+
+    @classmethod
+    def open(cls) -> "_Channel":
+        """Connect.
+
+        Raises:
+            UsageError: No agent of a run is the caller.
+            AgentError: Its case is over.
+        """
+        path = os.environ.get(SOCKET_VARIABLE)
+        if not path:
+            raise UsageError(
+                f"only a program that is an agent of a run has child runs: {SOCKET_VARIABLE} is not set"
+            )
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            channel.connect(path)
+        except OSError as error:
+            channel.close()
+            raise AgentError(f"{path}: the run cannot be reached: {error.strerror}") from error
+        return cls(channel)
+
+    def ask(self, **said: Any) -> dict[str, Any]:
+        """Send a line, and return the next one.
+
+        Raises:
+            AgentError: The case is over.
+        """
+        self.send(**said)
+        answer = self.receive()
+        if not answer:
+            raise AgentError("the case is over: nothing is submitted or waited for any more")
+        return answer
+
+    def send(self, **said: Any) -> None:
+        """Send a line."""
+        self._socket.sendall(f"{json.dumps(said)}\n".encode())
+
+    def receive(self) -> dict[str, Any]:
+        """The next line; nothing at the end."""
+        line = b""
+        while not line.endswith(b"\n"):
+            part = self._socket.recv(1)
+            if not part:
+                return {}
+            line += part
+        found: dict[str, Any] = json.loads(line)
+        return found

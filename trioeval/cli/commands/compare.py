@@ -1,0 +1,214 @@
+"""`trioeval compare`: two runs row by row."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from trioeval.cli.environment import databases, read_environment
+from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.output import check_outputs, output_suffix, write_whole
+from trioeval.cli.stored_results import open_runs, results_of
+from trioeval.cli.terminal import Exit, draw, pour, say, show
+from trioeval.errors import UsageError
+from trioeval.report import Head, json_chunks
+from trioeval.report.compare import (
+    By,
+    Comparison,
+    RowChange,
+    changes_table,
+    compared_line,
+    comparison_json,
+    first_of,
+    unfinished_lines,
+)
+from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
+from trioeval.report.compare_runs import Findings, findings_of
+from trioeval.report.run_list import run_line
+from trioeval.report.statistics import CONFIDENCE, Bootstrap
+from trioeval.report.text import inert
+from trioeval.report.totals import cluster_of
+from trioeval.store import Reader, RunFacts
+
+_SHOWN = 20  # rows that are not as they were
+_NAME = 40  # characters of the name of a test
+_PAGE = ".html"
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """What is asked of a comparison besides its rows."""
+
+    fail_if: Literal["worse", "different"] | None = None
+    """What makes the command exit with 100."""
+    confidence: float = CONFIDENCE
+    """0 to 1."""
+    cluster: str | None = None
+    """A key of metadata, or a variable."""
+    resamples: int | None = None
+    """How often is drawn for the intervals of scores and metrics; None takes Student's."""
+
+    @property
+    def bootstrap(self) -> Bootstrap | None:
+        """How those intervals are drawn; equal runs get equal ones."""
+        return None if self.resamples is None else Bootstrap(self.resamples)
+
+
+def compare_runs(
+    db: Path | None,
+    before: str,
+    after: str,
+    *,
+    by: By,
+    all_changed: bool,
+    as_json: bool,
+    terms: Terms,
+    outputs: Sequence[Path],
+) -> int:
+    """Show what became better, worse or another answer from one run to another, and whether it is chance.
+
+    Raises:
+        UsageError: One of them is not there, no row has the cluster, or a file cannot be written.
+        StoreError: The database cannot be read.
+        OutputError: A file cannot be written.
+    """
+    environment = read_environment(os.environ)
+    written = [("-o", path) for path in outputs]
+    check_files(databases=databases(db, environment), written=written)
+    _check_pages(outputs)
+    with open_runs(db, environment) as reader:
+        old, new = reader.run(before), reader.run(after)
+        for facts in (old, new):
+            check_spared(written, facts.files)
+        check_outputs(outputs)
+        clusters = _clusters(reader, (old, new), terms)
+        if terms.cluster is not None:
+            _check_cluster(terms.cluster, chain(_records(reader, new), _records(reader, old)))
+        comparison = Comparison(partial(_records, reader, old), by=by, clusters=clusters)
+        changes = comparison.changes(_records(reader, new))
+        found = partial(findings_of, comparison.columns, terms.confidence, terms.bootstrap)
+        if as_json:
+            ids, how = (old.id, new.id), terms.bootstrap
+            pour(json_chunks(comparison_json(*ids, comparison, changes, found, bootstrap=how)))
+            show("")
+            findings = found()
+        else:
+            shown, more = (list(changes), 0) if all_changed else first_of(changes, _SHOWN)
+            findings = found()
+        for path in outputs:
+            _write_page(path, (reader, old, new), by, [*told_of(comparison.columns, findings)])
+    if not as_json:
+        show(f"before: {run_line(old)}")
+        show(f"after:  {run_line(new)}")
+        if all_changed or findings.pairs:
+            _show_changes(shown, more)
+        _show_findings(comparison, findings)
+    return _exit(terms.fail_if, findings, comparison, new)
+
+
+def _show_changes(shown: Sequence[RowChange], more: int) -> None:
+    if shown:
+        draw(changes_table(shown, _NAME), sys.stdout)
+    if more:
+        show(f"… and {more} more; --changed shows them all")
+
+
+def _show_findings(comparison: Comparison, findings: Findings) -> None:
+    columns = comparison.columns
+    if findings.pairs:
+        draw(findings_table(columns, findings), sys.stdout)
+    elif columns:
+        show(nothing_shared(columns))
+    for line in (*chance_lines(findings), *unfinished_lines(columns), compared_line(comparison)):
+        show(line)
+
+
+def _exit(
+    fail_if: Literal["worse", "different"] | None,
+    findings: Findings,
+    comparison: Comparison,
+    later: RunFacts,
+) -> Exit:
+    """What the command ends with; whoever asked is told why."""
+    if fail_if is None:
+        return Exit.OK
+    so_far = f" (it is unfinished: {later.state})" if _is_unfinished(later) else ""
+    if not findings.pairs:
+        how = "came to an end" if comparison.kinds["unfinished"] else "is"
+        why = f"no row {how} in both runs{so_far}"
+        say(f"exit {Exit.FAILED:d}: {why}: whether it is {fail_if} cannot be told")
+        return Exit.FAILED
+    if not findings.is_known:
+        say(
+            f"exit {Exit.FAILED:d}: all rows of a column are of one test or cluster{so_far}: "
+            f"whether it is {fail_if} cannot be told"
+        )
+        return Exit.FAILED
+    found = {"worse": findings.is_worse, "better": findings.is_better and fail_if == "different"}
+    told = " and ".join(word for word, holds in found.items() if holds)
+    if told:
+        say(f"exit {Exit.FAILED:d}: the later run is {told} beyond chance{so_far}")
+        return Exit.FAILED
+    alone = comparison.kinds["new"] + comparison.kinds["gone"]
+    rest = f"; rows that only one run has, and that say nothing: {alone}" if alone else ""
+    if left := comparison.kinds["unfinished"]:
+        rest += f"; rows that never came to an end, and that say nothing: {left}"
+    say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance{so_far}{rest}")
+    return Exit.OK
+
+
+def _is_unfinished(run: RunFacts) -> bool:
+    return run.state != "finished" or run.not_run > 0
+
+
+def _clusters(
+    reader: Reader, runs: Iterable[RunFacts], terms: Terms
+) -> Mapping[str | None, str | None]:
+    """What names clusters, by task; where both runs have it, as the last of them says."""
+    heads = (Head.read(head) for run in runs for head in reader.heads(run))
+    return {head.task: head.cluster if terms.cluster is None else terms.cluster for head in heads}
+
+
+def _check_cluster(name: str, records: Iterable[Mapping[str, Any]]) -> None:
+    known: dict[str, None] = {}
+    for record in records:
+        if cluster_of(record, name) is not None:
+            return
+        known |= dict.fromkeys(record["vars"])
+        metadata = record["testCase"].get("metadata")
+        known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
+    told = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
+    msg = (
+        f"--cluster {inert(name, _NAME)!r}: no row of the runs has such a key of metadata "
+        f"or such a variable; there is {told or 'none at all'}"
+    )
+    raise UsageError(msg)
+
+
+def _check_pages(outputs: Sequence[Path]) -> None:
+    for path in outputs:
+        if output_suffix(path) != _PAGE:
+            msg = f"-o {path}: a comparison is written as {_PAGE}, got {path.suffix!r}; --json prints it"
+            raise UsageError(msg)
+
+
+def _write_page(
+    path: Path, runs: tuple[Reader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
+) -> None:
+    from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
+
+    reader, old, new = runs
+    environment = read_environment(os.environ)
+    before, after = (results_of(reader, facts, environment) for facts in (old, new))
+    write_whole(path, compare_chunks(before, after, by=by, told=sentences))
+    say(f"wrote {path}: {new.id} beside {old.id}")
+
+
+def _records(reader: Reader, run: RunFacts) -> Iterator[Mapping[str, Any]]:
+    for task in run.tasks:
+        yield from reader.records(run, task)

@@ -1,0 +1,122 @@
+"""`trioeval export` and `trioeval import`: results of runs, out of the store and into it."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from trioeval.cli.environment import database_path, databases, read_environment
+from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.output import check_outputs
+from trioeval.cli.stored_results import open_runs, results_of, write_stored
+from trioeval.cli.terminal import Exit, say
+from trioeval.errors import StoreError, UsageError
+from trioeval.report.formats.imported import Imported, imported
+from trioeval.store import RunStart, open_store, read_store
+
+_AT_ONCE = 1000  # rows that wait to be written
+
+
+def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
+    """Write result files of a stored run.
+
+    Raises:
+        UsageError: There is no such run, or no file is named that can be written.
+        StoreError: The database cannot be read.
+    """
+    if not outputs:
+        raise UsageError("name the files to write: trioeval export RUN -o FILE")
+    environment = read_environment(os.environ)
+    written = [("-o", path) for path in outputs]
+    check_files(databases=databases(db, environment), written=written)
+    with open_runs(db, environment) as reader:
+        facts = reader.run(run)
+        check_spared(written, facts.files)
+        check_outputs(outputs)
+        results = results_of(reader, facts, environment)
+        unwritten = write_stored(outputs, results)
+        left_out = sum(one.unlisted for one in results)
+    for error in unwritten:
+        say(error)
+    if unwritten:
+        return Exit.FAULT
+    left = "" if facts.state == "finished" else f"; the run is {facts.state}"
+    if left_out:
+        left += f", and {left_out} rows that never began are counted and not listed"
+    for path in outputs:
+        say(f"wrote {path}: {facts.rows - left_out} rows of {facts.id}{left}")
+    return Exit.OK
+
+
+def import_results(db: Path | None, files: Sequence[Path]) -> int:
+    """Keep the results of files as runs, each file as one. All files are read before any is kept.
+
+    Raises:
+        SuiteError: One of them is no result file; all problems of the first one that has any.
+        UsageError: One of them cannot be read, or its run is kept already.
+        StoreError: The database cannot be written to.
+    """
+    import trio  # noqa: PLC0415 - only here
+
+    environment = read_environment(os.environ)
+    database = database_path(db, environment)
+    check_files((("the result file", file) for file in files), databases=databases(db, environment))
+    runs = [(file, _read(file)) for file in files]
+    _check_new(database, runs)
+    error = trio.run(_keep, database, [run for _, run in runs])
+    if error is not None:
+        raise error
+    for file, run in runs:
+        rows = sum(len(task.records) for task in run.tasks)
+        say(f"imported {file}: {rows} rows as {run.eval_id}")
+    return Exit.OK
+
+
+def _read(file: Path) -> Imported:
+    try:
+        return imported(file.read_bytes(), file)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
+
+
+def _check_new(database: Path, runs: Sequence[tuple[Path, Imported]]) -> None:
+    """Refuse runs that are kept already, or come twice."""
+    known: dict[str, str] = {}
+    if database.exists():
+        with read_store(database) as reader:
+            known = {run.id: f"kept in {database} already" for run in reader.runs()}
+    wrong = []
+    for file, run in runs:
+        if run.eval_id in known:
+            wrong.append(f"{file}: its run {run.eval_id} is {known[run.eval_id]}")
+        known.setdefault(run.eval_id, f"that of {file} as well")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
+async def _keep(database: Path, runs: Sequence[Imported]) -> StoreError | None:
+    """Write runs into the store; why that could not be done."""
+    async with open_store(database, on_warning=say) as store:
+        for run in runs:
+            stored = store.begin(
+                RunStart(
+                    id=run.eval_id,
+                    utc_created=run.tasks[0].head.utc_created,
+                    description=run.tasks[0].head.config.get("description"),
+                    versions=run.tasks[0].head.versions,
+                    heads=[task.head.json() for task in run.tasks],
+                    rows={task.head.task: len(task.records) for task in run.tasks},
+                )
+            )
+            for task in run.tasks:
+                for index, record in enumerate(task.records):
+                    stored.take(task.head.task, index, record)
+                    if index % _AT_ONCE == _AT_ONCE - 1:
+                        await stored.durable()  # what is read is not held a second time
+                stored.tests(task.head.task, iter(task.tests))
+            stored.finish(
+                "finished",
+                duration_ms=run.duration_ms,
+                derived={task.head.task or "": list(task.derived) for task in run.tasks},
+            )
+            await stored.durable()
+    return store.error

@@ -1,0 +1,139 @@
+"""`trioeval fake-provider`: the fake server in the foreground."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+import attrs
+import trio
+
+from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.terminal import Exit, say, show
+from trioeval.errors import OutputError, Problem, SuiteError, UsageError
+from trioeval.providers.fake import (
+    EchoReplies,
+    FakeAddress,
+    FakeSettings,
+    Hints,
+    RecordedReplies,
+    Replies,
+    ScriptedReplies,
+    Served,
+    serve_fake,
+)
+from trioeval.providers.local.recordings import Recording, parse_file
+
+
+def serve_until_interrupted(
+    settings: FakeSettings, interrupts: Interrupts, *, log: Path | None = None
+) -> int:
+    """Serve, print the base URL on stdout, and return when a signal comes.
+
+    Args:
+        settings: How the server behaves.
+        interrupts: The signals of this process.
+        log: File that a line is added to for each completion that is over.
+
+    Raises:
+        UsageError: The address cannot be bound, or the log cannot be opened.
+        OutputError: The log cannot be written any more.
+    """
+    # A full collection would delay the replies of a moment by as much as a slow provider.
+    gc.collect()
+    gc.freeze()
+    interrupts.begin_run()
+    with _opened_log(log) as told:
+        refusal = trio.run(_serve, settings, interrupts, told)
+    if refusal is not None:
+        where = f"{settings.host}:{settings.port}"
+        raise UsageError(f"cannot listen on {where}: {refusal.strerror or refusal}")
+    return Exit.OK
+
+
+def choose_replies(replay: Path | None, texts: tuple[str, ...]) -> Replies:
+    """What the server answers: recorded replies, given texts, or the question.
+
+    Raises:
+        UsageError: Both are asked for.
+        SuiteError: The recordings cannot be read.
+    """
+    if replay is not None and texts:
+        raise UsageError("--replay and --reply exclude each other")
+    if replay is not None:
+        return RecordedReplies(_read_recordings(replay))
+    return ScriptedReplies(texts) if texts else EchoReplies()
+
+
+def choose_hints(name: str) -> Hints:
+    """What the server's replies say of limits.
+
+    Raises:
+        UsageError: There is no such choice.
+    """
+    match name:
+        case "all" | "limits" | "retry_after" | "none":
+            return name
+        case _:
+            raise UsageError(f"--hints must be one of {', '.join(get_args(Hints))}, got {name!r}")
+
+
+def _read_recordings(path: Path) -> tuple[Recording, ...]:
+    """The recorded replies of a file.
+
+    Raises:
+        SuiteError: It cannot be read, or some of its lines are wrong.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        message = f"the recordings cannot be read: {error.strerror}"
+        raise SuiteError([Problem("$", message, file=str(path))]) from None
+    found = parse_file(content, str(path))
+    if found.problems:
+        raise SuiteError(attrs.evolve(problem, path="$") for problem in found.problems)
+    return found.recordings
+
+
+@contextmanager
+def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
+    """What writes the log; a line is with the operating system before the next request is read."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("ab", buffering=0)
+    except OSError as error:
+        raise UsageError(f"--log {path} cannot be written: {error.strerror or error}") from None
+
+    def write(served: Served) -> None:
+        try:
+            file.write(served.to_line(time.time()).encode())
+        except OSError as error:
+            reason = error.strerror or error
+            raise OutputError(f"--log {path} cannot be written: {reason}") from error
+
+    with file:
+        yield write
+
+
+async def _serve(
+    settings: FakeSettings, interrupts: Interrupts, told: Callable[[Served], None] | None
+) -> OSError | None:
+    """Returns why it could not listen; None once it has served."""
+    refusal: OSError | None = None
+    over = trio.Event()
+    with interrupts.told_to(lambda _number: over.set()):
+        async with trio.open_nursery() as nursery:
+            try:
+                address: FakeAddress = await nursery.start(serve_fake, settings, told)
+            except OSError as error:
+                refusal = error
+            else:
+                show(address.base_url)
+                say("serving; interrupt to stop")
+                await over.wait()
+            nursery.cancel_scope.cancel("interrupted")
+    return refusal

@@ -1,0 +1,223 @@
+"""The commands for limits that several programs share; the modules `quota_…` beside it carry them out."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import cyclopts
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from trioeval.cli.flags import Count, Switch
+from trioeval.cli.interrupts import Interrupts
+from trioeval.limits.model import LONGEST_PAUSE
+
+quota = cyclopts.App(name="quota")
+
+_Injected = Annotated[Interrupts, Parameter(parse=False)]
+_Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
+_Pause = Annotated[float, Parameter(validator=Number(gte=0, lte=LONGEST_PAUSE))]
+_Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))]
+_Namespace = Annotated[str | None, Parameter(show_default=False)]
+_Keys = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+
+
+@quota.command(name="serve")
+def serve(
+    *,
+    limits: Path | None = None,
+    redis: str | None = None,
+    namespace: _Namespace = None,
+    host: str = "127.0.0.1",
+    port: _Port = 8770,
+    token: str | None = None,
+    interrupts: _Injected,
+) -> int:
+    """Serve limits over HTTP until interrupted.
+
+    Parameters
+    ----------
+    limits
+        The file that they are kept in; over Redis, those that are made there if they are not there yet.
+    redis
+        Keep them in Redis at this URL instead of in this process.
+    namespace
+        What their keys in Redis begin with; trioeval if not given.
+    host
+        The address to listen on.
+    port
+        The port; 0 takes a free one and prints it.
+    token
+        What clients have to send; TRIOEVAL_QUOTA_TOKEN if not given. Needed where others can connect.
+    """
+    from trioeval.cli.commands.quota_serve import serve_limits  # noqa: PLC0415 - imports wait until they are needed
+
+    return serve_limits(
+        limits=limits,
+        redis=redis,
+        namespace=namespace,
+        host=host,
+        port=port,
+        token=token,
+        interrupts=interrupts,
+    )
+
+
+@quota.command(name="show")
+def show(
+    keys: _Keys = (),
+    /,
+    *,
+    url: str | None = None,
+    limits: Path | None = None,
+    namespace: _Namespace = None,
+    json: Switch = False,
+    interrupts: _Injected,
+) -> int:
+    """Show limits and how they stand.
+
+    Parameters
+    ----------
+    keys
+        Only these limits.
+    url
+        Where they are kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
+    limits
+        The file that they are kept in, instead.
+    namespace
+        What their keys in Redis begin with; trioeval if not given.
+    json
+        As JSON.
+    """
+    from trioeval.cli.commands.quota_actions import show_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415
+
+    return show_limits(place_of(url, limits, namespace), keys, interrupts, as_json=json)
+
+
+@quota.command(name="set")
+def change(
+    key: str,
+    /,
+    *,
+    kind: Literal["rolling", "concurrency", "budget"] | None = None,
+    capacity: Count | None = None,
+    window: float | None = None,
+    timeout: float | None = None,
+    reset: float | None = None,
+    overage: Literal["debt", "deny"] | None = None,
+    unit: str | None = None,
+    description: str | None = None,
+    pause: _Pause | None = None,
+    url: str | None = None,
+    limits: Path | None = None,
+    namespace: _Namespace = None,
+    interrupts: _Injected,
+) -> int:
+    """Make a limit, or change what is said of it.
+
+    Parameters
+    ----------
+    key
+        The limit.
+    kind
+        What it limits: so much in a window, so much at once, or so much in all.
+    capacity
+        How much there is. A smaller one holds as soon as so much of it is free.
+    window
+        Seconds of the window of a rolling limit.
+    timeout
+        Seconds after which a hold that nobody extends comes back, of a concurrency limit.
+    reset
+        Seconds after which a budget begins anew.
+    overage
+        Whether what was used beyond its reservation counts.
+    unit
+        What is counted, for people.
+    description
+        What it is for.
+    pause
+        Grant nothing of it for so many seconds; 0 opens it again.
+    url
+        Where it is kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
+    limits
+        The file that it is kept in, instead. Nobody else may have it open.
+    namespace
+        What keys in Redis begin with; trioeval if not given.
+    """
+    from trioeval.cli.commands.quota_actions import Change, change_limit  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415
+
+    wanted = Change(
+        key=key,
+        kind=kind,
+        capacity=capacity,
+        window=window,
+        timeout=timeout,
+        reset=reset,
+        overage=overage,
+        unit=unit,
+        description=description,
+    )
+    return change_limit(place_of(url, limits, namespace), wanted, pause, interrupts)
+
+
+@quota.command(name="remove")
+def remove(
+    key: str,
+    /,
+    *,
+    url: str | None = None,
+    limits: Path | None = None,
+    namespace: _Namespace = None,
+    interrupts: _Injected,
+) -> int:
+    """Remove a limit. Calls that need it fail from then on.
+
+    Parameters
+    ----------
+    key
+        The limit.
+    url
+        Where it is kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
+    limits
+        The file that it is kept in, instead. Nobody else may have it open.
+    namespace
+        What keys in Redis begin with; trioeval if not given.
+    """
+    from trioeval.cli.commands.quota_actions import remove_limit  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415
+
+    return remove_limit(place_of(url, limits, namespace), key, interrupts)
+
+
+@quota.command(name="watch")
+def watch(
+    keys: _Keys = (),
+    /,
+    *,
+    url: str | None = None,
+    namespace: _Namespace = None,
+    every: _Seconds = 1.0,
+    json: Switch = False,
+    interrupts: _Injected,
+) -> int:
+    """Show limits again and again until interrupted.
+
+    Parameters
+    ----------
+    keys
+        Only these limits.
+    url
+        Where they are kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
+    namespace
+        What their keys in Redis begin with; trioeval if not given.
+    every
+        Seconds between two looks.
+    json
+        A line of JSON for each change.
+    """
+    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_watch import watch_limits  # noqa: PLC0415
+
+    place = place_of(url, None, namespace)
+    return watch_limits(place, keys, interrupts, every=every, as_json=json)

@@ -1,0 +1,88 @@
+"""`trioeval runs --graph`: what of a stored run waits for what, and how it stands."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from trioeval.cli.environment import read_environment
+from trioeval.cli.stored_results import open_runs
+from trioeval.cli.terminal import Exit, show
+from trioeval.report import Head
+from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, state_of, task_nodes
+from trioeval.report.run_list import run_line
+from trioeval.run import Status
+from trioeval.store import Reader, RunFacts
+
+
+def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
+    """Draw a run.
+
+    Args:
+        db: The database of runs.
+        run: Which.
+        form: How it is drawn.
+        as_json: Tell it as JSON instead.
+
+    Raises:
+        UsageError: There is no such run.
+        StoreError: The database cannot be read.
+    """
+    with open_runs(db, read_environment(os.environ)) as reader:
+        facts = reader.run(run)
+        stored = _Stored(reader, facts)
+        heads = [Head.read(head) for head in reader.heads(facts)]
+        nodes = task_nodes(heads, stored.states, stored.cases)
+    if as_json:
+        told = {"id": facts.id, "state": facts.state, "tasks": [node.json() for node in nodes]}
+        show(json.dumps(told, indent=2))
+        return Exit.OK
+    if form == "text":
+        show(run_line(facts))
+    show(graph_text(nodes, form))
+    return Exit.OK
+
+
+@attrs.frozen
+class _Stored:
+    """What is there of a run."""
+
+    reader: Reader
+    facts: RunFacts
+
+    @property
+    def missing(self) -> State:
+        """How rows stand that are not there, and never began."""
+        return "waiting" if self.facts.state == "running" else "not run"
+
+    def rows(self, head: Head) -> Mapping[int, State]:
+        """How the rows of a task stand that are there, or have begun."""
+        goes_on = self.facts.state == "running"
+        begun = {index for index, _ in self.reader.begun(self.facts, head.task)}
+        working = self.reader.working(self.facts, head.task) if head.cases else ()
+        states: dict[int, State] = dict.fromkeys(begun, "running" if goes_on else "interrupted")
+        for row in self.reader.outcomes(self.facts, head.task):
+            verdict = Status.PASS if row.passed else Status.FAIL
+            status = verdict if row.has_verdict else Status.ERROR
+            states[row.index] = state_of(row.outcome, status)
+        # One that is tried again has a row.
+        return states | dict.fromkeys(working, "running" if goes_on else "interrupted")
+
+    def states(self, head: Head) -> Mapping[str, int]:
+        """How the rows of a task stand, by how many they are."""
+        if head.dataset_folder is not None:
+            found = self.reader.datasets(self.facts).get(head.task)
+            return {"rows written": found.written} if found else {self.missing: 1}
+        states: Counter[str] = Counter(self.rows(head).values())
+        size = self.facts.sizes[self.facts.tasks.index(head.task)]
+        # Of how many rows it is made may only be known when its turn comes.
+        lack = (0 if states else 1) if size is None else size - states.total()
+        states[self.missing] += max(0, lack)
+        return states
+
+    def cases(self, head: Head) -> tuple[Node, ...]:
+        """The cases of a task of agents."""
+        return case_nodes(head, self.rows(head), self.missing) if head.cases else ()

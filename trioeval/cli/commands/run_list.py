@@ -1,0 +1,79 @@
+"""`trioeval runs`: lists the runs that are kept, and takes some away."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from trioeval.cli.commands.agent_folders import Leftovers, tell_deleted
+from trioeval.cli.environment import read_environment
+from trioeval.cli.flags import read_age
+from trioeval.cli.stored_results import open_runs
+from trioeval.cli.terminal import Exit, draw, say, show
+from trioeval.errors import UsageError
+from trioeval.report.run_list import run_json, runs_table
+
+
+def show_runs(
+    db: Path | None,
+    *,
+    suite: Path | None,
+    state: Literal["running", "finished", "interrupted", "died"] | None,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """List runs, the latest first.
+
+    Raises:
+        UsageError: There is no database of runs.
+        StoreError: It cannot be read.
+    """
+    with open_runs(db, read_environment(os.environ)) as reader:
+        named = None if suite is None else str(suite.absolute())
+        found = reader.runs(suite=named, state=state, limit=limit)
+    if as_json:
+        show(json.dumps([run_json(run) for run in found], indent=2))
+    elif found:
+        draw(runs_table(found), sys.stdout)
+    else:
+        say("no runs")
+    return Exit.OK
+
+
+def delete(db: Path | None, names: Sequence[str]) -> int:
+    """Delete runs for good, with the folders of their agents and what these have left running.
+
+    Raises:
+        UsageError: One of them is not there, or is running; then none is deleted.
+        StoreError: The database cannot be written to.
+    """
+    with open_runs(db, read_environment(os.environ)) as reader:
+        runs = [reader.run(name) for name in names]
+        if running := [run.id for run in runs if run.state == "running"]:
+            raise UsageError(f"{', '.join(running)}: running, and not deleted")
+        all_gone = True
+        for run in {run.id: run for run in runs}.values():
+            left = Leftovers()
+            reader.delete(run, left.end)
+            all_gone = tell_deleted(reader.path, [run], left.ended) and all_gone
+    return Exit.OK if all_gone else Exit.FAULT
+
+
+def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
+    """Delete old runs for good, as `delete` does, but none that is running.
+
+    Raises:
+        UsageError: Nothing says which.
+        StoreError: The database cannot be written to.
+    """
+    if older_than is None and keep is None:
+        raise UsageError("say which runs go: --older-than AGE, --keep N, or both")
+    age = None if older_than is None else read_age(older_than, "--older-than")
+    with open_runs(db, read_environment(os.environ)) as reader:
+        left = Leftovers()
+        gone = reader.prune(keep=keep, older_than_s=age, end=left.end)
+    all_gone = tell_deleted(reader.path, gone, left.ended)
+    say("1 run deleted" if len(gone) == 1 else f"{len(gone)} runs deleted")
+    return Exit.OK if all_gone else Exit.FAULT

@@ -1,0 +1,317 @@
+"""The commands for runs that are in the store. Each is carried out by a module of its own."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import cyclopts
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from trioeval.cli.arguments import LATEST
+from trioeval.cli.flags import (
+    BeginFlags,
+    Count,
+    KeepFlags,
+    LimitFlags,
+    OutputFlags,
+    Paths,
+    RunFlags,
+    Switch,
+    WhatFlags,
+)
+from trioeval.cli.interrupts import Interrupts
+
+_Injected = Annotated[Interrupts, Parameter(parse=False)]
+_Index = Annotated[int, Parameter(validator=Number(gte=0))]
+_Outputs = Annotated[Paths, Parameter(name=["--output", "-o"])]
+_Run = Annotated[str, Parameter(show_default=False)]
+
+runs = cyclopts.App(name="runs", help="List the runs that are kept; delete some.")
+
+
+def resume(
+    run: _Run = LATEST,
+    /,
+    *,
+    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = (),
+    limits: LimitFlags = LimitFlags(),  # noqa: B008 - frozen
+    keep: KeepFlags = KeepFlags(),  # noqa: B008
+    output: OutputFlags = OutputFlags(),  # noqa: B008
+    interrupts: _Injected,
+) -> int:
+    """Go on with a run where it was left off, with the flags that it was begun with.
+
+    Parameters
+    ----------
+    run
+        Its id, the beginning of it, or `latest`, which it is without.
+    env_file
+        Read environment variables, such as keys, from this file; those that are set and not empty win.
+    """
+    from trioeval.cli.run.command import run_command  # noqa: PLC0415 - imports wait until they are needed
+
+    flags = RunFlags(
+        what=WhatFlags(env_file=env_file),
+        limits=limits,
+        keep=keep,
+        begin=BeginFlags(resume=run),
+        output=output,
+    )
+    return run_command(None, flags, interrupts)
+
+
+@runs.default
+def list_runs(
+    *,
+    suite: Path | None = None,
+    state: Literal["running", "finished", "interrupted", "died"] | None = None,
+    limit: Count = 20,
+    queue: Switch = False,
+    graph: str | None = None,
+    form: Annotated[Literal["text", "mermaid", "dot"], Parameter(name="--format")] = "text",
+    json: Switch = False,
+    db: Path | None = None,
+) -> int:
+    """List runs, the latest first; or draw what of one of them waits for what.
+
+    Parameters
+    ----------
+    suite
+        Only runs of this suite file.
+    state
+        Only runs in this state.
+    limit
+        At most so many.
+    queue
+        Not runs, but the line in which cases of agents wait for their turn.
+    graph
+        Draw the tasks and cases of this run, with how they stand: its id, the beginning of it, or `latest`.
+    form
+        How it is drawn: for a terminal, or for a document.
+    json
+        As JSON.
+    db
+        The database of runs.
+    """
+    if queue:
+        from trioeval.cli.commands.run_queue import show_queue  # noqa: PLC0415 - see above
+
+        return show_queue(db, as_json=json)
+    if graph is not None:
+        from trioeval.cli.commands.run_graph import show_graph  # noqa: PLC0415 - see above
+
+        return show_graph(db, graph, form=form, as_json=json)
+    from trioeval.cli.commands.run_list import show_runs  # noqa: PLC0415 - see above
+
+    return show_runs(db, suite=suite, state=state, limit=limit, as_json=json)
+
+
+@runs.command(name="delete")
+def delete_runs(run: str, /, *more: str, db: Path | None = None) -> int:
+    """Delete runs for good.
+
+    Parameters
+    ----------
+    run
+        The id of one, the beginning of it, or `latest`.
+    more
+        Those of others.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.run_list import delete  # noqa: PLC0415 - see above
+
+    return delete(db, (run, *more))
+
+
+@runs.command(name="prune")
+def prune_runs(
+    *,
+    older_than: str | None = None,
+    keep: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    db: Path | None = None,
+) -> int:
+    """Delete old runs for good; never one that is running.
+
+    Parameters
+    ----------
+    older_than
+        Those that were begun longer ago than this: `12h`, `30d`, `8w`.
+    keep
+        All but the latest so many.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.run_list import prune  # noqa: PLC0415 - see above
+
+    return prune(db, older_than=older_than, keep=keep)
+
+
+def show(
+    run: _Run = LATEST,
+    index: _Index | None = None,
+    /,
+    *,
+    failed: Switch = False,
+    limit: Count = 50,
+    rows: _Index = 10,
+    task: str | None = None,
+    db: Path | None = None,
+) -> int:
+    """Show the rows of a run or of a dataset, or everything that is known of one row.
+
+    Parameters
+    ----------
+    run
+        Its id, the beginning of it, or `latest`, which it is without; or the folder of a dataset.
+    index
+        A row: what was asked and answered, how it was judged, and what it waited for.
+    failed
+        Only rows that did not pass.
+    limit
+        Rows of at most so many tests.
+    rows
+        The first rows of each dataset.
+    task
+        Only this task of the suite.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.show import show_row, show_run  # noqa: PLC0415 - see above
+
+    if index is not None:
+        return show_row(db, run, index, task=task)
+    return show_run(db, run, failed=failed, limit=limit, rows=rows, task=task)
+
+
+def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Path | None = None) -> int:
+    """Write result files of a run that is kept.
+
+    Parameters
+    ----------
+    run
+        Its id, the beginning of it, or `latest`, which it is without.
+    output
+        A file, as for `run`; may be given several times.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.exchange import export_run  # noqa: PLC0415 - see above
+
+    return export_run(db, run, output)
+
+
+def import_files(file: Path, /, *more: Path, db: Path | None = None) -> int:
+    """Keep the results of a file, of promptfoo or of trioeval, as a run.
+
+    Parameters
+    ----------
+    file
+        A result file: .json or .jsonl.
+    more
+        Others.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.exchange import import_results  # noqa: PLC0415 - see above
+
+    return import_results(db, (file, *more))
+
+
+def compare(
+    before: str,
+    after: str,
+    /,
+    *,
+    by: Literal["row", "test"] = "row",
+    changed: Switch = False,
+    fail_if: Literal["worse", "different"] | None = None,
+    confidence: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.95,
+    cluster: str | None = None,
+    bootstrap: Annotated[int | None, Parameter(validator=Number(gte=100, lte=100_000))] = None,
+    output: _Outputs = (),
+    json: Switch = False,
+    db: Path | None = None,
+) -> int:
+    """Compare two runs row by row.
+
+    Parameters
+    ----------
+    before
+        The earlier one: its id, the beginning of it, `latest`, or `latest~1` for the one before that.
+    after
+        The later one.
+    by
+        What makes two rows the same: provider, prompt and test, or the test alone, to compare models.
+    changed
+        Show every row that is not as it was, not only the first ones.
+    fail_if
+        Exit with 100 if the later run is worse, or better or worse, beyond chance.
+    confidence
+        Of intervals and of that decision.
+    cluster
+        A key of the tests' metadata, or a variable: rows that have the same value are no independent
+        observations; repeats of a test never are.
+    bootstrap
+        Draw the intervals of scores and metrics, so many times, in place of Student's.
+    output
+        Write the later run as a report with the earlier one beside it: .html; may be given several times.
+    json
+        As JSON.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.compare import Terms, compare_runs  # noqa: PLC0415 - see above
+
+    return compare_runs(
+        db,
+        before,
+        after,
+        by=by,
+        all_changed=changed,
+        as_json=json,
+        terms=Terms(fail_if=fail_if, confidence=confidence, cluster=cluster, resamples=bootstrap),
+        outputs=output,
+    )
+
+
+def view(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8642,
+    token: str | None = None,
+    open_browser: Annotated[bool, Parameter(name="--open")] = False,
+    db: Path | None = None,
+    interrupts: _Injected,
+) -> int:
+    """Serve a page that shows runs while they go on, and steers them, until interrupted.
+
+    Parameters
+    ----------
+    host
+        The address to listen on; one that other machines reach needs a token.
+    port
+        The port; 0 takes a free one and prints it.
+    token
+        What a browser has to show; TRIOEVAL_VIEW_TOKEN if not given. Without both, a random one is made and
+        printed where it is needed.
+    open_browser
+        Open the page in the browser of this machine.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.commands.view import ViewTerms, view_runs  # noqa: PLC0415 - see above
+
+    terms = ViewTerms(host=host, port=port, token=token, open_browser=open_browser)
+    return view_runs(db, terms, interrupts)
+
+
+def add_to(app: cyclopts.App) -> None:
+    """Make them commands."""
+    app.command(resume, name="resume")
+    app.command(runs)
+    app.command(show, name="show")
+    app.command(export, name="export")
+    app.command(import_files, name="import")
+    app.command(compare, name="compare")
+    app.command(view, name="view")

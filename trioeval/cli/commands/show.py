@@ -1,0 +1,358 @@
+"""`trioeval show`: the rows of a stored run, or all that is known of one of them."""
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trioeval.cli.commands.agent_folders import case_folders
+from trioeval.cli.environment import agents_folder, read_environment
+from trioeval.cli.progress.columns import ended_lines
+from trioeval.cli.run.storage import Keeping
+from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
+from trioeval.cli.terminal import Exit, draw, show
+from trioeval.columns.files import DatasetRows
+from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.profile import Profiler
+from trioeval.columns.result import ColumnProfile
+from trioeval.errors import DatasetError, UsageError
+from trioeval.report import Head, Totals, inert
+from trioeval.report.columns import (
+    Profile,
+    dropped_view,
+    failure_line,
+    row_values,
+    rows_view,
+    shown_path,
+)
+from trioeval.report.question_eval import Ended, run_sentence, sentence
+from trioeval.report.row_view import calls_view
+from trioeval.report.run_list import run_line
+from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
+from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts
+
+# `trioeval show` of datasets: first rows, what is in the columns, and what is not there.
+
+
+_SHOWN_DATASETS_CELL = 200  # characters of a value among others
+_SHOWN_DATASETS_FAILURES = 10  # dropped rows that are told of
+_LOOKED_AT = 10_000  # rows whose values are counted where nobody has done so
+
+
+def names_folder(run: str) -> bool:
+    """Whether what was named is the folder of a dataset, and no run.
+
+    Example:
+        >>> names_folder("latest"), names_folder("datasets/problems"), names_folder("eval-2026")
+        (False, True, False)
+    """
+    try:
+        return "/" in run or (Path(run) / "dataset.json").is_file()
+    except OSError:  # too long for a name
+        return False
+
+
+def show_folder(folder: Path, rows: int, index: int | None) -> int:
+    """Show a dataset by its files alone, also while it is built.
+
+    Args:
+        folder: Its folder.
+        rows: First rows that are shown.
+        index: The number of the row that is shown alone; None for the whole.
+
+    Raises:
+        DatasetError: There is none, or it is damaged.
+        UsageError: It has no such row.
+    """
+    found = DatasetRows(folder)
+    if index is not None:
+        _show_row(found, index)
+        return Exit.OK
+    show(_folder_line(found))
+    _show_rows(found, rows)
+    if found:
+        draw(Profile(_profiles(found)), sys.stdout)
+    if len(found) > _LOOKED_AT:
+        show(f"columns are told of the first {_LOOKED_AT} rows")
+    return Exit.OK
+
+
+def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None:
+    """Show the dataset of a task of a run.
+
+    Args:
+        reader: The store.
+        facts: The run.
+        head: Of the task.
+        rows: First rows that are shown.
+
+    Raises:
+        StoreError: What is stored of it is damaged.
+    """
+    stored = reader.datasets(facts).get(head.task)
+    result = None if stored is None else dataset_of(reader, facts, stored)
+    found, why = _files(head, stored)
+    if result is None:
+        show(f"task {inert(head.task, 60)}: {_unfinished(stored)}")
+    else:
+        for line in ended_lines(result):
+            show(line)
+    if found is None:
+        show(f"  {why}")
+    else:
+        _show_rows(found, rows)
+    columns: Sequence[ColumnProfile] = () if result is None else result.columns
+    if not columns and found:
+        columns = _profiles(found)
+    if columns:
+        draw(Profile(columns), sys.stdout)
+    gone = reader.dropped_rows(facts, head.task, limit=_SHOWN_DATASETS_FAILURES)
+    if told := dropped_view(gone, 0 if stored is None else stored.dropped):
+        show(f"rows that are not there:\n{told}")
+
+
+def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -> None:
+    """Show all that is known of one row of the dataset of a task.
+
+    Raises:
+        UsageError: Nothing is known of such a row.
+        StoreError: What is stored of it is damaged.
+        DatasetError: Its file is damaged.
+    """
+    found, why = _files(head, reader.datasets(facts).get(head.task))
+    place = None if found is None else found.place(number)
+    calls = reader.calls(facts, head.task, number)
+    gone = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
+    if place is None and not gone and not calls:
+        reason = "it is not written" if found is not None else why
+        raise UsageError(f"{facts.id} has no row {number} of task {head.task}: {reason}")
+    show(f"task {inert(head.task, 60)}, {gone[0] if gone else f'row {number}'}")
+    if found is not None and place is not None:
+        draw(row_values(found[place]), sys.stdout)
+    if calls:
+        draw(calls_view(calls), sys.stdout)
+
+
+def _files(head: Head, stored: DatasetFacts | None) -> tuple[DatasetRows | None, str]:
+    """The files of the dataset of a task; None where they are not those of the run any more, and why."""
+    if head.dataset_folder is None:
+        return None, "there are no files"
+    folder = Path(head.dataset_folder)
+    shown = shown_path(folder, Path.cwd())
+    try:
+        found = DatasetRows(folder)
+    except DatasetError as error:
+        return None, str(error)
+    if stored is not None and stored.fingerprint and stored.fingerprint != found.header.fingerprint:
+        return None, f"{shown} holds another dataset by now"
+    return found, ""
+
+
+def _unfinished(stored: DatasetFacts | None) -> str:
+    if stored is None:
+        return "it was not begun"
+    return (
+        f"unfinished: {stored.written} of {stored.requested} rows written, {stored.dropped} dropped"
+    )
+
+
+def _folder_line(found: DatasetRows) -> str:
+    wanted = found.header.grouping.rows
+    is_over = found.result is not None or len(found) + sum(found.dropped.values()) == wanted
+    line = (
+        f"{shown_path(found.path, Path.cwd())}: {'' if is_over else 'unfinished: '}"
+        f"{len(found)} of {wanted} rows in {len(found.files)} {found.format} files"
+    )
+    dropped = ", ".join(f"{cause.replace('_', ' ')} {n}" for cause, n in found.dropped.items())
+    return f"{line}; dropped: {inert(dropped)}" if dropped else line
+
+
+def _show_rows(found: DatasetRows, most: int) -> None:
+    shown = list(_first(found, most))
+    draw(rows_view(shown, _SHOWN_DATASETS_CELL), sys.stdout)
+    if hidden := len(found) - len(shown):
+        show(f"… and {hidden} more rows; --rows N shows more of them")
+
+
+def _show_row(found: DatasetRows, number: int) -> None:
+    place = found.place(number)
+    if place is None:
+        raise UsageError(
+            f"{found.path} has no row {number}; {len(found)} of {found.header.grouping.rows} are there"
+        )
+    show(f"row {number}")
+    draw(row_values(found[place]), sys.stdout)
+
+
+def _first(found: DatasetRows, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    return ((found.number(place), found[place]) for place in range(min(most, len(found))))
+
+
+def _profiles(found: DatasetRows) -> Sequence[ColumnProfile]:
+    """What is in the columns, counted now. Which cells were skipped is not known."""
+    profilers = [Profiler(name, "") for name in found.columns]
+    for row in itertools.islice(found, _LOOKED_AT):
+        for profiler in profilers:
+            profiler.add(row.get(profiler.name))
+    return [profiler.profile() for profiler in profilers]
+
+
+_CELL = 40  # characters of an answer in the table
+_RANGES = 5  # of rows that never began
+_REASON = 200  # characters of why they did not
+_FAILURES = 10  # rows that did not pass, of which the reasons are shown
+
+
+def show_run(
+    db: Path | None, run: str, *, failed: bool, limit: int, rows: int, task: str | None
+) -> int:
+    """Show the first rows of a run and its totals, and its datasets.
+
+    Args:
+        db: The database of runs.
+        run: Which, or the folder of a dataset.
+        failed: Only rows that did not pass.
+        limit: Rows of at most so many tests.
+        rows: Rows of each dataset.
+        task: Only this task.
+
+    Raises:
+        UsageError: There is no such run, or no such task.
+        StoreError: The database cannot be read.
+        DatasetError: The folder holds no dataset, or its files are damaged.
+    """
+    if names_folder(run):
+        return show_folder(Path(run), rows, None)
+    with open_runs(db, read_environment(os.environ)) as reader:
+        facts = reader.run(run)
+        show(run_line(facts))
+        shown: list[Ended] = []
+        missing = 0
+        for head in map(Head.read, reader.heads(facts)):
+            if task is not None and head.task != _task(facts, task):
+                continue
+            if head.dataset_folder is not None:
+                show_dataset(reader, facts, head, rows)
+            else:
+                shown.append(_show_task(reader, facts, head, limit, failed=failed, db=db))
+                missing += _missing(facts, *shown[-1])
+        if (told := run_sentence(shown)) is not None:
+            show(told)
+        totals = [one for _, one in shown]
+        took = Took.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
+        for line in took_lines(took) if task is None else ():
+            show(line)
+        if (left := unfinished_line(totals, missing)) is not None:
+            show(left)
+    return Exit.OK
+
+
+def _missing(facts: RunFacts, head: Head, totals: Totals) -> int:
+    """Rows of a task that were never written down."""
+    size = facts.sizes[facts.tasks.index(head.task)]
+    return max(0, (size or 0) - totals.rows)
+
+
+def _show_task(
+    reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
+) -> Ended:
+    rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
+    failures = Failures(_FAILURES)
+    for index, record in reader.numbered(facts, head.task):
+        totals.add(record)
+        failures.add(index, record)
+        if not failed or not record["success"]:
+            rows.add(record)
+    never_began = reader.never_began(facts, head.task)
+    add_never_began(totals, never_began)
+    if head.task is not None:
+        show(f"task {inert(head.task, 60)}")
+    if rows.names:
+        draw(rows_table(head.columns, rows), sys.stdout)
+        if rows.hidden:
+            show(f"… and {rows.hidden} more rows; --limit N shows more of them")
+    elif failed:
+        show("every row passed" if totals.rows else "no rows")
+    for line in _range_lines(never_began):
+        show(line)
+    command = partial(Keeping(database=reader.path, named=db is not None).show, facts.id, head.task)
+    if (view := failures_view(head.columns, failures, command)) is not None:
+        draw(view, sys.stdout)
+    draw(columns_table(head.columns, totals), sys.stdout)
+    if (told := sentence(head, totals)) is not None:
+        show(told)
+    return head, totals
+
+
+def _range_lines(never_began: Sequence[NeverBegan]) -> Iterator[str]:
+    """Which rows never began and have no records, and why."""
+    for one in never_began[:_RANGES]:
+        why = inert(one.error or one.outcome, _REASON)
+        yield f"rows {one.rows.start} to {one.rows.stop - 1}: {why}"
+    if len(never_began) > _RANGES:
+        more = sum(len(one.rows) for one in never_began[_RANGES:])
+        yield f"and {more} more rows that never began"
+
+
+def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
+    """Show all that is known of one row.
+
+    Raises:
+        UsageError: There is no such run, task or row.
+        StoreError: The database cannot be read.
+    """
+    from trioeval.report.row_view import row_view  # noqa: PLC0415
+
+    if names_folder(run):
+        return show_folder(Path(run), 0, index)
+    with open_runs(db, read_environment(os.environ)) as reader:
+        facts = reader.run(run)
+        named = _task(facts, task)
+        head = next(one for one in map(Head.read, reader.heads(facts)) if one.task == named)
+        if head.dataset_folder is not None:
+            show_dataset_row(reader, facts, head, index)
+            return Exit.OK
+        record = reader.record(facts, named, index)
+        if record is None:
+            for one in reader.never_began(facts, named):
+                if index in one.rows:
+                    why = inert(one.error or one.outcome, _REASON)
+                    show(f"row {index} of {facts.id} never began: {why}")
+                    return Exit.OK
+            of = "" if named is None else f" of task {named}"
+            there = sum(1 for _ in reader.texts(facts, named))
+            size = facts.sizes[facts.tasks.index(named)] or "its"
+            raise UsageError(
+                f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"
+                + _begun(agents_folder(reader.path, facts.id), head, index)
+            )
+        calls = reader.calls(facts, named, index)
+    draw(row_view(record, calls, Path.cwd()), sys.stdout)
+    return Exit.OK
+
+
+def _begun(run: Path, head: Head, index: int) -> str:
+    """Where a case is worked on that has no row yet."""
+    folders = case_folders(run, head, index)
+    if not folders:
+        return ""
+    # Whose case it is, only the suite knows if there are several columns.
+    where = ", or ".join(inert(folder) for folder in folders)
+    return f"; its agent has begun: workspace and logs are in {where}"
+
+
+def _task(facts: RunFacts, name: str | None) -> str | None:
+    """The task that is meant; the only one if none is named."""
+    if name is None and len(facts.tasks) == 1:
+        return facts.tasks[0]
+    known = ", ".join(task for task in facts.tasks if task is not None)
+    if name is None:
+        raise UsageError(f"{facts.id} has several tasks: name one with --task: {known}")
+    if name not in facts.tasks:
+        there = f"its tasks are {known}" if known else "it has no tasks"
+        raise UsageError(f"--task {name}: {facts.id} has no such task; {there}")
+    return name

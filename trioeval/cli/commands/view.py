@@ -1,0 +1,131 @@
+"""`trioeval view`: pages that show runs while they go on."""
+
+import os
+import re
+import secrets
+import signal
+import socket
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.cli.environment import database_path, read_environment
+from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.run.storage import Keeping
+from trioeval.cli.stored_results import open_runs
+from trioeval.cli.terminal import Exit, say, show
+from trioeval.errors import UsageError
+from trioeval.serving.door import OwnNames, is_loopback
+
+_VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # a flag can be seen by others on the machine
+_STOP_GRACE = 0.5  # seconds that answers under way may take after the stop
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
+
+
+@attrs.frozen(kw_only=True)
+class ViewTerms:
+    """Where pages are served, and to whom."""
+
+    host: str
+    port: int
+    """0 takes a free one."""
+    token: str | None = attrs.field(repr=False)
+    """What a browser has to show; None is that of `TRIOEVAL_VIEW_TOKEN`, or one that is made where other
+    machines can connect."""
+    open_browser: bool
+
+
+def view_runs(db: Path | None, terms: ViewTerms, interrupts: Interrupts) -> int:
+    """Serve until interrupted; the exit code.
+
+    Raises:
+        UsageError: The database that is named is not there, the extra `view` is not installed, or the address
+            cannot be had.
+        StoreError: The database cannot be read.
+    """
+    try:
+        import trioeval.web.security  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        msg = "`trioeval view` needs the extra `view`: pip install 'trioeval[view]'"
+        raise UsageError(msg) from error
+    named, token = "--token", terms.token
+    if token is None:
+        named, token = _VARIABLE, os.environ.get(_VARIABLE) or None
+    if token is not None and not _TOKEN.fullmatch(token):
+        msg = f"{named} must have 8 to 200 characters: letters, digits, and any of . _ ~ -"
+        raise UsageError(msg)
+    if token is None and not is_loopback(terms.host):
+        token = secrets.token_urlsafe(24)
+    environment = read_environment(os.environ)
+    path = database_path(db, environment)
+    if db is not None or path.exists():
+        with open_runs(db, environment) as reader:
+            reader.runs(limit=1)
+    interrupts.begin_run()
+    resume = Keeping(database=path, named=db is not None).resume
+    failure = trio.run(_serve, path, attrs.evolve(terms, token=token), interrupts, resume)
+    if failure is not None:
+        reason = failure.strerror or failure
+        raise UsageError(f"cannot listen on {terms.host}:{terms.port}: {reason}")
+    return Exit.OK
+
+
+async def _serve(
+    path: Path, terms: ViewTerms, interrupts: Interrupts, resume: Callable[[str], str]
+) -> OSError | None:
+    """Returns why it could not listen; None once it has served."""
+    from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
+    from trioeval.web.app import View  # noqa: PLC0415 - an extra
+    from trioeval.web.pages import StoreReading  # noqa: PLC0415
+    from trioeval.web.security import Door  # noqa: PLC0415
+    from trioeval.web.watches import Watches  # noqa: PLC0415
+
+    try:
+        listeners, address = await open_listeners(terms.host, terms.port)
+    except OSError as error:
+        return error
+    stop = trio.Event()
+    door = Door(
+        names=OwnNames(host=terms.host, machine=frozenset({socket.gethostname().lower()})),
+        token=terms.token,
+        secret=secrets.token_bytes(32),
+        cookie=f"trioeval_view_{address.port}",
+        make_id=partial(secrets.token_urlsafe, 18),
+    )
+
+    def heed(_number: signal.Signals) -> None:
+        stop.set()
+
+    page = "/" if terms.token is None else f"/?token={terms.token}"
+    with interrupts.told_to(heed):
+        async with trio.open_nursery() as followers:
+            store = StoreReading(path)
+            watches = Watches(store, followers)
+            view = View(
+                store=store,
+                watches=watches,
+                stop=stop,
+                now=partial(datetime.now, UTC),
+                resume=resume,
+            )
+            async with trio.open_nursery() as server:
+                serve = partial(serve_app, view.app(door), listeners, stop, grace=_STOP_GRACE)
+                await server.start(serve)
+                for place in address.elsewhere():
+                    show(place.url + page)
+                say("serving; interrupt to stop")
+                if terms.open_browser:
+                    followers.start_soon(_open_browser, address.here.url + page)
+            followers.cancel_scope.cancel("the server has stopped")
+    return None
+
+
+async def _open_browser(url: str) -> None:
+    with suppress(webbrowser.Error):
+        await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)

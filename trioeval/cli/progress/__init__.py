@@ -1,0 +1,1 @@
+"""The progress of a run, drawn, in lines or as JSON."""

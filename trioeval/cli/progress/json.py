@@ -1,0 +1,57 @@
+"""Progress for programs: an object of JSON on each line of stderr."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.streams import json_line, say_beneath
+from trioeval.report.records import status_of
+from trioeval.report.run_state import RunState
+
+_EVERY = 1.0  # seconds between two objects that say how it stands
+
+
+@attrs.define
+class JsonLog(RunLog):
+    """Tells of each row, now and then of the run, and of its end; everything else comes as messages."""
+
+    _rows: list[str] = attrs.field(factory=list)
+    """Those that are to be told of; a line of its own for each would slow the run down."""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take note of a row; it is told of within a second."""
+        fact = {
+            "type": "row",
+            "task": record.get("task"),
+            "testIdx": record["testIdx"],
+            "promptIdx": record["promptIdx"],
+            "status": status_of(record).value,
+            "score": record["score"],
+        }
+        self._rows.append(json_line(fact))
+
+    async def show(
+        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+    ) -> None:
+        """Tell of the run until cancelled, and then once more."""
+        try:
+            while True:
+                self._tell(state(), more())
+                await trio.sleep(_EVERY)
+        finally:
+            self._tell(state(), more())
+
+    def end(self, code: int, line: str) -> None:
+        """Tell how it ended."""
+        self._flush({"type": "end", "code": code, "line": line})
+
+    def _tell(self, state: RunState, more: Sequence[str]) -> None:
+        notes = [line.strip() for line in more]
+        self._flush({"type": "progress", **state.json(), "notes": notes})
+
+    def _flush(self, fact: Mapping[str, Any]) -> None:
+        told, self._rows = [*self._rows, json_line(fact)], []
+        say_beneath("\n".join(told))

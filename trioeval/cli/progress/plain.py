@@ -1,0 +1,80 @@
+"""Progress as lines: what is told where nothing can be drawn, such as in a file."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import trio
+
+from trioeval.cli.progress.table import (
+    by_business,
+    clock,
+    in_flight,
+    left,
+    named,
+    pass_rate,
+    wait_words,
+)
+from trioeval.cli.terminal import say
+from trioeval.report import inert
+from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.text import cut_middle
+
+EVERY = 5.0  # seconds between two lines, and before the first: short runs are over by then
+_LANES = 5  # lanes that a line tells of
+_NAME = 50  # characters of a name
+
+
+async def show_lines(
+    state: Callable[[], RunState],
+    more: Callable[[], Sequence[str]],
+    *,
+    every: float = EVERY,
+) -> None:
+    """Tell how a run stands, a line now and then, until cancelled.
+
+    Args:
+        state: Gives the picture of the moment.
+        more: Gives further lines, which are inert.
+        every: Seconds between two lines, and before the first.
+    """
+    while True:
+        await trio.sleep(every)
+        say(plain_line(state(), more()))
+
+
+def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
+    """How a run stands, on one line; of many lanes only the busiest.
+
+    Args:
+        state: The picture of the moment.
+        more: Further lines, which are inert.
+    """
+    lanes = named(state.lanes)
+    busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
+    told = [", ".join(_run(state))]
+    told += [_lane(lane, is_one=len(lanes) == 1) for lane in lanes if lane in busy]
+    if hidden := len(lanes) - len(busy):
+        told.append(f"{hidden} more lanes")
+    return "; ".join([*told, *(line.strip() for line in more)])
+
+
+def _run(state: RunState) -> Iterator[str]:
+    if state.stopping:
+        yield "stopping"
+    if state.total:  # there are none where only datasets are made
+        yield f"{state.done}/{state.total} rows"
+    if (passed := pass_rate(state)) is not None:
+        yield f"{passed} passed"
+    yield clock(state.elapsed_s)
+    if state.eta_s is not None and state.total:
+        yield f"{clock(state.eta_s)} left"
+
+
+def _lane(lane: LaneState, *, is_one: bool) -> str:
+    facts = [f"{in_flight(lane)} in flight"]
+    facts += [f"{lane.queued} queued"] if lane.queued else []
+    if waits := wait_words(lane):
+        facts.append(waits if lane.mood == "closed" else f"waits: {waits}")
+    if lane.rows and not is_one:
+        facts += [f"{lane.done}/{lane.rows} rows"]
+        facts += [f"{time} left"] if (time := left(lane)) else []
+    return f"{cut_middle(inert(lane.name), _NAME)}: {', '.join(facts)}"

@@ -1,0 +1,217 @@
+"""Everything that is shown and counted of a run while it goes on."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.agent.protocols import AgentEvent
+from trioeval.cli.progress.agent import AgentsProgress
+from trioeval.cli.progress.columns import DatasetProgress
+from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.question_eval import QuestionProgress
+from trioeval.cli.run.results import Collector
+from trioeval.cli.terminal import say
+from trioeval.columns.makers.base import OWN_LANES
+from trioeval.evaluation.journal import KeptRows
+from trioeval.kernel import Event, Lanes
+from trioeval.report.activity import Activity, Pace, all_left_s
+from trioeval.report.records import status_of
+from trioeval.report.run_metrics import RunMetrics
+from trioeval.report.run_state import LaneState, RunState, lane_states
+from trioeval.run import PreparedSuite, PreparedTask, Row, Status
+
+# How a run stands: what its rows and lanes tell, put together on demand.
+
+
+@attrs.define(kw_only=True)
+class Picture:
+    """Collects what is known of a run while it goes on. `add` gets its rows as soon as each is over."""
+
+    total: int
+    """Rows of the run, as far as they are known."""
+    lanes: Lanes
+    activity: Activity
+    kept: Callable[[], int]
+    """Rows that are there already and whose turn has not come."""
+    stopping: Callable[[], bool]
+    """Whether no more rows are started."""
+    counts: Counter[Status] = attrs.field(factory=Counter)
+    _paces: dict[str, Pace] = attrs.field(factory=dict)
+    """How rows come, by lane."""
+
+    def expect(self, rows: Mapping[str, int]) -> None:
+        """So many more rows are to be run, by lane."""
+        for lane, count in rows.items():
+            self._pace(lane).expected += count
+
+    def add(self, status: Status, lane: str) -> None:
+        """Take note of a row that is over, and was asked of a lane."""
+        self.counts[status] += 1
+        self._pace(lane).add(trio.current_time())
+
+    def add_kept(self, status: Status) -> None:
+        """Take note of a row that was there already, and whose turn it is."""
+        self.counts[status] += 1
+
+    def state(self) -> RunState:
+        """The picture of this moment. Inside of `trio.run`; not a checkpoint."""
+        now = trio.current_time()
+        kept, stopping = self.kept(), self.stopping()
+        passed, failed, errors, not_run = (self.counts[status] for status in Status)
+        lanes = lane_states(
+            self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
+        )
+        return RunState(
+            elapsed_s=now - self.activity.began_at,
+            total=self.total,
+            done=self.counts.total() + kept,
+            kept=kept,
+            passed=passed,
+            failed=failed,
+            errors=errors,
+            not_run=not_run,
+            eta_s=None if stopping else self._eta_s(lanes, now),
+            stopping=stopping,
+            lanes=lanes,
+        )
+
+    def _eta_s(self, lanes: Sequence[LaneState], now: float) -> float | None:
+        open_ones = [lane for lane in lanes if lane.done < lane.rows]
+        if any(lane.mood == "paused" for lane in open_ones):
+            return None
+        found = all_left_s(self._paces.values(), now)
+        # A lane may have to wait longer than it goes on like this.
+        return found and max([found, *(lane.eta_s for lane in open_ones if lane.eta_s is not None)])
+
+    def _pace(self, lane: str) -> Pace:
+        found = self._paces.get(lane)
+        if found is None:
+            found = self._paces[lane] = Pace(self.activity.began_at)
+        return found
+
+
+@attrs.frozen(kw_only=True)
+class Watching:
+    """Those who are told of what happens, and show or count it."""
+
+    collector: Collector
+    metrics: RunMetrics
+    picture: Picture
+    progress: Progress
+    questions: QuestionProgress
+    datasets: DatasetProgress
+    agents: AgentsProgress
+
+    @classmethod
+    def begin(
+        cls,
+        prepared: PreparedSuite,
+        lanes: Lanes,
+        collector: Collector,
+        metrics: RunMetrics,
+        *,
+        verbose: bool,
+        log: RunLog,
+        stopping: Callable[[], bool],
+        warn: Callable[[str], None],
+    ) -> "Watching":
+        """Watch a run that begins now.
+
+        Args:
+            prepared: The suite.
+            lanes: Of the run.
+            collector: Knows which rows are there already, and tells of each that comes.
+            metrics: What is counted of it.
+            verbose: Whether events are told of, a line each.
+            log: Tells of it on stderr.
+            stopping: Tells whether no more rows are started.
+            warn: Told of what a person should know at once.
+        """
+        tell, now = say if verbose else None, trio.current_time()
+        questions, agents = QuestionProgress(tell, now), AgentsProgress(tell, now)
+        datasets = DatasetProgress(warn, _wanted(prepared), tell, now)
+        picture = Picture(
+            total=prepared.size,
+            lanes=lanes,
+            activity=Activity(now, limit_of=partial(_limit, lanes)),
+            kept=lambda: collector.kept_left,
+            stopping=stopping,
+        )
+        progress = Progress(
+            picture.state,
+            lambda: [*questions.lines(), *datasets.lines(), *agents.lines()],
+            log,
+        )
+        metrics.lanes = lanes.statistics
+        found = cls(
+            picture=picture,
+            collector=collector,
+            metrics=metrics,
+            progress=progress,
+            questions=questions,
+            datasets=datasets,
+            agents=agents,
+        )
+        for part in prepared.parts:
+            found._expect(part)
+        collector.watch = found._add
+        return found
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event of the kernel."""
+        self.picture.activity.observe(event)
+        self.metrics.observe(event)
+
+    def observe_agent(self, event: AgentEvent) -> None:
+        """Take note of what happens to an agent."""
+        self.agents.observe(event)
+        self.metrics.observe_agent(event)
+
+    def settled(self, task: PreparedTask) -> None:
+        """The tests of a task are known by now."""
+        self.collector.settled(task)
+        self.picture.total += task.rows or 0
+        self._expect(task)
+
+    def row_is_over(self, row: Row) -> None:
+        """Take note of a row, which need not be the next one that is told of."""
+        self.picture.add(row.status, row.lane)
+
+    def _add(self, record: Mapping[str, Any], is_kept: bool) -> None:  # noqa: FBT001 - as it is called
+        if is_kept:
+            self.picture.add_kept(status_of(record))
+        self.progress.log.add(record)
+
+    def _expect(self, part: PreparedTask) -> None:
+        if part.rows is None:
+            return
+        kept = self.collector.run.kept(part.id)
+        self.picture.expect(_rows_of_lanes(part.prepared, kept))
+        if part.prepared.suite.agents is not None:
+            self.agents.expect(part.id, part.rows - len(kept))
+
+
+def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:
+    """How many rows are asked of each lane, without those that are there already."""
+    steps, lanes = prepared.steps, prepared.lane_names
+    used = {lanes[place] for place in steps.used_providers}
+    if len(used) == 1:  # as in most suites; to look at each step takes some microseconds
+        return {used.pop(): len(steps) - len(kept)}
+    return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
+
+
+def _limit(lanes: Lanes, name: str) -> int | None:
+    """How many calls a lane allows now; those of helpers are none of the run's."""
+    lane = lanes.by_name.get(name)
+    return None if lane is None else lane.statistics().limit
+
+
+def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
+    """How many rows each dataset is to have, as far as the suite says it."""
+    parts = {part.id: part.prepared.suite.columns for part in prepared.parts}
+    return {task: columns.rows for task, columns in parts.items() if columns is not None}

@@ -1,0 +1,296 @@
+"""The picture of a run that is drawn on a terminal: lines of styled text that fit into its room. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import attrs
+from rich.cells import cell_len, set_cell_size
+
+from trioeval.kernel import Why
+from trioeval.report import inert
+from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.text import cut_middle
+from trioeval.report.totals import percent
+
+# How progress is put into words: numbers, times, and what a lane waits for. Pure.
+
+
+_REASON = 60  # characters of why a lane is closed
+_SOON = 0.95  # seconds of a wait whose end is not worth telling
+
+
+def compact(number: float) -> str:
+    """A number that is not negative, in at most four characters as long as it is below 10¹⁵.
+
+    Example:
+        >>> [compact(number) for number in (0, 7.5, 999, 1234, 99_950, 2_500_000)]
+        ['0', '7.5', '999', '1.2k', '100k', '2.5M']
+    """
+    if round(number) < 1000:  # noqa: PLR2004 - a thousand
+        return f"{number:.3g}"
+    for unit in "kMGT":
+        number /= 1000
+        if round(number) < 1000 or unit == "T":  # noqa: PLR2004
+            break
+    return f"{number:.1f}{unit}" if number < 9.95 else f"{number:.0f}{unit}"  # noqa: PLR2004
+
+
+def clock(seconds: float) -> str:
+    """Seconds as minutes and seconds, with hours where there are any.
+
+    Example:
+        >>> clock(75.6), clock(3600)
+        ('1:15', '1:00:00')
+    """
+    minutes, left = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def pass_rate(state: RunState) -> str | None:
+    """How many of the rows that are counted passed, as `98.0 %`; None of none."""
+    counted = state.passed + state.failed + state.errors
+    return f"{percent(state.passed, counted)} %" if counted else None
+
+
+def in_flight(lane: LaneState) -> str:
+    """Calls in flight, and how many there may be: as `4/8`, or `2/3 of 8` while they may be fewer."""
+    of = "" if lane.limit == lane.width else f" of {lane.width}"
+    return f"{lane.in_flight}/{lane.limit}{of}"
+
+
+def rate(used: int, allowed: float | None) -> str:
+    """What was used in the last minute, and what is allowed in one."""
+    return compact(used) if allowed is None else f"{compact(used)}/{compact(allowed)}"
+
+
+def left(lane: LaneState) -> str:
+    """How long the rest of its rows takes, as `1:15`; empty if it has none, or nobody knows."""
+    return clock(lane.eta_s) if lane.eta_s is not None and lane.done < lane.rows else ""
+
+
+def wait_words(lane: LaneState) -> str:
+    """What a lane waits for and for how long, or why it is closed; empty if it does not wait. It is inert."""
+    if lane.mood == "closed":
+        return f"closed: {inert(lane.reason, _REASON)}"
+    if lane.mood == "paused":
+        return "paused"
+    if lane.why is None or lane.why is Why.TURN:
+        return "probing" if lane.mood == "probing" else ""
+    word = WAIT_WORDS[lane.why]
+    told = f"probing, {word}" if lane.mood == "probing" else word
+    is_long = lane.wait_s is not None and lane.wait_s > _SOON
+    return f"{told}, {lane.wait_s:.0f} s" if is_long else told
+
+
+def by_business(lane: LaneState) -> tuple[int, int, int]:
+    """What sorts lanes, the least busy first."""
+    return lane.in_flight, lane.queued, lane.calls
+
+
+def named(lanes: Sequence[LaneState]) -> Sequence[LaneState]:
+    """The lanes with the names that people call them by."""
+    names = lane_names(lane.name for lane in lanes)
+    return [attrs.evolve(lane, name=names[lane.name]) for lane in lanes]
+
+
+Piece: TypeAlias = tuple[str, str]
+"""A text, and the name of a rich style; empty for none."""
+Line: TypeAlias = list[Piece]
+
+_NAME = 60  # characters of a lane's name that can ever be seen
+_BAR = (6, 30)  # least and most cells of the bar
+_GAP = "  "
+
+
+@attrs.frozen(kw_only=True)
+class Room:
+    """How much can be seen at once, and of what."""
+
+    width: int
+    """Cells of a line, ≥ 1."""
+    height: int
+    """Lines, ≥ 1."""
+    bar: tuple[str, str] = ("━", "─")
+    """What stands for a part that is done, and one that is not."""
+
+
+def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
+    """How a run stands, in no more room than there is.
+
+    Args:
+        state: The run.
+        more: Further lines, those of questions, datasets and agents, which are inert.
+        room: How much there is.
+    """
+    head = [_head(state, room), _counts(state, room.width)]
+    others: list[Line] = [[(_cut(line, room.width), "")] for line in more]
+    top = [line for line in head if line]
+    height = max(
+        room.height - len(top) - len(others), 2
+    )  # heading, and a lane or how many they are
+    return [*top, *_lanes(named(state.lanes), room.width, height), *others][: room.height]
+
+
+def _head(state: RunState, room: Room) -> Line:
+    facts: list[Piece] = [("stopping", "bold yellow")] if state.stopping else []
+    facts += [(f"{state.done}/{state.total} rows", "bold")] if state.total else []
+    facts += [(clock(state.elapsed_s), "")]
+    if state.eta_s is not None and state.total:
+        facts += [(f"{clock(state.eta_s)} left", "")]
+    line = _fitting(facts, room.width)
+    least, most = _BAR
+    cells = min(most, room.width - _width(line) - len(_GAP))
+    if not state.total or cells < least:
+        return line
+    done = min(cells, cells * state.done // state.total)
+    full, empty = room.bar
+    return [(full * done, "green"), (empty * (cells - done), "dim"), (_GAP, ""), *line]
+
+
+def _counts(state: RunState, width: int) -> Line:
+    facts: list[Piece] = []
+    if (passed := pass_rate(state)) is not None:
+        facts = [(f"{passed} pass", "bold")]
+        facts += [(f"{state.passed} passed", "green")]
+        facts += [(f"{state.failed} failed", "red" if state.failed else "dim")]
+        facts += [(f"{state.errors} errors", "bold yellow" if state.errors else "dim")]
+        facts += [(f"{state.not_run} not run", "dim")] if state.not_run else []
+    if state.kept:
+        facts += [(f"{state.kept} there already", "")]
+    if state.tokens:
+        facts += [(f"{compact(state.tokens)} tokens", "")]
+    if state.cost:
+        facts += [(f"{state.cost:.4f} US dollars", "")]
+    return _fitting(facts, width)
+
+
+def _fitting(facts: Iterable[Piece], width: int) -> Line:
+    """As many of the facts as there is room for, the first ones before others."""
+    line: Line = []
+    for text, style in facts:
+        gap = _GAP if line else ""
+        if _width(line) + len(gap) + cell_len(text) <= width:
+            line += [(gap, "")] * bool(gap) + [(text, style)]
+        elif not line:
+            line = [(_cut(text, width), style)]
+    return line
+
+
+@attrs.frozen
+class _Column:
+    """A column of the table of lanes."""
+
+    heading: str
+    cell: Callable[[LaneState], str]
+    least: int
+    """Cells below which it is of no use."""
+    is_number: bool = True
+
+
+_NAMES = _Column(
+    "lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False
+)
+_IN_FLIGHT = _Column("in flight", in_flight, 3)
+_QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
+_RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
+_TPM = _Column("tpm", lambda lane: rate(lane.used_tpm, lane.tpm), 3)
+_TOKENS = _Column("tokens", lambda lane: compact(lane.tokens), 6)
+_COST = _Column("US$", lambda lane: f"{lane.cost:.4f}", 3)
+_ROWS = _Column("rows", lambda lane: f"{lane.done}/{lane.rows}" if lane.rows else "", 3)
+_LEFT = _Column("left", left, 4)
+_WAITING = _Column("waiting", wait_words, 10, is_number=False)
+_ALL = (_NAMES, _IN_FLIGHT, _QUEUED, _RPM, _TPM, _TOKENS, _COST, _ROWS, _LEFT, _WAITING)
+_GO_FIRST = (_COST, _TOKENS, _TPM, _RPM, _QUEUED, _ROWS, _LEFT, _WAITING, _IN_FLIGHT)
+"""Which of them a narrow terminal does without, the first one before others."""
+_SHRINK = (_WAITING, _NAMES)
+"""Those that are cut before another one goes, as far as they are of use."""
+
+
+def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line]:
+    """A heading and the lanes; where there is no room for all, the busiest, and how many more there are."""
+    if not lanes or height < 1:
+        return
+    shown = lanes
+    if len(lanes) > height - 1:
+        busy = sorted(range(len(lanes)), key=lambda at: by_business(lanes[at]), reverse=True)
+        shown = [lanes[at] for at in sorted(busy[: max(height - 2, 0)])]
+    if shown:
+        yield from _table(shown, _columns(shown), width)
+    if hidden := len(lanes) - len(shown):
+        flying = sum(lane.in_flight for lane in lanes) - sum(lane.in_flight for lane in shown)
+        told = f"{hidden} more lanes" if shown else f"{hidden} lanes"
+        yield [(_cut(f"{told}, {flying} in flight", width), "dim")]
+
+
+def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
+    """Those that have something to say."""
+    told = {
+        _RPM: any(lane.rpm is not None for lane in lanes),
+        _TPM: any(lane.tpm is not None for lane in lanes),
+        _TOKENS: any(lane.tokens for lane in lanes),
+        _COST: any(lane.cost for lane in lanes),
+        # Of one lane all is told of them by the line above.
+        _ROWS: len(lanes) > 1 and any(lane.rows for lane in lanes),
+        _LEFT: len(lanes) > 1 and any(map(left, lanes)),
+    }
+    return [column for column in _ALL if told.get(column, True)]
+
+
+def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> Iterator[Line]:
+    cells = {column: [column.cell(lane) for lane in lanes] for column in columns}
+    wanted = {column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns}
+    widths = _fit(wanted, width)
+    last = [*widths][-1]
+
+    def line(texts: Iterable[str]) -> str:
+        fields = zip(widths.items(), texts, strict=True)
+        return _GAP.join(_field(text, own, column, last) for (column, own), text in fields)
+
+    yield [(line(column.heading for column in widths).rstrip(), "dim")]
+    for at, lane in enumerate(lanes):
+        text = line(cells[column][at] for column in widths).rstrip()
+        yield [(text, "red" if lane.mood == "closed" else "")]
+
+
+def _field(text: str, width: int, column: _Column, last: _Column) -> str:
+    found = cut_middle(text, width) if column is _NAMES else _cut(text, width)
+    blanks = " " * (width - cell_len(found))
+    if column.is_number:
+        return blanks + found
+    return found if column is last else found + blanks
+
+
+def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
+    """Cells of each column that stays, in no more than `width` of them."""
+    kept = dict(wanted)
+    for going in _GO_FIRST:
+        if sum(_least(column, cells) for column, cells in kept.items()) + _gaps(kept) <= width:
+            break
+        kept.pop(going, None)
+    for column in _SHRINK:
+        excess = sum(kept.values()) + _gaps(kept) - width
+        if column in kept and excess > 0:
+            kept[column] = max(_least(column, kept[column]), kept[column] - excess)
+    excess = sum(kept.values()) + _gaps(kept) - width
+    if excess > 0:  # there is nothing left but the names
+        kept[_NAMES] = max(1, kept[_NAMES] - excess)
+    return kept
+
+
+def _least(column: _Column, wanted: int) -> int:
+    return min(wanted, column.least) if column in _SHRINK else wanted
+
+
+def _gaps(columns: Sequence[object] | dict[_Column, int]) -> int:
+    return len(_GAP) * (len(columns) - 1)
+
+
+def _width(line: Line) -> int:
+    return sum(cell_len(text) for text, _ in line)
+
+
+def _cut(text: str, width: int) -> str:
+    """A text in at most so many cells."""
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

@@ -1,0 +1,85 @@
+"""What a run's agents are given: a folder beside the database, and their turn among all programs."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.open import AgentTerms
+from trioeval.agent.planner import MemoryPlanner
+from trioeval.cli.environment import agents_folder
+from trioeval.cli.run.start import utc
+from trioeval.errors import UsageError
+from trioeval.run import PreparedSuite
+from trioeval.store.planner.planner import open_planner
+from trioeval.templates import is_template
+
+
+def has_agents(prepared: PreparedSuite) -> bool:
+    """Whether any task of a suite is worked on by agents."""
+    return any(part.prepared.suite.agents is not None for part in prepared.parts)
+
+
+async def agent_terms(
+    prepared: PreparedSuite,
+    database: Path | None,
+    run: str,
+    stack: AsyncExitStack,
+    *,
+    warn: Callable[[str], None],
+) -> AgentTerms:
+    """How the agents of a run are worked on. A checkpoint where they take turns.
+
+    Args:
+        prepared: The suite.
+        database: Where the run is kept; None keeps nothing of it, the folders of its cases included.
+        run: Its id.
+        stack: Lets go of everything at the end.
+        warn: Told what goes wrong and ends nothing.
+
+    Raises:
+        StoreError: The line of the database cannot be used.
+    """
+    if not has_agents(prepared):
+        return AgentTerms()
+    limit = prepared.suite.run_limits.max_concurrent_root_tasks
+    if database is None:
+        memory = MemoryPlanner(limit, lambda: utc(datetime.now(UTC))) if limit else None
+        return AgentTerms(planner=memory)
+    shared = None
+    if limit:
+        shared = await stack.enter_async_context(open_planner(database, limit, warn=warn))
+    return AgentTerms(folder=agents_folder(database, run), planner=shared)
+
+
+def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
+    """See that no workspace is a copy of what holds it, as far as that is known before the run.
+
+    Args:
+        prepared: The suite.
+        database: Where the run is kept; None keeps nothing of it.
+
+    Raises:
+        UsageError: One would be.
+    """
+    if database is None or not has_agents(prepared):
+        return
+    kept = agents_folder(database, "run").parent.resolve()
+    for part in prepared.parts:
+        suite = part.prepared.suite
+        if suite.agents is None:
+            continue
+        templates = WorkspaceTemplates.of(part.prepared.around, part.prepared.templates)
+        own = (test.case.workspace for test in suite.tests if test.case is not None)
+        for said in dict.fromkeys((suite.agents.workspace, *own)):
+            if said is None or is_template(said):
+                continue
+            folder = templates.find(said, {}).resolve()
+            if kept.is_relative_to(folder):
+                named = "" if part.id is None else f" of task {part.id}"
+                message = (
+                    f'the workspace "{said}"{named} holds {kept}, where the copies of it are made'
+                )
+                hint = "keep runs elsewhere with --db, or copy a folder that does not hold them"
+                raise UsageError(f"{message}; {hint}")

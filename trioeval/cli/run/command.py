@@ -1,0 +1,121 @@
+"""`trioeval run` as a whole: loads what the flags name, and runs it once or again and again.
+
+What is wrong with a suite is told before Trio is imported.
+"""
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trioeval.cli.environment import read_environment
+from trioeval.cli.flags import RunFlags, blaming_flags, check_flags, goes_on
+from trioeval.cli.inputs import environ_with, load_inputs, with_unset
+from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.progress.streams import layered
+from trioeval.cli.terminal import Exit, say
+from trioeval.errors import SuiteError, TrioevalError, UsageError
+from trioeval.loading.load import told_together
+from trioeval.loading.own_files import read_own_env_files
+from trioeval.suite.model import Suite
+
+
+def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
+    """Load a suite and run it, and return the exit code.
+
+    Raises:
+        SuiteError: The suite is wrong.
+        UsageError: A flag cannot be used.
+        OutputError: A result or recording cannot be written.
+    """
+    check_flags(flags)
+    with layered(flags.output.progress_mode, os.environ):
+        return _run_command(suite, flags, interrupts)
+
+
+def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
+    if goes_on(flags):
+        return _go_on(suite, flags, interrupts)
+    if flags.output.watch:
+        return _watch(suite, flags, interrupts)
+    with blaming_flags(flags.what):
+        loaded, environ = load(suite, flags)
+        if not loaded.command_line_options.watch:
+            return _run(suite, loaded, environ, flags, interrupts)
+    return _watch(suite, flags, interrupts)
+
+
+def _go_on(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
+    from trioeval.cli.run.resume import end_again, find_run  # noqa: PLC0415 - see above
+    from trioeval.cli.run.run import Loaded, run_loaded  # noqa: PLC0415 - see above
+
+    outputs = tuple(path.absolute() for path in flags.output.output)
+    found = find_run(suite, flags)
+    if found.is_done:
+        return end_again(found, outputs)
+    with blaming_flags(found.flags.what):
+        loaded, environ = load(found.stored.suite, found.flags)
+        return run_loaded(
+            Loaded(loaded, environ, found.stored.suite), found.flags, interrupts, found
+        )
+
+
+def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]:
+    """The suite of a command line, and the environment that it is run in.
+
+    Raises:
+        SuiteError: It is wrong.
+        UsageError: A flag cannot be used.
+    """
+    environ = environ_with(flags.what.env_file)
+    read_environment(environ)  # files are read as it says
+    try:
+        loaded = load_inputs(suite, flags, environ)
+    except SuiteError as error:
+        if error.partial is None:
+            raise
+        from trioeval.run import prepare  # noqa: PLC0415 - see above
+
+        check = functools.partial(prepare, environ=environ, replay=flags.what.replay)
+        raise told_together(error, check) from None
+    if not flags.what.env_file:
+        environ = with_unset(environ, read_own_env_files(loaded))
+    return loaded, environ
+
+
+def _run(
+    named: Path | None,
+    suite: Suite,
+    environ: Mapping[str, str],
+    flags: RunFlags,
+    interrupts: Interrupts,
+) -> int:
+    from trioeval.cli.run.run import Loaded, run_loaded  # noqa: PLC0415 - see above
+
+    return run_loaded(Loaded(suite, environ, named), flags, interrupts)
+
+
+def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
+    from trioeval.cli.run.watch import Watched, marks_of, watch  # noqa: PLC0415 - see above
+
+    if flags.what.record is not None:
+        raise UsageError("--record and --watch exclude each other: a recording is of one run")
+    named = [path for path in (suite, *map(Path, flags.what.config)) if path is not None]
+
+    def run_once() -> Watched:
+        marks = marks_of(named)
+        try:
+            with blaming_flags(flags.what):
+                loaded, environ = load(suite, flags)
+                marks = marks_of(loaded.files or named)
+                code = _run(suite, loaded, environ, flags, interrupts)
+        except TrioevalError as error:
+            say(error)
+            code = Exit.USAGE
+            if isinstance(error, SuiteError):
+                # What is missing may come, in a folder that a pattern looks into, for example.
+                files = [path.absolute() for path in (*named, *error.files)]
+                marks = {**marks, **marks_of({*files, *(file.parent for file in files)})}
+        return Watched(code, marks)
+
+    return watch(run_once, interrupts)

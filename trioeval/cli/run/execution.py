@@ -1,0 +1,419 @@
+"""One run of a suite, from its first call to its last line.
+
+The first signal stops admission and lets what runs finish; the second cancels it; more change nothing, nor
+does one that comes when the last row is there. A store that cannot write any more stops it likewise. Either
+way every row is written: a reply that was paid for is never lost to an impatient hand, or a full disk.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from trioeval.agent.open import AgentTerms
+from trioeval.cli.interrupts import Interrupts, Stopping
+from trioeval.cli.progress.columns import DatasetProgress
+from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.run import Watching
+from trioeval.cli.run.agents import agent_terms
+from trioeval.cli.run.exit_status import ending, is_unfinished, spent_line
+from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
+from trioeval.cli.run.results import Collector, show_results
+from trioeval.cli.run.start import Beginning, utc
+from trioeval.cli.run.storage import Keeping, Kept, open_kept
+from trioeval.cli.settings import RunSettings
+from trioeval.cli.terminal import say
+from trioeval.columns.result import DatasetResult
+from trioeval.errors import TrioevalError
+from trioeval.evaluation.task_run import Observers, RowOf
+from trioeval.kernel import Event, Observer
+from trioeval.kernel.events import guarded
+from trioeval.limits.backend import Quota
+from trioeval.providers import Recorder
+from trioeval.providers.secrets import hide_in
+from trioeval.report import Results, RunInfo, inert
+from trioeval.report.activity import Activity
+from trioeval.report.columns import trouble, was_cut_short
+from trioeval.report.run_metrics import RunMetrics, log_events
+from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
+from trioeval.run.observing_journal import PassingJournal
+from trioeval.run.shared_limits import open_suite_quota
+from trioeval.store import StoredRun
+from trioeval.store.database import DamagedError
+from trioeval.web.live import Steering, serve_live
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.journal import Journal
+    from trioeval.telemetry.spans import Telemetry
+
+# A journal that tells of each row as soon as it is known, which is before it comes in its turn.
+
+
+@attrs.frozen(eq=False)
+class NoticingJournal(PassingJournal):
+    """Writes everything down in another one, and tells of rows."""
+
+    notice: Callable[[Row], None]
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """The run is not over before its results are written, see `Execution`."""
+
+    def row(self, row: Row, /) -> None:
+        """See `Journal`."""
+        super().row(row)
+        self.notice(row)
+
+
+# The summary of a step of GitHub Actions, which a run in one adds to.
+
+
+_NAME = 200  # characters of a path
+
+
+def add_step_summary(
+    environ: Mapping[str, str], results: Sequence[Results], warn: Callable[[str], None]
+) -> None:
+    """Append a summary of a run to that of its step, if it runs in one.
+
+    Args:
+        environ: The variables of the process.
+        results: The run, or its tasks.
+        warn: Told why it could not be written, which does no harm to the run.
+    """
+    path = environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    from trioeval.report.formats.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
+
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(markdown_chunks(*results))
+    except (OSError, TrioevalError) as error:
+        why = getattr(error, "strerror", None) or error
+        warn(f"the summary of the step cannot be written: {inert(path, _NAME)}: {why}")
+
+
+_TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
+_SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
+
+
+@attrs.define
+class Execution:
+    """One run of a prepared suite, or the rest of one."""
+
+    prepared: PreparedSuite
+    settings: RunSettings
+    keeping: Keeping
+    beginning: Beginning
+    recorder: Recorder | None
+    interrupts: Interrupts
+    log: RunLog = attrs.field(factory=RunLog)
+    """Tells of it on stderr while it goes on, and how it ended."""
+    environ: Mapping[str, str] = attrs.field(factory=dict)
+    """The variables of the process."""
+    stopping: Stopping = attrs.field(init=False, factory=Stopping)
+    _activity: Activity | None = attrs.field(init=False, default=None)
+    """What the lanes did, once there are any."""
+    _is_over: bool = attrs.field(init=False, default=False)
+    """Whether every task had its turn: the run did not die of an error."""
+
+    async def run(self) -> int:
+        """Everything from the first call to the last line.
+
+        Raises:
+            StoreError: The run cannot be kept, or is under way elsewhere; nothing was called.
+            OutputError: A result file cannot be begun; nothing was called.
+            QuotaError: Whoever keeps the shared limits cannot be asked; nothing was called.
+            UsageError: Metrics cannot be served; nothing was called.
+        """
+        metrics = RunMetrics(trio.current_time())
+        async with (
+            serve_metrics(self.settings.metrics_port, metrics),
+            open_kept(self.keeping, self.stopping.cannot_keep, self._warn) as kept,
+            AsyncExitStack() as sharing,
+        ):
+            quota = await sharing.enter_async_context(
+                open_suite_quota(self.prepared, warn=self._warn)
+            )
+            agents = await agent_terms(
+                self.prepared,
+                self.keeping.database,
+                self.beginning.start.id,
+                sharing,
+                warn=self._warn,
+            )
+            telemetry = await sharing.enter_async_context(
+                open_telemetry(
+                    on=self.settings.otel,
+                    run_id=self.beginning.start.id,
+                    description=self.prepared.suite.description,
+                    keys=[key for keys in self.beginning.keys.values() for key in keys],
+                    warn=self._warn,
+                )
+            )
+            run = await self.beginning.begin(kept.store)
+            collector = self._collector(run)
+            collector.open()
+            started_at = trio.current_time()
+            try:
+                await self._run_suite(
+                    kept, run, collector, quota, agents=agents, metrics=metrics, telemetry=telemetry
+                )
+                self._is_over = True
+            finally:
+                # Also when the run dies of a fault of ours: its rows were paid for.
+                seconds = trio.current_time() - started_at
+                with trio.move_on_after(_SAFE_WITHIN, shield=True):
+                    await self._keep_all(run, collector, seconds)
+                info = attrs.evolve(self._info(seconds), activity=run.activities())
+                unwritten: list[TrioevalError] = [*collector.close(info)]
+                for error in unwritten:
+                    say(error)
+            left_out = sum(one.unlisted for one in collector.results(info))
+            if left_out and self.settings.outputs:
+                say(f"-o: {left_out} rows that never began are counted and not listed")
+            # What it warns of at its end is said before how the run ended.
+            await sharing.aclose()
+            add_step_summary(self.environ, collector.results(info), self._warn)
+            if not self.settings.quiet:
+                with self.log.results():
+                    command = partial(self.keeping.show, run.id)
+                    unshown = show_results(collector, info, command)
+                if unshown is not None:
+                    say(unshown)
+                    unwritten.append(unshown)
+            if self.recorder is not None and self.recorder.error is not None:
+                say(self.recorder.error)
+                unwritten.append(self.recorder.error)
+            if run.error is not None:  # told when it came
+                unwritten.append(run.error)
+            return self._end(run, collector, seconds, unwritten=bool(unwritten))
+
+    def _warn(self, text: str) -> None:
+        if not self.settings.quiet:
+            say(f"warning: {text}")
+
+    def _notice(self, watching: Watching, row: Row) -> None:
+        watching.row_is_over(row)
+        if self.settings.fail_fast and row.status is not Status.PASS:
+            self.stopping.stop()
+
+    def _built(
+        self, collector: Collector, progress: DatasetProgress, result: DatasetResult
+    ) -> None:
+        progress.ended(result)
+        collector.dataset(result)
+        if self.settings.fail_fast and trouble(result) is not None:
+            self.stopping.stop()
+
+    async def _run_suite(
+        self,
+        kept: Kept,
+        run: StoredRun,
+        collector: Collector,
+        quota: Quota | None,
+        *,
+        agents: AgentTerms,
+        metrics: RunMetrics,
+        telemetry: "Telemetry | None",
+    ) -> None:
+        lanes = make_lanes(self.prepared, quota=quota)
+        watching = Watching.begin(
+            self.prepared,
+            lanes,
+            collector,
+            metrics,
+            verbose=self.settings.verbose,
+            log=self.log,
+            stopping=self.stopping.event.is_set,
+            warn=self._warn,
+        )
+        metrics.buses = agents.buses.total
+        self._activity = watching.picture.activity
+
+        tell_live: Callable[[int | None, str | None], None] = _tell_nobody
+        watches: list[Observers] = []
+
+        async def emit(row: Row) -> None:
+            self.stopping.take(row)
+            failed = await collector.add(row)
+            tell_live(row.index, row.task)
+            if failed is not None:
+                self.stopping.stop()  # pay for nothing more that cannot be kept
+
+        async def emit_many(rows: RowsNotRun) -> None:
+            self.stopping.take(rows.first)
+            await collector.add_many(rows)
+
+        def observe(event: Event) -> None:
+            watching.observe(event)
+            run.observe(event)
+            if self.settings.log is not None:
+                log_events(event)
+            if self.recorder is not None and self.recorder.error is not None:
+                self.stopping.stop()  # likewise, and at once: rows may come much later than their calls
+
+        with (
+            self.stopping.scope,
+            self.interrupts.told_to(self.stopping.interrupt),
+            open_trace(
+                self.settings.trace,
+                trace_of(
+                    self.prepared,
+                    run_id=run.id,
+                    began_at=watching.picture.activity.began_at,
+                    limits={name: one.limit for name, one in lanes.statistics().items()},
+                    keys=self.beginning.keys,
+                ),
+                self._warn,
+            ) as trace,
+            telemetry or nullcontext(),
+        ):
+            watches += [] if trace is None else [trace]
+            watches += [] if telemetry is None else [telemetry.observer]
+            journal: Journal = NoticingJournal(run, partial(self._notice, watching))
+            steering = Steering(
+                run_id=run.id,
+                state=watching.picture.state,
+                lanes=lanes,
+                stop=self.stopping.stop_from_outside,
+                cancel=self.stopping.cancel_from_outside,
+            )
+            async with (
+                serve_live(
+                    None if self.settings.live is False else steering,
+                    self._warn if self.settings.live else None,
+                ) as tell_live,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(watching.progress.show)
+                await run_suite(
+                    self.prepared,
+                    emit=emit,
+                    emit_many=emit_many,
+                    lanes=lanes,
+                    stop=self.stopping.event,
+                    observe=observe,
+                    observers=partial(_observer_of_all, watches) if watches else None,
+                    recorder=self.recorder,
+                    run_id=run.id,
+                    warn=self._warn,
+                    journal=journal if telemetry is None else telemetry.told_of(journal),
+                    cache=kept.cache,
+                    refresh_cache=self.keeping.refresh,
+                    questions=watching.questions.observe,
+                    settled=watching.settled,
+                    datasets=partial(self._built, collector, watching.datasets),
+                    dataset_events=watching.datasets.observe,
+                    reconcile=self.keeping.reconcile,
+                    agents=attrs.evolve(agents, observe=watching.observe_agent),
+                )
+                nursery.cancel_scope.cancel("the suite is over")
+
+    async def _keep_all(self, run: StoredRun, collector: Collector, seconds: float) -> None:
+        """See that everything which is known of the run by now is in its store."""
+        await collector.add_rest()
+        for warning in dict.fromkeys(collector.derive()):
+            self._warn(warning)
+        for part in collector.parts:
+            run.tests(part.head.task, part.tests())
+        run.activity(self._told_activity())
+        run.finish(
+            "interrupted" if not self._is_over or self._is_left(run, collector) else "finished",
+            duration_ms=seconds * 1000,
+            derived={
+                part.head.task or "": [column.derived for column in part.totals.columns]
+                for part in collector.parts
+            },
+        )
+        await run.durable()
+
+    def _collector(self, run: StoredRun) -> Collector:
+        return Collector.of(
+            self.prepared,
+            self.beginning,
+            run,
+            self.settings.outputs,
+            self._info(0),
+            cell=self.settings.cell,
+            tests=_TABLE_TESTS if self.settings.table else 0,
+        )
+
+    def _told_activity(self) -> Mapping[str, Any]:
+        """What the lanes did, without what is surely a key."""
+        activity = self._activity or Activity(trio.current_time())
+        keys = [key for keys in self.beginning.keys.values() for key in keys]
+        told: Mapping[str, Any] = hide_in(activity.json(trio.current_time()), keys)
+        return told
+
+    def _info(self, seconds: float) -> RunInfo:
+        return RunInfo(
+            utc_exported=utc(datetime.now(UTC)),
+            duration_ms=self.beginning.duration_ms + seconds * 1000,
+            strip=self.settings.environment.strip,
+            escape_formulas=self.settings.environment.escape_formulas,
+            database="results" if self.keeping.database is None else self.keeping.database.stem,
+            suite=self.beginning.start.suite,
+        )
+
+    def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
+        """Say how it ended, and how it may go on."""
+        totals, datasets = collector.totals, collector.datasets
+        ended = ending(
+            totals,
+            self.settings,
+            seconds,
+            datasets=datasets,
+            signals=self.stopping.signals,
+            cuts=self.stopping.cuts,
+            failed_fast=self.stopping.failed_fast,
+            steered=self.stopping.steered,
+            unwritten=unwritten,
+            standing=run.standing_rows,
+            resume=self._resume(run, collector),
+        )
+        spent = None if self.settings.quiet else spent_line(totals, datasets)
+        if spent is not None:
+            say(spent)
+        self.log.end(ended.code, ended.line)
+        return ended.code
+
+    @staticmethod
+    def _is_left(run: StoredRun, collector: Collector) -> bool:
+        """Whether rows of it are still to be run."""
+        left = is_unfinished(collector.totals, collector.datasets, unopened=collector.unopened)
+        return left or run.standing_rows > 0
+
+    def _resume(self, run: StoredRun, collector: Collector) -> str | None:
+        """The command that does what is left for another time; None if nothing is."""
+        retry = any(map(was_cut_short, collector.datasets))
+        left = retry or self._is_left(run, collector) or run.error is not None
+        if not left or self.keeping.database is None or _is_damaged(run):
+            return None
+        return self.keeping.resume(run.id, retry=retry)
+
+
+def _is_damaged(run: StoredRun) -> bool:
+    """Whether its database is, so that nothing can be read from it either."""
+    return isinstance(run.error, DamagedError)
+
+
+def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: RowOf) -> Observer:
+    """One that tells all of those that there are for a task."""
+    # One that fails takes nothing from the others.
+    every = [told for watch in watches if (told := guarded(watch(task, row_of))) is not None]
+
+    def tell(event: Event) -> None:
+        for observe in every:
+            observe(event)
+
+    return tell
+
+
+def _tell_nobody(_index: int | None, _task: str | None) -> None:
+    """Nobody watches."""

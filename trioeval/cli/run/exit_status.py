@@ -1,0 +1,214 @@
+"""How a run ended, as an exit code and the sentence that says why, and what it used. Pure."""
+
+import math
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from trioeval.cli.settings import RunSettings
+from trioeval.cli.terminal import Exit
+from trioeval.columns.result import DatasetResult
+from trioeval.kernel import Cut
+from trioeval.report import Totals, inert
+from trioeval.report.columns import trouble
+from trioeval.report.totals import percent
+from trioeval.run import Status
+
+_ALL = 100  # percent
+
+_CAUSES: Mapping[Cut, str] = {
+    Cut.STOP: "--fail-fast",  # whatever else stops a run is told by itself
+    Cut.DEADLINE: "the deadline",
+    Cut.BUDGET: "the budget",
+    Cut.LANE: "a closed lane",
+}
+
+_STEERED = "a stop by who watches it"
+
+
+@attrs.frozen
+class Ending:
+    """The last words of a run."""
+
+    code: int
+    line: str
+
+
+def ending(
+    totals: Totals,
+    settings: RunSettings,
+    duration: float | None,
+    *,
+    datasets: Sequence[DatasetResult] = (),
+    signals: Sequence[signal.Signals] = (),
+    cuts: Iterable[Cut | None] = (),
+    failed_fast: Iterable[str | None] = (),
+    steered: bool = False,
+    unwritten: bool = False,
+    standing: int = 0,
+    resume: str | None = None,
+) -> Ending:
+    """The exit code of a run, and why.
+
+    Args:
+        totals: Of all rows.
+        settings: What counts as success.
+        duration: Of the run in seconds; None where nothing was run.
+        datasets: How those of its tasks ended.
+        signals: Those that came, in order.
+        cuts: What kept rows from running to their end; None is nothing.
+        failed_fast: Tasks whose own failure kept their rows from being started, by id.
+        steered: Whether who watches it has stopped it.
+        unwritten: Whether something that was to be written could not be.
+        standing: Rows that were to be run again, were not, and stand as they were.
+        resume: The command that goes on with it; None if nothing is left, or it was not kept.
+    """
+    ended = _ending(
+        totals,
+        settings,
+        duration,
+        datasets=datasets,
+        signals=signals,
+        causes=[
+            *(
+                _STEERED if steered and cut is Cut.STOP else name
+                for cut, name in _CAUSES.items()
+                if cut in set(cuts)
+            ),
+            *(f"failFast of task {inert(task or '', 50)}".rstrip() for task in failed_fast),
+        ],
+        unwritten=unwritten,
+        standing=standing,
+    )
+    if standing:
+        # What they came to before says nothing of what was asked for now.
+        told = f"{standing} rows that were to be run again stand as they were"
+        ended = attrs.evolve(ended, line=f"{ended.line}; {told}")
+    if resume is None:
+        return ended
+    return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
+
+
+def is_unfinished(
+    totals: Totals, datasets: Iterable[DatasetResult] = (), *, unopened: int = 0
+) -> bool:
+    """Whether some rows were left for another time, those of datasets among them.
+
+    Args:
+        totals: Of all rows.
+        datasets: How those of its tasks ended.
+        unopened: Tasks whose rows never became known, although those that they are made of are there.
+    """
+    left = totals.outcome("interrupted", "not_run") > 0
+    return left or unopened > 0 or any(dataset.is_left for dataset in datasets)
+
+
+def _ending(
+    totals: Totals,
+    settings: RunSettings,
+    duration: float | None,
+    *,
+    datasets: Sequence[DatasetResult],
+    signals: Sequence[signal.Signals],
+    causes: Sequence[str],
+    unwritten: bool,
+    standing: int,
+) -> Ending:
+    passed, failed, errors, left = (totals.count(status) for status in Status)
+    numbers = _numbers(totals, datasets, duration)
+    troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
+    if unwritten:
+        return Ending(Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above")
+    if signals:
+        code = Exit.SIGNAL + signals[0]
+        return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
+    if not totals.rows and not datasets:
+        return Ending(Exit.OK, "no rows to run; exit 0")
+    if not failed and not errors and not left and not standing and not troubles:
+        every = "every row passed" if totals.rows else "every dataset is complete"
+        return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
+    needed = settings.environment.pass_rate_threshold
+    of = f" of the {totals.ended} rows that were run" if left else ""
+    rate = (
+        f"{percent(passed, totals.ended)} %{of} passed, {needed:g} % are needed"
+        if totals.ended
+        else ""
+    )
+    if totals.pass_rate >= needed and not left and not standing and not troubles:
+        return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
+    found = [*filter(None, [_why(totals, causes)]), *troubles]
+    why = ", ".join(found) or "not everything was run again"
+    if needed != _ALL and rate:
+        why += f"; {rate}"
+    return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
+
+
+def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
+    """How many rows there are, and of datasets how many are written."""
+    passed, failed, errors, left = (totals.count(status) for status in Status)
+    took = "" if duration is None else f" in {duration:.1f} s"
+    judged = f"{passed} passed, {failed} failed, {errors} errors"
+    judged += f", {left} not run" if left else ""
+    if not datasets:
+        return f"{totals.rows} rows{took}: {judged}"
+    written = sum(dataset.written for dataset in datasets)
+    wanted = sum(dataset.requested for dataset in datasets)
+    made = f"{written} of {wanted} rows of datasets written"
+    if not totals.rows:
+        return f"{made}{took}"
+    return f"{totals.rows} rows{took}: {judged}; {made}"
+
+
+def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:
+    """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
+
+    Tokens alone are told in the table.
+
+    Args:
+        totals: Of all rows.
+        datasets: How those of its tasks ended.
+    """
+    columns = totals.columns
+    costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))
+    cost = math.fsum(one or 0 for one in costs)
+    judges = [column.usage.judges for column in columns if column.usage.judges is not None]
+    cached = sum(column.from_cache for column in columns)
+    if not cost and not judges and not cached:
+        return None
+    tokens = sum(column.tokens for column in columns)
+    used = _used(tokens + sum(one.usage.total or 0 for one in datasets), cost)
+    if cached:
+        saved = sum(column.cached_tokens for column in columns)
+        replies = "1 reply" if cached == 1 else f"{cached} replies"
+        used += f"; from the cache: {replies} of {saved} tokens"
+    if not judges:
+        return f"used: {used}"
+    graded = _used(
+        sum(one["total"] for one in judges),
+        math.fsum(column.grading_cost or 0 for column in columns),
+    )
+    requests = sum(one.requests for one in judges)
+    return f"used: {used}; by judges: {graded}, in {requests} requests"
+
+
+def _used(tokens: int, cost: float) -> str:
+    return f"{tokens} tokens" + (f", {cost:.4f} US dollars" if cost else "")
+
+
+def _why(totals: Totals, causes: Sequence[str]) -> str:
+    failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
+    blocked = totals.outcome("blocked")
+    unfinished = totals.left - blocked
+    parts = [f"{failed} rows failed"] if failed else []
+    if errors:
+        parts.append(f"{errors} rows ended as errors")
+    if unfinished:
+        parts.append(
+            f"{' and '.join(causes)} left {unfinished} rows without a verdict"
+            if causes
+            else f"{unfinished} rows are left without a verdict"
+        )
+    if blocked:
+        parts.append(f"{blocked} rows are blocked by what they depend on")
+    return ", ".join(parts)

@@ -1,0 +1,455 @@
+"""`--otel`: a run as spans and events of OpenTelemetry."""
+
+import errno
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from io import FileIO
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from trioeval.cli.terminal import say
+from trioeval.errors import OutputError, UsageError
+from trioeval.evaluation.task_run import Observers, RowOf
+from trioeval.kernel import Event
+from trioeval.providers.secrets import hide
+from trioeval.report import inert
+from trioeval.report.run_metrics import Distribution, Family, RunMetrics
+from trioeval.report.trace import Trace
+from trioeval.run import PreparedSuite
+from trioeval.serving.door import OwnNames, is_of_foreign_page
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from trioeval.serving.conversation import Receive, Scope, Send
+    from trioeval.serving.listening import Address
+    from trioeval.telemetry.spans import Telemetry
+
+# `--metrics-port`: how a run stands, over HTTP, for Prometheus and whatever reads its format.
+#
+# What it tells is made between two steps of the run: so all numbers are of one instant, and nothing needs
+# a lock.
+
+
+_HOST = "127.0.0.1"  # what a run does is nobody's business elsewhere
+_STOP_GRACE = 0.25  # seconds that an answer under way may take at the end of the run
+_PLAIN = "text/plain; charset=utf-8"
+
+
+@asynccontextmanager
+async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator[None]:
+    """Serve metrics for as long as the block, and say where; without a port, do nothing.
+
+    Args:
+        port: Of the loopback interface; 0 takes a free one.
+        metrics: What is served.
+
+    Raises:
+        UsageError: The port is taken, or the packages are missing that this needs.
+    """
+    if port is None:
+        await trio.lowlevel.checkpoint()
+        yield
+        return
+    page = MetricsPage(registry_of(lambda: metrics.families(trio.current_time())))
+    stop, failure = trio.Event(), None
+    listeners, address = await _listen(port)
+    from trioeval.serving.listening import serve_app  # noqa: PLC0415 - takes a while
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_app, page, listeners, stop, grace=_STOP_GRACE))
+        say(f"metrics: {address.url}/metrics")
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+            failure = error
+        finally:
+            stop.set()
+    if failure is not None:
+        raise failure
+
+
+async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
+    from trioeval.serving.listening import open_listeners  # noqa: PLC0415
+
+    try:
+        return await open_listeners(_HOST, port)
+    except OSError as error:
+        why = error.strerror or error
+        if error.errno == errno.EADDRINUSE:
+            why = "another program listens there; 0 takes a free port"
+        raise UsageError(f"--metrics-port {port}: {why}") from error
+
+
+@attrs.frozen
+class MetricsPage:
+    """The one page there is, as an ASGI application behind its door."""
+
+    _registry: "CollectorRegistry"
+
+    async def __call__(self, scope: "Scope", _receive: "Receive", send: "Send") -> None:
+        """Answer."""
+        headers = {
+            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
+        }
+        status, kind, body = self._answer(scope["method"], headers)
+        told = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": told})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, method: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - an extra
+
+        if not OwnNames(host=_HOST).has(headers.get("host", "")):
+            return 421, _PLAIN, f"This server has another name: {_HOST}.\n".encode()
+        if is_of_foreign_page(headers):
+            return 403, _PLAIN, b"A page of another origin sends this.\n"
+        if method not in {"GET", "HEAD"}:
+            return 405, _PLAIN, b"Metrics are read.\n"
+        encode, kind = choose_encoder(headers.get("accept", ""))
+        return 200, kind, encode(self._registry)
+
+
+def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
+    """What the library makes its text of.
+
+    Args:
+        snapshot: Tells how everything stands.
+
+    Raises:
+        UsageError: The library is not installed.
+    """
+    try:
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - an extra
+        from prometheus_client.registry import Collector  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(
+            "--metrics-port needs the extra `metrics`: pip install 'trioeval[metrics]'"
+        ) from error
+
+    class Snapshots(Collector):
+        def collect(self) -> "Iterator[Metric]":
+            yield from map(_metric, snapshot())
+
+    registry = CollectorRegistry()
+    registry.register(Snapshots())
+    return registry
+
+
+def _metric(family: Family | Distribution) -> "Metric":
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
+
+    if isinstance(family, Distribution):
+        bounds = ["+Inf" if bound == float("inf") else str(bound) for bound in family.bounds]
+        buckets = list(zip(bounds, accumulate(family.counts), strict=True))
+        return HistogramMetricFamily(family.name, family.about, buckets, family.total)
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    found = kind(family.name, family.about, labels=family.labels)
+    for labels, number in family.samples:
+        found.add_metric([_plain(label) for label in labels], number)
+    return found
+
+
+def _plain(label: str) -> str:
+    """A text that can be sent: half characters, which JSON may have, cannot."""
+    return label.encode("utf-8", "backslashreplace").decode()
+
+
+# `--trace FILE`: what lanes and calls did, and when, for a viewer of traces.
+
+
+def check_trace(path: Path | None) -> None:
+    """Refuse a file that could not be written, before anything is paid for; make its folder.
+
+    Raises:
+        UsageError: It is a folder, or its folder cannot be written to.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--trace {path}: is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        msg = f"--trace {path}: the folder {path.parent} cannot be made: {reason}"
+        raise UsageError(msg) from None
+    is_new = not path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"--trace {path}: cannot be written to: {reason}") from None
+
+
+@contextmanager
+def open_trace(
+    path: Path | None,
+    trace: Trace,
+    warn: Callable[[str], None],
+) -> Iterator[Observers | None]:
+    """Write down everything that observers are told, for as long as the block; a whole file in any case.
+
+    What stood in the file before is gone.
+
+    Args:
+        path: The file; None writes nothing.
+        trace: Makes the records.
+        warn: Told of the first thing that cannot be written; the run goes on.
+
+    Yields:
+        Gives the observer of a task; None where nothing is written.
+
+    Raises:
+        OutputError: The file cannot be begun; nothing was called.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        # Unbuffered: what a run did before it was killed is there.
+        file = FileIO(path, "w", opener=_open_at_once)
+    except OSError as error:
+        raise OutputError(_cannot_write(path, error)) from error
+    writing = _Writing(path, trace, file, warn)
+    try:
+        writing.write(trace.head())
+        yield lambda task, row_of: partial(writing.observe, task, row_of)
+    finally:
+        writing.write(trace.tail(trio.current_time()))
+        writing.close()
+
+
+@attrs.define(eq=False)
+class _Writing:
+    """A file that gets records until one cannot be written. A full disk must not cost the run.
+
+    What is written of that one is cut off: some viewers open no file with half a record.
+    """
+
+    path: Path
+    trace: Trace
+    file: FileIO
+    warn: Callable[[str], None]
+    is_broken: bool = False
+    _size: int = 0
+    """Bytes of whole records that are written."""
+
+    def observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
+        if not self.is_broken and (text := self.trace.records(task, event, row_of=row_of)):
+            self.write(text)
+
+    def close(self) -> None:
+        try:
+            self.file.close()
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, text: str) -> None:
+        if self.is_broken:
+            return
+        whole = left = memoryview(text.encode("ascii"))
+        try:
+            while left:
+                left = left[self.file.write(left) or 0 :]
+        except OSError as error:
+            with suppress(OSError):  # not every file can be cut
+                self.file.truncate(self._size)
+            self._give_up(error)
+        self._size += len(whole)
+
+    def _give_up(self, error: OSError) -> None:
+        if not self.is_broken:
+            self.is_broken = True
+            self.warn(f"{_cannot_write(self.path, error)}; the run goes on without it")
+
+
+def trace_of(
+    prepared: PreparedSuite,
+    *,
+    run_id: str,
+    began_at: float,
+    limits: Mapping[str, int],
+    keys: Mapping[str | None, Sequence[str]],
+) -> Trace:
+    """What makes the records of a run.
+
+    Args:
+        prepared: What is run.
+        run_id: Of the run.
+        began_at: When it began, on the Trio clock.
+        limits: Calls that each lane allows at first.
+        keys: What must not stand in it, by task.
+    """
+    hidden = [key for several in keys.values() for key in several]
+    steps = {
+        part.id: part.prepared.steps
+        for part in prepared.parts
+        if part.rows is not None and part.prepared.suite.columns is None
+    }
+
+    def name_of(task: str | None, row: int) -> str | None:
+        of_task = steps.get(task)
+        return None if of_task is None else of_task[row].test.description
+
+    return Trace(
+        began_at=began_at,
+        run_id=run_id,
+        limits=limits,
+        name_of=name_of,
+        hide=lambda text: hide(text, hidden),
+    )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file. A pipe that nobody reads is an error: nothing could end the waiting for somebody."""
+    number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(number, True)
+    return number
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return f"--trace {path}: cannot be written: {error.strerror or error}"
+
+
+_SENT_WITHIN = 5.0  # seconds at the end of a run; what is not sent by then is lost
+_TOLD = 200  # characters of what an exporter says
+
+_INSTALL = (
+    "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+    "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+)
+
+
+def check_telemetry(*, on: bool) -> None:
+    """Refuse to send what nobody can send, before anything is paid for.
+
+    Raises:
+        UsageError: The extra `otel`, or whatever should export, is not installed.
+    """
+    if not on:
+        return
+    try:
+        from trioeval.telemetry.export import find_exporters  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise UsageError(_INSTALL) from None
+    find_exporters("traces", os.environ)
+    find_exporters("logs", os.environ)
+
+
+@asynccontextmanager
+async def open_telemetry(
+    *,
+    on: bool,
+    run_id: str,
+    description: str | None,
+    keys: Sequence[str],
+    warn: Callable[[str], None],
+) -> AsyncGenerator["Telemetry | None"]:
+    """Send what happens in a run to OpenTelemetry; flush at the end of the block, behind the run.
+
+    Whatever does not take it delays the end of the block by some seconds, and nothing else.
+
+    Args:
+        on: Whether it is asked for.
+        run_id: Of the run.
+        description: Of the suite.
+        keys: What must not stand in anything that is told.
+        warn: Told once of what cannot be sent.
+
+    Raises:
+        UsageError: The extra `otel`, or whatever should export, is not installed; nothing was called.
+    """
+    if not on:
+        yield None
+        return
+    check_telemetry(on=True)
+    from trioeval.telemetry.content import wants_content  # noqa: PLC0415 - an extra
+    from trioeval.telemetry.export import is_own, open_exporting  # noqa: PLC0415
+    from trioeval.telemetry.spans import Telemetry  # noqa: PLC0415
+
+    told = _Told(trio.lowlevel.current_trio_token(), warn)
+    with told.instead_of_logs(on=is_own()):
+        exporting = open_exporting(os.environ)
+        try:
+            yield Telemetry(
+                tracer=exporting.tracer,
+                logger=exporting.logger,
+                run_id=run_id,
+                description=description,
+                content=wants_content(os.environ),
+                keys=keys,
+            )
+        finally:
+            # Also when the run was cancelled: of that run one wants to see most.
+            with trio.move_on_after(_SENT_WITHIN, shield=True) as scope:
+                async with trio.open_nursery() as nursery:
+                    for finish in exporting.finish:
+                        nursery.start_soon(told.of_failure, finish)
+            if scope.cancelled_caught:
+                told.once(f"it took more than {_SENT_WITHIN:g} s")
+
+
+class _Told(logging.Handler):
+    """Tells once of what exporters log, which they do from threads of their own."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._token = token
+        self._warn = warn
+        self._is_told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """An exporter has a problem. In any thread."""
+        text = record.getMessage()
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            text = f"{text} ({type(record.exc_info[1]).__name__})"
+        try:
+            self._token.run_sync_soon(self.once, text)
+        except trio.RunFinishedError:
+            return
+
+    async def of_failure(self, finish: Callable[[], object]) -> None:
+        """Send what is left, in a thread, and tell what is raised there. A checkpoint."""
+        try:
+            await trio.to_thread.run_sync(finish, abandon_on_cancel=True)
+        except Exception as error:  # noqa: BLE001 - the code of others must not cost the results
+            self.once(f"{type(error).__name__}: {error}")
+
+    def once(self, text: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._warn(f"--otel: not everything can be sent: {inert(text, _TOLD)}")
+
+    @contextmanager
+    def instead_of_logs(self, *, on: bool) -> Iterator[None]:
+        """For as long as the block, what exporters log is told here; of what comes later, nobody hears."""
+        if not on:
+            yield
+            return
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(self)
+        logger.propagate = False  # a line that is logged again and again would tear the progress
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.addHandler(logging.NullHandler())

@@ -1,0 +1,419 @@
+"""`--plan`: what a run would do, without asking anybody."""
+
+import datetime as dt
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from trioeval.agent.model import AgentSettings, RunLimits
+from trioeval.columns.graph import ColumnGraph, Grouping, Producer
+from trioeval.columns.model import (
+    Column,
+    ColumnsSettings,
+    EmbeddingColumn,
+    JudgeColumn,
+    LlmColumn,
+    SeedColumns,
+    folder_of,
+)
+from trioeval.columns.open_makers import kind_of
+from trioeval.columns.types import producers_of
+from trioeval.grading.judge_calls import Count
+from trioeval.kernel import LaneSpec
+from trioeval.limits.model import Limit
+from trioeval.providers.metering import most_money
+from trioeval.providers.programs.entries import AGENT_RUNS
+from trioeval.report import inert
+from trioeval.report.columns import shown_path
+from trioeval.run import PreparedSuite, PreparedTask
+from trioeval.run.judge_plan import planned_judging
+from trioeval.suite.limit_form import known_limits
+from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
+from trioeval.suite.model import EvaluateOptions
+from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
+
+# What a plan tells of tasks of agents.
+
+
+_NAME = 60  # characters of a name
+
+
+def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
+    """How far the agents of a task may go.
+
+    Args:
+        part: The task.
+        settings: Of its agents.
+    """
+    prepared = part.prepared
+    waiting = 0
+    for stretch, tests in stretch_sizes(prepared.steps):
+        cases = prepared.steps.tests[stretch.first_place : stretch.first_place + tests]
+        waits = sum(test.case is not None and bool(test.case.depends_on) for test in cases)
+        waiting += waits * stretch.shape.steps
+    workspace = "empty" if settings.workspace is None else inert(settings.workspace, _NAME)
+    several = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
+    told = f"; {several} for others" if waiting else ""
+    yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{told}"
+    lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
+    yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"
+
+
+def _bounds(settings: AgentSettings, *, has_models: bool) -> Iterator[str]:
+    yield f"at most {settings.max_restarts} attempts"
+    if settings.attempt_timeout is not None:
+        yield f"{settings.attempt_timeout:g} seconds each"
+    if has_models:
+        yield f"{settings.max_steps} replies of a model each"
+    if settings.max_tokens is not None:
+        yield f"none after {settings.max_tokens} tokens"
+    if settings.max_cost is not None:
+        yield f"none after {settings.max_cost:g} US dollars"
+
+
+def turns_line(limits: RunLimits) -> str | None:
+    """How many cases are under way at once, where that is bounded.
+
+    Example:
+        >>> turns_line(RunLimits(max_concurrent_root_tasks=2))
+        'cases of agents take turns: 2 under way at once, over all programs that share the database'
+    """
+    most = limits.max_concurrent_root_tasks
+    if not most:
+        return None
+    return f"cases of agents take turns: {most} under way at once, over all programs that share the database"
+
+
+# What a plan tells of datasets, and of tests that are their rows.
+
+
+_PLAN_DATASETS_NAME = 60  # characters of a name
+_SCOPES = {"cell": "a job a row", "full": "a job a group", "scratch": "a job a group, from nothing"}
+
+
+def dataset_lines(
+    part: PreparedTask, settings: ColumnsSettings, cells: Counter[str]
+) -> Iterator[str]:
+    """What a task makes: its rows and groups, and its columns in the order in which they are made.
+
+    Args:
+        part: The task.
+        settings: Of its dataset.
+        cells: Gets the calls that its columns make at the least, by lane.
+    """
+    graph = ColumnGraph.of(producers_of(settings))
+    after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
+    yield f"task {inert(part.id, _PLAN_DATASETS_NAME)}{after}: {_size(settings, graph)}"
+    folder = folder_of(settings, part.id or "dataset")
+    yield f"  files in {shown_path(folder, folder.cwd())}, {settings.format}"
+    columns = {column.name: column for column in settings.columns}
+    for producer in graph.producers:
+        column = columns[producer.name]
+        place = _provider(column)
+        lane = ""
+        if place is not None:
+            name = part.prepared.lane_names[place]
+            lane = f" on lane {inert(name, _PLAN_DATASETS_NAME)}"
+            cells[name] += settings.rows or 0
+        yield f"  column {_names(producer)}: {kind_of(column)}, {_SCOPES[producer.scope]}{lane}"
+
+
+def _size(settings: ColumnsSettings, graph: ColumnGraph) -> str:
+    if settings.rows is None:
+        return f"a dataset; {_rows_of(settings)}"
+    grouping = Grouping(settings.group_size, (settings.rows,))
+    jobs = graph.jobs(settings.rows, len(grouping))
+    return f"a dataset of {settings.rows} rows in {len(grouping)} groups, {jobs} jobs"
+
+
+def _rows_of(settings: ColumnsSettings) -> str:
+    """Where the number of rows comes from that nobody has said."""
+    seed = next(column for column in settings.columns if isinstance(column, SeedColumns))
+    if seed.file is not None:
+        return f"as many rows as {inert(seed.file.name, _PLAN_DATASETS_NAME)} has"
+    return f"rows known when {inert(seed.from_task or '', _PLAN_DATASETS_NAME)} is over"
+
+
+def rows_later(part: PreparedTask, wanted: Mapping[str | None, int | None]) -> str:
+    """How many rows a task will have whose tests are those of a dataset.
+
+    Args:
+        part: The task.
+        wanted: How many rows each dataset is to have, where that is known.
+    """
+    source = part.prepared.suite.rows_of
+    if source is None:
+        return ""
+    bounds = [one for one in (source.limit, wanted.get(source.task)) if one is not None]
+    each = len(part.prepared.steps)
+    most = f" (at most {min(bounds) * each})" if bounds else ""
+    return f"rows known when {inert(source.task, _PLAN_DATASETS_NAME)} is over{most}"
+
+
+def _provider(column: Column) -> int | None:
+    """The place of who is asked; None if nobody is."""
+    match column:
+        case LlmColumn() | JudgeColumn():
+            return column.asking.provider
+        case EmbeddingColumn():
+            return column.provider
+        case _:
+            return None
+
+
+def _names(producer: Producer) -> str:
+    return ", ".join(inert(name, _PLAN_DATASETS_NAME) for name in producer.outputs)
+
+
+# What a plan tells of the limits that its lanes share with others.
+
+
+_KEY = 80  # characters of a key
+_ONE_EACH = frozenset({"requests", "slots"})
+_UNITS = {"requests": "requests", "tokens": "tokens", "cost_micro": "millionths of a US dollar"}
+"""What a limit counts that holds nothing, by unit."""
+
+
+def counted_against(keys: Sequence[QuotaKey]) -> str:
+    """The limits that a lane counts against, in words; nothing where there are none.
+
+    Example:
+        >>> counted_against([QuotaKey(key="m:rpm", unit="requests")])
+        ', counts against m:rpm'
+    """
+    return f", counts against {', '.join(inert(one.key, _KEY) for one in keys)}" if keys else ""
+
+
+def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]) -> Iterator[str]:
+    """A line for each limit that some lane counts against.
+
+    Args:
+        settings: Where limits are kept.
+        lanes: What each lane counts against.
+    """
+    uses = {use.key: use for keys in lanes.values() for use in keys}
+    known = known_limits(settings) if settings.backend == "memory" else {}
+    for key, use in uses.items():
+        if settings.backend != "memory":
+            told = f"kept by {'Redis' if settings.backend == 'redis' else 'a server'}"
+        elif key in known:
+            told = _words(known[key], use)
+        else:
+            told = "there is no such limit"
+        yield f"  limit {inert(key, _KEY)}: {told}"
+
+
+def limit_seconds(
+    settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]], calls: Mapping[str, int]
+) -> Iterator[float]:
+    """How long each limit in memory lets the calls of a run take at the least, by their number alone.
+
+    Args:
+        settings: Where limits are kept.
+        lanes: What each lane counts against.
+        calls: Of each lane.
+
+    Example:
+        >>> limit = Limit(key="m:rpm", kind="rolling", capacity=2, window=60.0)
+        >>> settings = QuotaSettings(limits=(limit,))
+        >>> use = QuotaKey(key="m:rpm", unit="requests")
+        >>> list(limit_seconds(settings, {"a": [use], "b": [use]}, {"a": 3, "b": 2}))
+        [120.0]
+    """
+    if settings.backend != "memory":
+        return
+    known, wanted = known_limits(settings), Counter[str]()
+    for lane, keys in lanes.items():
+        wanted.update({use.key: calls[lane] for use in keys if use.unit in _ONE_EACH})
+    for key, count in wanted.items():
+        limit = known.get(key)
+        if count and limit is not None and limit.window is not None:
+            yield math.floor((count - 1) / limit.capacity) * limit.window
+
+
+def _words(limit: Limit, use: QuotaKey) -> str:
+    if limit.kind == "concurrency":
+        return f"{limit.capacity} at once"
+    what = f"{limit.capacity} {_UNITS.get(use.unit, 'calls')}"
+    if limit.window is not None:
+        return f"{what} in any {limit.window:g} seconds"
+    return what if limit.reset is None else f"{what} every {limit.reset:g} seconds"
+
+
+_COLUMNS = 200  # columns of a task that are named
+_MINUTE = 60  # seconds
+_SAMPLE = 1000  # rows of a task whose prompts are looked at
+
+
+def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
+    """Rows, columns, and for each lane its rows, its limits and the time that they take at the least.
+
+    Calls to judges are told with their lanes, and behind them the limits that are shared with others.
+    """
+    rows, cells = Counter[str](), Counter[str]()
+    judging: dict[str, Count] = {}
+    wanted = {
+        part.id: columns.rows
+        for part in prepared.parts
+        if (columns := part.prepared.suite.columns) is not None
+    }
+    for part in prepared.parts:
+        settings = part.prepared.suite.columns
+        if settings is not None:
+            yield from dataset_lines(part, settings, cells)
+            continue
+        yield from _part_lines(part, rows, wanted)
+        if (agents := part.prepared.suite.agents) is not None:
+            yield from agent_lines(part, agents)
+        if part.settle is not None:
+            continue
+        for name, count in planned_judging(part.prepared).items():
+            judging[name] = judging.get(name, Count()) + count
+    seconds, calls = [], Counter[str]()
+    quotas = prepared.lane_quotas if prepared.suite.quota is not None else {}
+    for spec in prepared.lane_specs:
+        judged = judging.get(spec.name, Count())
+        calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
+        if calls[spec.name]:
+            told = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
+            shared = counted_against(quotas.get(spec.name, ()))
+            yield f"  lane {inert(spec.name, 60)}: {told}{shared}"
+            seconds.append(least_seconds(spec, calls[spec.name]))
+    if prepared.suite.quota is not None:
+        yield from limit_lines(prepared.suite.quota, quotas)
+        seconds += limit_seconds(prepared.suite.quota, quotas, calls)
+    if (turns := turns_line(prepared.suite.run_limits)) is not None:
+        yield turns
+    yield from (f"not known before the run: {inert(makes, 200)}" for makes in prepared.unknown)
+    yield from _use_lines(prepared.parts, judged=bool(judging))
+    yield from _bound_lines(prepared.suite.evaluate_options)
+    yield _duration(seconds, shares=bool(quotas))
+
+
+def size_lines(error: TooManyRowsError) -> Iterator[str]:
+    """What a plan tells of a suite that is too large to be run."""
+    yield from str(error).splitlines()
+    yield "nothing was asked, and nothing else was looked at; --plan --max-rows 0 tells all of it"
+
+
+def _part_lines(
+    part: PreparedTask, rows: Counter[str], wanted: Mapping[str | None, int | None]
+) -> Iterator[str]:
+    """What one task asks; its rows are added to those of the lanes, as far as they are known."""
+    prepared = part.prepared
+    steps = prepared.steps
+    tests = 0
+    for stretch, several in stretch_sizes(steps) if part.settle is None else ():
+        shape = stretch.shape
+        rounds = several * shape.repeats * shape.chosen
+        tests += rounds
+        for place in shape.columns:
+            own = shape.provider_index
+            asked = steps.columns[place].provider_index if own is None else own
+            rows[prepared.lane_names[asked]] += rounds
+    after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
+    task = "" if part.id is None else f"task {part.id}{after}: "
+    size = (
+        f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
+    )
+    yield f"{task}{size} in {len(steps.columns)} columns"
+    if (why := prepared.why_in_order) is not None:
+        yield f"  one row at a time, because {inert(why, 200)}"
+    for column in steps.columns[:_COLUMNS]:
+        entry = steps.providers[column.provider_index]
+        name = inert(entry.label or entry.id, 60)
+        yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
+    if (more := len(steps.columns) - _COLUMNS) > 0:
+        yield f"  and {more} more columns"
+
+
+def _calls(rows: int, judged: Count, cells: int = 0) -> str:
+    """Rows and cells of datasets that are asked for, and what judges are asked.
+
+    Example:
+        >>> _calls(2, Count(3, 6)), _calls(0, Count(1, math.inf))
+        ('2 rows, 3 judge calls (at most 6)', '1 judge calls or more')
+        >>> _calls(0, Count(), 5)
+        '5 cells'
+    """
+    found = [f"{rows} rows"] if rows else []
+    found += [f"{cells} cells"] if cells else []
+    if judged.usual:
+        bound = f" (at most {judged.most:.0f})" if judged.most > judged.usual else ""
+        known = math.isfinite(judged.most)
+        found.append(f"{judged.usual} judge calls{bound if known else ' or more'}")
+    return ", ".join(found)
+
+
+def _bound_lines(options: EvaluateOptions) -> Iterator[str]:
+    """What bounds the whole run."""
+    if options.max_total_concurrency is not None:
+        yield f"{options.max_total_concurrency} calls at once on all lanes together"
+    budget = options.budget
+    """What the run may use, whatever it wants."""
+    if budget is None:
+        return
+    names = {"requests": "requests", "tokens": "tokens", "usd": "US dollars"}
+    said = {name: getattr(budget, name) for name in names}
+    bounds = [f"{said[name]:.12g} {unit}" for name, unit in names.items() if said[name] is not None]
+    if bounds:
+        yield f"the budget, for rows and judges together: {', '.join(bounds)}"
+
+
+def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
+    """What services may use, by their bounds and the length of what prompts are made of."""
+    tokens, money, priced, paid = 0.0, 0.0, False, False
+    for part in parts:
+        # Nobody knows how many rows there will be, or how often an agent will ask.
+        if part.settle is not None or part.prepared.suite.agents is not None:
+            continue
+        steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
+        looked_at = min(len(steps), _SAMPLE)
+        for place in range(looked_at):
+            step = steps[place * len(steps) // looked_at]
+            known = metering[step.provider_index]
+            if not known.is_paid and known.price is None and known.most_cost is None:
+                continue
+            text = step.template + "".join(v for v in step.vars.values() if isinstance(v, str))
+            prompt, weight = known.overhead + known.count(text), len(steps) / looked_at
+            tokens += weight * (prompt + known.longest_reply)
+            money += weight * most_money(known, prompt, known.longest_reply)
+            is_priced = known.price is not None or known.most_cost is not None
+            priced = priced or is_priced
+            paid = paid or not is_priced
+    if tokens:
+        cost = f", at most about {money:.2f} US dollars" if priced else ""
+        unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""
+        judges = "; what judges use is not among that" if judged else ""
+        yield f"at most about {tokens:.0f} tokens{cost}{unknown}{judges}"
+
+
+def least_seconds(spec: LaneSpec, calls: int) -> float:
+    """How long a lane takes at the least to start some calls, by its rate and its gap.
+
+    Example:
+        >>> least_seconds(LaneSpec("a", 4, rpm=60, burst=2), 12)
+        10.0
+    """
+    by_rate = max(0, calls - spec.burst) * _MINUTE / spec.rpm if spec.rpm else 0.0
+    return max(by_rate, max(0, calls - 1) * spec.min_gap)
+
+
+def _limits(spec: LaneSpec) -> str:
+    found = [f"{spec.width} at once"]
+    found += [f"{spec.rpm:g} requests a minute"] if spec.rpm else []
+    found += [f"{spec.tpm:g} tokens a minute"] if spec.tpm else []
+    found += [f"{1000 * spec.min_gap:g} ms between two"] if spec.min_gap else []
+    return ", ".join(found)
+
+
+def _duration(seconds: Sequence[float], *, shares: bool) -> str:
+    longest = max(seconds, default=0.0)
+    if not longest and shares:
+        return "the run takes as long as its calls and the shared limits let it; nothing was asked"
+    if not longest:
+        return "no lane has a rate: the run takes as long as its calls; nothing was asked"
+    shown = dt.timedelta(seconds=round(longest, 1))
+    return (
+        f"the rates make it last {str(shown).removesuffix('00000')} at the least; nothing was asked"
+    )

@@ -1,0 +1,423 @@
+"""Where the rows of a run go: into totals, result files, and the table that is shown. None is kept here.
+
+All of them are made of records, as the store of the run has them. Rows that are there already, from an
+earlier execution of the run, take their places between those that come.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
+from trioeval.cli.progress.columns import ended_lines
+from trioeval.cli.run.start import Beginning
+from trioeval.cli.terminal import draw, say, show
+from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.result import DatasetResult
+from trioeval.errors import OutputError, StoreError
+from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.prepared import PreparedTask
+from trioeval.providers.secrets import hide_in
+from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
+from trioeval.report.columns import dataset_json, read_dataset
+from trioeval.report.formats.json import compact
+from trioeval.report.question_eval import run_sentence, sentence
+from trioeval.report.results import range_json
+from trioeval.report.tables import Failures, FirstRows
+from trioeval.report.totals import derive
+from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
+from trioeval.store import StoredRun
+from trioeval.store.schema import INDEX_BITS
+from trioeval.suite.tests import KEEP_ALL
+
+_ALL_ROWS = 1 << INDEX_BITS
+_FILE_NAME = 100  # characters of one that are shown
+_FAILURES = 10  # rows of each task that did not pass, of which the reasons are shown
+_AT_ONCE = 64  # rows that are there already and are taken without letting others go on
+
+
+@attrs.define(kw_only=True)
+class Part:
+    """What is known of the rows of one task."""
+
+    head: Head
+    task: PreparedTask
+    first_rows: FirstRows | None
+    """What will be shown; None to show no rows."""
+    failures: Failures
+    totals: Totals
+    keys: Sequence[str] = attrs.field(repr=False)
+    """Texts that must not stand in what is told of its suite."""
+    kept: KeptRows
+    """Rows that are there already."""
+    dataset: DatasetResult | None = None
+    """How its dataset ended, if it makes one, and that is known."""
+    never_began: list[Mapping[str, Any]] = attrs.field(factory=list)
+    """Rows that are counted, and of which there are no records."""
+    taken: int = 0
+    """Every row before this index was taken."""
+    kept_left: int = attrs.field(init=False)
+    """Rows that are there already and were not taken."""
+
+    def __attrs_post_init__(self) -> None:
+        self.kept_left = len(self.kept)
+
+    def kept_before(self, index: int) -> Iterator[Mapping[str, Any]]:
+        """The rows that are there already, of those that were not taken, up to an index; they are taken."""
+        while self.taken < index:
+            if not self.kept_left:
+                self.taken = index
+                return
+            self.taken += 1
+            if self.taken - 1 in self.kept:
+                self.kept_left -= 1
+                yield self.kept.record(self.taken - 1)
+
+    @property
+    def makes_dataset(self) -> bool:
+        """Whether it makes a dataset, and no rows."""
+        return self.task.prepared.suite.columns is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is missing, so that others may be made of its rows."""
+        if self.makes_dataset:
+            return self.dataset is not None and self.dataset.outcome == "complete"
+        return (
+            self.task.settle is None
+            and not self.totals.count(Status.ERROR)
+            and not self.totals.left
+        )
+
+    def tests(self) -> Iterator[Any]:
+        """What documents tell of its tests; nothing where they never became known."""
+        return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
+
+    def derive(self) -> Iterator[str]:
+        """Make the derived metrics; what is wrong with them is told."""
+        metrics, around = self.task.prepared.suite.derived_metrics, self.task.prepared.around
+        for column in self.totals.columns:
+            yield from derive(metrics, column, around)
+
+
+@attrs.define
+class Collector:
+    """Takes the rows of a run, those of each task in index order."""
+
+    parts: Sequence[Part]
+    """Those of the suite's tasks, in their order."""
+    run: StoredRun
+    outputs: Sequence[Path]
+    info: RunInfo
+    """Of the run as it begins."""
+    watch: Callable[[Mapping[str, Any], bool], None] = lambda _row, _kept: None
+    """Told of each row, as a record with nothing left out, and whether it was there already."""
+    _lines: list[LinesFile] = attrs.field(init=False)
+    _by_task: dict[str | None, Part] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
+        self._by_task = {part.head.task: part for part in self.parts}
+
+    @classmethod
+    def of(
+        cls,
+        prepared: PreparedSuite,
+        beginning: Beginning,
+        run: StoredRun,
+        outputs: Sequence[Path],
+        info: RunInfo,
+        *,
+        cell: int,
+        tests: int,
+    ) -> "Collector":
+        """One for the rows of a suite.
+
+        Args:
+            prepared: The suite.
+            beginning: How the run begins.
+            run: Where it is kept.
+            outputs: Result files.
+            info: Of the run as it begins.
+            cell: Characters of an answer that are shown.
+            tests: Tests of each task that are shown; 0 shows no rows.
+        """
+        parts = [
+            Part(
+                head=head,
+                task=task,
+                first_rows=FirstRows(cell, tests) if tests else None,
+                failures=Failures(_FAILURES),
+                totals=Totals.of(head.columns, cluster=head.cluster),
+                keys=beginning.keys[head.task],
+                kept=run.kept(head.task),
+            )
+            for head, task in zip(beginning.heads, prepared.parts, strict=True)
+        ]
+        return cls(parts, run, outputs, info)
+
+    @property
+    def datasets(self) -> Sequence[DatasetResult]:
+        """How the datasets of all tasks ended; one of which nothing was heard was not built."""
+        found = []
+        for part in self.parts:
+            columns = part.task.prepared.suite.columns
+            if columns is not None:
+                rows = columns.rows or 0
+                unheard = DatasetResult(
+                    task=part.head.task, requested=rows, written=0, not_run={"fault": rows}
+                )
+                found.append(part.dataset or unheard)
+        return found
+
+    @property
+    def unopened(self) -> int:
+        """Tasks whose tests never became known, although the rows that they are are all there."""
+        waiting = [
+            self._by_task.get(rows_of.task)
+            for part in self.parts
+            if part.task.settle and (rows_of := part.task.prepared.suite.rows_of) is not None
+        ]
+        return sum(source is not None and source.is_whole for source in waiting)
+
+    @property
+    def totals(self) -> Totals:
+        """Those of all rows."""
+        if len(self.parts) == 1:
+            return self.parts[0].totals
+        return Totals.joined(part.totals for part in self.parts)
+
+    @property
+    def kept_left(self) -> int:
+        """Rows of all tasks that are there already and were not taken."""
+        return sum(part.kept_left for part in self.parts)
+
+    def settled(self, task: PreparedTask) -> None:
+        """The tests of a task are known by now."""
+        self._by_task[task.id].task = task
+
+    def dataset(self, result: DatasetResult) -> None:
+        """The dataset of a task is over: keep what became of it, without secrets."""
+        part = self._by_task[result.task]
+        part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
+
+    def open(self) -> None:
+        """Begin all files that get rows as they come.
+
+        Raises:
+            OutputError: One of them cannot be opened.
+        """
+        for lines in self._lines:
+            lines.open()
+
+    async def add(self, row: Row) -> OutputError | None:
+        """Take a row, after those before it that are there already.
+
+        The error is the first that a file met; rows are counted all the same.
+        """
+        part = self._by_task[row.task]
+        await self._take_kept(part, row.index)
+        part.taken = row.index + 1
+        record = self.run.record(row)
+        text = self.run.text(row) if self._lines and self.info.strip == KEEP_ALL else None
+        self._take(part, record, text, is_kept=False)
+        return next(self._errors(), None)
+
+    async def add_many(self, rows: RowsNotRun) -> None:
+        """Take rows that never began, after those before them that are there already.
+
+        They are counted, and are left out of files and tables.
+        """
+        part = self._by_task[rows.first.task]
+        await self._take_kept(part, rows.indices.start)
+        part.taken = rows.indices.stop
+        question = None if rows.first.question is None else rows.first.question.outcome
+        part.totals.add_not_run(rows.first.outcome, rows.columns, question)
+        first = rows.first
+        part.never_began.append(range_json(rows.indices, first.outcome, first.error))
+
+    async def add_rest(self) -> None:
+        """No row will come: take those that are there already behind the last one."""
+        for part in self.parts:
+            rows = part.task.rows
+            await self._take_kept(part, _ALL_ROWS if rows is None else rows)
+
+    async def _take_kept(self, part: Part, end: int) -> None:
+        for count, record in enumerate(part.kept_before(end), 1):
+            self._take(part, record, None, is_kept=True)
+            if count % _AT_ONCE == 0:
+                # Rows are taken also when the run is cancelled: all of them are to be written.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _take(
+        self, part: Part, record: Mapping[str, Any], text: str | None, *, is_kept: bool
+    ) -> None:
+        part.totals.add(record)
+        self.watch(record, is_kept)
+        if part.first_rows is not None:
+            part.first_rows.add(record)
+        part.failures.add(part.taken - 1, record)
+        if self._lines:
+            line = compact(stripped(record, self.info.strip)) if text is None else text
+            for lines in self._lines:
+                lines.add(line)
+
+    def derive(self) -> Iterator[str]:
+        """No row will follow: make the derived metrics; what is wrong with them is told."""
+        for part in self.parts:
+            yield from part.derive()
+
+    def _errors(self) -> Iterator[OutputError]:
+        """The first that each file met while rows came."""
+        yield from (lines.error for lines in self._lines if lines.error is not None)
+
+    def close(self, info: RunInfo) -> Sequence[OutputError]:
+        """Write all documents and let go of everything.
+
+        A document that cannot be written costs no other one. They are made from what the store of the
+        run has, and what it could not write.
+
+        Args:
+            info: Of the run as it ended.
+
+        Returns:
+            Why files could not be written.
+        """
+        for lines in self._lines:
+            lines.close()
+        return [*self._errors(), *write_documents(self.outputs, self.results(info))]
+
+    def results(self, info: RunInfo) -> Sequence[Results]:
+        """What documents are made from: the run, or its tasks.
+
+        Args:
+            info: Of the run as it ended.
+        """
+        return [self._results(part, info) for part in self.parts]
+
+    def _results(self, part: Part, info: RunInfo) -> Results:
+        def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
+            return self.run.records(part.head.task, prompt_idx)
+
+        def tests() -> Iterator[Any]:
+            return part.tests()
+
+        return Results(
+            head=part.head,
+            totals=part.totals,
+            info=info,
+            records=records,
+            tests=tests,
+            dataset=part.dataset,
+            never_began=part.never_began,
+        )
+
+
+def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
+    """Write all result files that are not written as rows come.
+
+    Args:
+        outputs: Files, some of which may be JSON Lines, which are passed over.
+        results: The tasks of a run.
+
+    Returns:
+        Why some of them could not be written.
+    """
+    errors = []
+    for path in outputs:
+        if output_suffix(path) == LINES:
+            continue
+        try:
+            written = write_results(path, results)
+            if written != [path]:
+                names = ", ".join(inert(one.name, _FILE_NAME) for one in written)
+                say(f"-o {path}: written as {names}")
+        except OutputError as error:
+            errors.append(error)
+        except StoreError as error:
+            errors.append(OutputError(f"-o {path}: cannot be written: {error}"))
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
+            fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+            errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
+    return errors
+
+
+# What is shown of a run at its end: the first rows, what failed, how each task ended, and what it took.
+
+
+_NAME = 50  # characters of a name
+
+
+def show_results(
+    collector: Collector, info: RunInfo, command: Callable[[str | None, int], str | None]
+) -> OutputError | None:
+    """Show the first rows and failures on stdout, and totals, datasets and what it took on stderr.
+
+    A full disk behind stdout costs the rows that were to be shown, and nothing else.
+
+    Args:
+        collector: Has what is known of the run.
+        info: Of the run as it ended.
+        command: Gives what shows the row of a task with an index; None where nothing does.
+
+    Returns:
+        Why rows cannot be written to stdout; None if they are.
+    """
+    from trioeval.report.columns import Profile  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import Took, took_lines, unfinished_line  # noqa: PLC0415
+
+    parts = [part for part in collector.parts if not part.makes_dataset]
+    failure: OutputError | None = None
+    for part in parts:
+        try:
+            _show_rows(part, partial(command, part.head.task))
+        except OutputError as error:  # once: what follows goes nowhere
+            failure = error
+    for part in parts:
+        _show_totals(part)
+    if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
+        say(told)
+    for dataset in collector.datasets:
+        for line in ended_lines(dataset):
+            say(line)
+        if dataset.columns:
+            draw(Profile(dataset.columns), sys.stderr)
+    totals = [part.totals for part in parts]
+    for line in took_lines(Took.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
+        say(line)
+    if (left := unfinished_line(totals)) is not None:
+        say(left)
+    return failure
+
+
+def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
+    from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
+    from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
+
+    first = part.first_rows
+    if first is None:
+        return
+    if part.head.task is not None:
+        show(f"task {inert(part.head.task, _NAME)}")
+    draw(rows_table(part.head.columns, first), sys.stdout)
+    if hidden := first.hidden:
+        show(f"… and {hidden} more rows; -o FILE writes them all")
+    if left_out := sum(one["lastRow"] - one["firstRow"] + 1 for one in part.never_began):
+        show(f"… and {left_out} rows that never began, which are counted and not listed")
+    if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
+        draw(failures, sys.stdout)
+
+
+def _show_totals(part: Part) -> None:
+    from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
+
+    if part.head.task is not None:
+        say(f"task {inert(part.head.task, _NAME)}")
+    draw(columns_table(part.head.columns, part.totals), sys.stderr)
+    if (told := sentence(part.head, part.totals)) is not None:
+        say(told)

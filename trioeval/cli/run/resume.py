@@ -1,0 +1,271 @@
+"""Going on with a run that is in the store: which one, with which flags, and what is left of it."""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from trioeval.cli.arguments import LATEST
+from trioeval.cli.environment import EnvironmentSettings, database_path, databases, read_environment
+from trioeval.cli.flags import KeepFlags, RunFlags
+from trioeval.cli.inputs import check_files, check_spared, environ_with
+from trioeval.cli.output import check_outputs
+from trioeval.cli.run.exit_status import ending
+from trioeval.cli.run.start import Continued
+from trioeval.cli.settings import RunSettings, first
+from trioeval.cli.stored_flags import StoredFlags
+from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
+from trioeval.cli.terminal import say
+from trioeval.columns.files import is_whole
+from trioeval.errors import UsageError
+from trioeval.evaluation.identity import name_of_record
+from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, told
+from trioeval.evaluation.suite_files import CodeFiles, file_digests
+from trioeval.report import Head
+from trioeval.run import PreparedSuite
+from trioeval.store import Reader, RunFacts
+from trioeval.store.beginning import PROGRAM, judged_rows
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """A stored run that is to go on."""
+
+    facts: RunFacts
+    stored: StoredFlags
+    flags: RunFlags
+    """What it goes on with."""
+    retry: Retry
+    environment: EnvironmentSettings
+    names_database: bool
+    """Whether a flag said where the database is."""
+    has_datasets: bool = True
+    """Whether the files of its datasets are as they were when it was finished."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do, and the files of the suite and of datasets are as they were."""
+        done = self.facts.state == "finished" and self.retry.which in ("rest", "none")
+        return done and self.has_datasets and not self.changed_files
+
+    @property
+    def changed_files(self) -> list[str]:
+        """The files of the suite that are not as they were."""
+        before = self.facts.files
+        now = file_digests(before)
+        return [file for file, digest in now.items() if digest != before[file]]
+
+    def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continued:
+        """How the run goes on, where its suite is now this one.
+
+        Args:
+            prepared: The suite.
+            digests: Of each task, `settings_digest`.
+
+        Raises:
+            UsageError: It is another suite now, and nobody said that this is meant; or rows are to be
+                run again that there are not.
+        """
+        sizes = [judged_rows(part) for part in prepared.parts]
+        known = [rows for rows in sizes if rows is not None]
+        largest = max(known, default=0)
+        all_known = len(known) == len(sizes)
+        if all_known and (row := self.retry.beyond(largest)) is not None:
+            raise UsageError(
+                f"--retry {self.retry}: there is no row {row}; the last one is {largest - 1}"
+            )
+        with open_runs(self.flags.keep.db, self.environment) as reader:
+            reconciled = self._reconciled(reader, prepared, digests)
+        return Continued(
+            id=self.facts.id,
+            utc_created=self.facts.utc_created,
+            duration_ms=self.facts.duration_ms,
+            retry=self.retry,
+            reconciled=reconciled,
+        )
+
+    def _reconciled(
+        self, reader: Reader, prepared: PreparedSuite, digests: Mapping[str, str]
+    ) -> Mapping[str | None, Reconciled]:
+        """What has become of the rows of each task; nothing where all are what they were."""
+        sizes = {part.id: judged_rows(part) for part in prepared.parts}
+        changed = self.changed_files
+        before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
+        if not changed and sizes == before and digests == self.stored.settings:
+            return {}
+        was = self.stored.settings
+        # Rows that are known later are looked at when their turn comes, unless all of them are others.
+        parts = [
+            part
+            for part in prepared.parts
+            if part.rows is not None or digests[part.id or ""] != was.get(part.id or "")
+        ]
+        found = {
+            part.id: reconcile(
+                reader.identities(self.facts, part.id) if part.id in before else (),
+                part.prepared.steps,
+                begun=reader.begun(self.facts, part.id),
+                expected=before.get(part.id),
+                same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
+                sources=CodeFiles(prepared.suite.directory),
+            )
+            for part in parts
+        }
+        gone = [str(task) for task in before if task not in sizes]
+        if gone or not all(one.is_same for one in found.values()):
+            self._tell(reader, found, changed, gone)
+        return found
+
+    def _tell(
+        self,
+        reader: Reader,
+        found: Mapping[str | None, Reconciled],
+        changed: list[str],
+        gone: list[str],
+    ) -> None:
+        """Say what has become of the rows.
+
+        Raises:
+            UsageError: That is not what was asked for.
+        """
+        names = f": {', '.join(map(_short, changed))}" if changed else ""
+        lines = [f"the suite of {self.facts.id} has changed{names}"]
+        for task, one in found.items():
+            call = partial(_name_of_stored, reader, self.facts, task)
+            text = told(one, call)
+            lines += [text] if task is None else [f"task {task}: {text}"]
+        lines += [f"task {task} is gone" for task in gone]
+        if not self.flags.keep.reconcile:
+            hint = "--reconcile keeps the rows that are the same, and runs the others"
+            raise UsageError("\n".join([*lines, hint]))
+        say("\n".join(lines))
+
+
+def _name_of_stored(reader: Reader, facts: RunFacts, task: str | None, index: int) -> str:
+    record = reader.record(facts, task, index)
+    return "" if record is None else name_of_record(record)
+
+
+def _short(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def find_run(suite: Path | None, flags: RunFlags) -> Found:
+    """The stored run that flags ask for. Goes to the folder in which it was begun.
+
+    Args:
+        suite: The suite that was named, if any.
+        flags: Those that were given.
+
+    Raises:
+        UsageError: There is none, or it cannot go on like this.
+        StoreError: The database cannot be read.
+    """
+    retry = _retry(flags.keep)
+    environment = read_environment(environ_with(flags.what.env_file))
+    database = database_path(flags.keep.db, environment)
+    with open_runs(flags.keep.db, environment) as reader:
+        named = None if suite is None else str(suite.absolute())
+        facts = reader.run(flags.begin.resume or LATEST, suite=named)
+        if facts.state == "running":
+            raise UsageError(f"{facts.id} is being run by another process")
+        if PROGRAM in facts.flags:
+            raise UsageError(
+                f"{facts.id} cannot go on from the command line: its suite lives in the program "
+                f"{facts.flags[PROGRAM]}; go on with it there, with "
+                f'`await store.resume("{facts.id}", start)` in place of `store.begin(start)`'
+            )
+        stored = StoredFlags.read(facts.flags, facts.id)
+        goes_on_with = stored.with_flags(_absolute(flags, database))
+        _enter(stored.directory, facts.id)
+        has_datasets = facts.state != "finished" or _has_datasets(reader, facts)
+    return Found(
+        facts=facts,
+        stored=stored,
+        flags=goes_on_with,
+        retry=retry,
+        environment=environment,
+        names_database=flags.keep.db is not None,
+        has_datasets=has_datasets,
+    )
+
+
+def _has_datasets(reader: Reader, facts: RunFacts) -> bool:
+    """Whether the files of all datasets of a finished run are as they were. Reads all of them."""
+    known = reader.datasets(facts)
+    if not known:
+        return True
+    folders = {head.task: head.dataset_folder for head in map(Head.read, reader.heads(facts))}
+    return all(
+        is_whole(Path(folder), one.fingerprint, one.written, processed=one.is_processed)
+        for task, one in known.items()
+        if one.requested is not None and (folder := folders.get(task)) is not None
+    )
+
+
+def _retry(keep: KeepFlags) -> Retry:
+    if keep.retry_errors:
+        return Retry("errors")
+    if keep.retry is None:
+        return Retry()
+    try:
+        return parse_retry(keep.retry)
+    except UsageError as error:
+        raise UsageError(f"--retry: {error}") from None
+
+
+def _absolute(flags: RunFlags, database: Path) -> RunFlags:
+    """The same flags, whatever the working directory will be."""
+    return attrs.evolve(
+        flags,
+        what=attrs.evolve(
+            flags.what, env_file=tuple(path.absolute() for path in flags.what.env_file)
+        ),
+        keep=attrs.evolve(flags.keep, db=database.absolute()),
+        output=attrs.evolve(
+            flags.output,
+            output=tuple(path.absolute() for path in flags.output.output),
+            trace=None if flags.output.trace is None else flags.output.trace.absolute(),
+        ),
+    )
+
+
+def _enter(directory: Path, run: str) -> None:
+    """Go to the folder in which a run was begun: its flags name files as they are seen from there."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        msg = f"{run} was begun in {directory}, which cannot be entered: {error.strerror}"
+        raise UsageError(msg) from None
+
+
+def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
+    """Say that nothing is left of a run, write the files that are wanted, and end as it did.
+
+    Args:
+        found: The run.
+        outputs: The files.
+    """
+    facts, environment = found.facts, found.environment
+    written = [("-o", path) for path in outputs]
+    check_files(databases=databases(found.flags.keep.db, environment), written=written)
+    check_spared(written, facts.files)
+    check_outputs(outputs)
+    unwritten = []
+    with open_runs(found.flags.keep.db, environment) as reader:
+        datasets = datasets_of(reader, facts)
+        if outputs:
+            unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
+    for error in unwritten:
+        say(error)
+    settings = RunSettings(
+        environment=environment,
+        fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
+    )
+    ended = ending(counted(facts), settings, None, datasets=datasets, unwritten=bool(unwritten))
+    say(f"{facts.id} is finished: nothing is left to run")
+    say(ended.line)
+    return ended.code

@@ -1,0 +1,316 @@
+"""What is counted of a dataset while it is built, and the result that comes of it."""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from trioeval.columns.files import GroupFile
+from trioeval.columns.graph import ColumnGraph
+from trioeval.columns.makers.base import Tally
+from trioeval.columns.progress import FINISH, PREPARE, MakeJob
+from trioeval.columns.result import SHOWN_FAILURES, Cause, ColumnProfile, DatasetResult, DroppedRow
+from trioeval.errors import (
+    BudgetError,
+    CallError,
+    Fault,
+    GradingError,
+    LaneClosedError,
+    ProviderError,
+    QuotaError,
+    TooLateError,
+    TrioevalError,
+    leaves,
+)
+from trioeval.usage import Usage
+
+# What it means for a row that something of it was not made. Pure.
+
+
+_STAGES = {PREPARE: "its processors", FINISH: "its end"}
+_SHOWN = 5  # jobs that a message names
+
+
+@attrs.frozen
+class Trouble:
+    """How a maker failed."""
+
+    error: Exception
+    attempts: int
+    """Requests that its job has made."""
+    is_own: bool = False
+    """Whether its call was refused while the lane served others."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is no failure of the row, which may be made in another run; None if it is one."""
+        if self.is_own:
+            return None
+        reasons = [_reason(leaf) for leaf in leaves(self.error)]
+        return next((reason for reason in reasons if reason is not None), None)
+
+    @property
+    def is_mishap(self) -> bool:
+        """Whether it might have gone well."""
+        return all(_is_mishap(leaf) for leaf in leaves(self.error))
+
+    def dropped(self, row: int, column: str) -> DroppedRow:
+        """What becomes of a row."""
+        first = next(leaves(self.error))
+        return DroppedRow(
+            row=row,
+            cause="failed",
+            column=column,
+            error=say(self.error),
+            kind=first.kind if isinstance(first, ProviderError) else None,
+            attempts=self.attempts,
+        )
+
+
+def say(error: BaseException) -> str:
+    """What went wrong, for a person."""
+    first = next(leaves(error))
+    if isinstance(first, TrioevalError) and str(first):
+        return str(first)
+    return f"{type(first).__name__}: {first}"
+
+
+def timed_out(row: int, column: str, seconds: float, attempts: int) -> DroppedRow:
+    """What becomes of a row one job of which took too long."""
+    return DroppedRow(
+        row=row,
+        cause="failed",
+        column=column,
+        error=f"timed out after {seconds:g} s of working time (timeoutMs)",
+        kind="attempt_timeout",
+        attempts=attempts,
+    )
+
+
+def left_out(row: int, cause: Cause, column: str | None = None) -> DroppedRow:
+    """A row that somebody did not want, or nobody will finish."""
+    return DroppedRow(row=row, cause=cause, column=column)
+
+
+def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
+    """Who failed to make something of a row that is gone; None if that is not why."""
+    if row.cause != "failed" or row.column is None:
+        return None
+    return graph.maker.get(row.column)
+
+
+def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
+    """Take out the rows that were dropped when processors before the batch had seen them, or by these.
+
+    They may look at all rows of a group: they see the same ones as the first time.
+    """
+    scratch = {
+        column for column, place in graph.maker.items() if graph.producers[place].scope == "scratch"
+    }
+    seen = [one for one in gone.values() if one.column not in scratch]
+    for one in seen:
+        del gone[one.row]
+    return seen
+
+
+def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
+    """That nothing of a group goes on, although nothing of it is lost."""
+    said = [
+        (_STAGES.get(job.producer) or f"column {graph.producers[job.producer].name!r}")
+        + ("" if job.row is None else f" of row {job.row}")
+        for job in needed[:_SHOWN]
+    ]
+    more = f", and {len(needed) - _SHOWN} more" if len(needed) > _SHOWN else ""
+    shown = ", ".join(said)
+    return f"group {group} waits for what will never be made: {shown}{more}; please report this"
+
+
+def _reason(error: BaseException) -> str | None:
+    match error:
+        case LaneClosedError():
+            return "lane"
+        case BudgetError() if error.wanted <= error.limit:
+            return "budget_exceeded"
+        case TooLateError():
+            return "deadline"
+        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
+            return "quota"
+        case CallError(fault=Fault.RATE_LIMITED):
+            return "rate_limited"
+        case _:
+            return None
+
+
+def _is_mishap(error: BaseException) -> bool:
+    if isinstance(error, GradingError):
+        return error.mishap
+    return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
+
+
+@attrs.define(eq=False)
+class Spent:
+    """What the columns of one producer have cost."""
+
+    calls: int = 0
+    recalled: int = 0
+    """Cells that an earlier execution had made."""
+    failed: int = 0
+    """Cells that could not be made."""
+    usage: Usage = attrs.field(factory=Usage)
+    cost: float | None = None
+    seconds: float = 0.0
+
+    def add(self, tally: Tally) -> None:
+        """A job is over, or one round of it."""
+        self.calls += tally.calls
+        self.seconds += tally.seconds
+        if tally.usages:
+            self.usage = Usage.sum((self.usage, *tally.usages))
+        if tally.cost is not None:
+            self.cost = (self.cost or 0.0) + tally.cost
+
+
+@attrs.define(eq=False)
+class Account:
+    """The numbers of one dataset."""
+
+    spent: list[Spent]
+    """By producer."""
+    written: int = 0
+    groups: int = 0
+    dropped: Counter[Cause] = attrs.field(factory=Counter)
+    not_run: Counter[str] = attrs.field(factory=Counter)
+    partial: set[int] = attrs.field(factory=set)
+    early_shutdown: bool = False
+    failures: list[DroppedRow] = attrs.field(factory=list)
+    """The first of them by their numbers."""
+    first_error: str | None = None
+    error: str | None = None
+    """Why the whole failed."""
+
+    def drop(self, row: DroppedRow, producer: int | None) -> None:
+        """A row is gone.
+
+        Args:
+            row: It.
+            producer: Who failed to make something of it, if that is the cause.
+        """
+        self.dropped[row.cause] += 1
+        self.remember(row, producer)
+
+    def remember(self, row: DroppedRow, producer: int | None) -> None:
+        """Tell of a row that is gone and counted; as of `drop`."""
+        insort(self.failures, row, key=lambda one: one.row)
+        del self.failures[SHOWN_FAILURES:]
+        if row.cause == "failed":
+            if self.first_error is None:
+                column = "" if row.column is None else f", column {row.column!r}"
+                self.first_error = f"row {row.row}{column}: {row.error}"
+            if producer is not None:
+                self.spent[producer].failed += 1
+
+    def add_written(self, file: GroupFile) -> None:
+        """A group is written."""
+        self.written += file.count
+        self.groups += 1
+        if file.count and file.dropped.get("early_shutdown"):
+            self.partial.add(file.group)
+
+    def add_earlier(self, file: GroupFile) -> None:
+        """A group was written by an earlier execution."""
+        self.add_written(file)
+        for cause, count in file.dropped.items():
+            self.dropped[cause] += count  # type: ignore[index]  # as it was written down
+
+    def left_out_at_last(self, rows: int) -> None:
+        """So many rows that were written are no more: a processor after generation left them out."""
+        self.written -= rows
+        self.dropped["processor"] += rows
+
+    def result(
+        self,
+        *,
+        task: str | None,
+        requested: int,
+        unfinished: str | None = None,
+        columns: tuple[ColumnProfile, ...] = (),
+        folder: Path | None = None,
+        file_format: Literal["parquet", "jsonl"] | None = None,
+        duration_s: float = 0.0,
+    ) -> DatasetResult:
+        """What became of the dataset."""
+        costs = [spent.cost for spent in self.spent if spent.cost is not None]
+        error = self.error
+        if error is None and self.early_shutdown and not self.written:
+            error = f"too much failed for good; the first failure: {self.first_error}"
+        return DatasetResult(
+            task=task,
+            requested=requested,
+            written=self.written,
+            dropped={cause: count for cause, count in sorted(self.dropped.items()) if count},
+            not_run={reason: count for reason, count in sorted(self.not_run.items()) if count},
+            unfinished=unfinished,
+            groups=self.groups,
+            partial_groups=tuple(sorted(self.partial)),
+            early_shutdown=self.early_shutdown,
+            failures=tuple(self.failures),
+            first_error=self.first_error,
+            error=error,
+            columns=columns,
+            folder=folder,
+            format=file_format,
+            calls=sum(spent.calls for spent in self.spent),
+            usage=Usage.sum(spent.usage for spent in self.spent),
+            cost=sum(costs) if costs else None,
+            duration_s=duration_s,
+        )
+
+
+def tally_json(tally: Tally) -> Mapping[str, Any]:
+    """What a job used, as it is written down; empty where it asked nobody.
+
+    Example:
+        >>> tally_json(Tally(calls=1, usages=[Usage(total=3)], seconds=0.5))
+        {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
+    """
+    told: dict[str, Any] = {}
+    for name in ("calls", "recalled", "seconds"):
+        if getattr(tally, name):
+            told[name] = getattr(tally, name)
+    if tally.cost is not None:
+        told["cost"] = tally.cost
+    if tally.usages:
+        usage = Usage.sum(tally.usages)
+        told["usage"] = {
+            name: count for name, count in attrs.asdict(usage).items() if count is not None
+        }
+    return told
+
+
+def read_tally(told: Mapping[str, Any]) -> Tally:
+    """What `tally_json` has told."""
+    usage = told.get("usage")
+    return Tally(
+        calls=told.get("calls", 0),
+        recalled=told.get("recalled", 0),
+        usages=[] if usage is None else [Usage(**usage)],
+        cost=told.get("cost"),
+        seconds=told.get("seconds", 0.0),
+    )
+
+
+def both(first: Tally | None, second: Tally) -> Tally:
+    """What two rounds of one job used."""
+    if first is None:
+        return second
+    costs = [cost for cost in (first.cost, second.cost) if cost is not None]
+    return Tally(
+        calls=first.calls + second.calls,
+        recalled=first.recalled + second.recalled,
+        usages=[*first.usages, *second.usages],
+        cost=sum(costs) if costs else None,
+        seconds=first.seconds + second.seconds,
+    )

@@ -1,0 +1,255 @@
+"""The rows of a dataset that is written, read as they are looked at."""
+
+import hashlib
+import json
+import os
+import threading
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+
+import attrs
+
+from trioeval.columns.cell_types import ColumnType
+from trioeval.columns.files.cells import encode_json, read_rows
+from trioeval.columns.files.header import (
+    Format,
+    GroupFile,
+    Header,
+    Note,
+    read_group_lines,
+    read_note,
+)
+from trioeval.columns.files.parquet import Parquet, as_json, is_kept, need_parquet
+from trioeval.columns.files.paths import LINES, NOTE, data_folder
+from trioeval.errors import DatasetError
+
+# JSON lines: an object for each row, with its columns in order.
+
+
+def write_jsonl(
+    path: Path, columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]]
+) -> None:
+    """Write a file of values as `file_columns` makes them.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    heads = [f"{encode_json(name)}:" for name in columns]
+    texts = [_texts(values[name], kind) for name, kind in columns.items()]
+    with path.open("wb") as file:
+        for line in zip(*texts, strict=True):
+            told = ",".join(map(str.__add__, heads, line))
+            file.write(f"{{{told}}}\n".encode())
+
+
+def read_jsonl(content: bytes) -> Iterator[Mapping[str, Any]]:
+    """The rows of a file.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    for line in content.splitlines():  # of bytes: only what ends a line, not what Unicode calls so
+        yield json.loads(line)
+
+
+def _texts(values: Sequence[Any], kind: ColumnType) -> Iterator[str]:
+    if kind == "json":
+        return ("null" if value is None else value for value in values)
+    return map(encode_json, values)
+
+
+class DatasetRows(Sequence[Mapping[str, Any]]):
+    """The rows of a folder, in their order; those that were dropped have no place.
+
+    One group is held in memory at a time. Whether files are as they were written is seen as they are read.
+    Several threads may read.
+    Whoever leaves it as a context manager, or closes it, gives back what it holds; it is not read after that.
+
+    Args:
+        path: The folder.
+        processed: Whether they are read as they are after the whole of it was processed, if it was.
+
+    Raises:
+        DatasetError: It holds no dataset, or a file is missing or not as it was written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, processed: bool = True) -> None:
+        path = Path(path)
+        self._path = path
+        self._folder = data_folder(path) if processed else path
+        self._note = _read_note(path, self._folder)
+        groups = self._note.groups
+        self._groups = [groups[group] for group in sorted(groups) if groups[group].file is not None]
+        self._ends = list(accumulate(group.count for group in self._groups))
+        for group in self._groups:
+            if not self._file(group).is_file():
+                raise _damaged(self._file(group), "it is not there")
+        self._parquet: Parquet | None = None
+        if self.format == "parquet":
+            self._parquet = need_parquet({})
+        self._held: tuple[int, Sequence[Mapping[str, Any]]] = (-1, ())
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self._held = (-1, ())
+        if self._parquet is not None:
+            self._parquet.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._path
+
+    @property
+    def header(self) -> Header:
+        """What the dataset is."""
+        return self._note.header
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """Its columns, in order."""
+        return self._note.header.columns
+
+    @property
+    def format(self) -> Format:
+        """Of its files."""
+        return self._note.format
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Those that its rows are in, in order."""
+        return [self._file(group) for group in self._groups]
+
+    @property
+    def result(self) -> Mapping[str, Any] | None:
+        """What its header says of how it ended; None while it is built."""
+        return self._note.result
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many rows of the groups that are written are not there, by cause."""
+        found = Counter[str]()
+        for group in self._note.groups.values():
+            found.update(group.dropped)
+        return found
+
+    def number(self, place: int) -> int:
+        """The number of a row, which it has had since it was planned.
+
+        Args:
+            place: 0 to `len(rows)` - 1.
+        """
+        index = bisect_right(self._ends, place)
+        group = self._groups[index]
+        behind = place - (self._ends[index] - group.count)
+        if isinstance(group.rows, int):
+            return self.header.grouping.rows_of(group.group)[behind]
+        return group.rows[behind]
+
+    def place(self, number: int) -> int | None:
+        """The place of the row with a number; None if it is not there."""
+        place = bisect_left(range(len(self)), number, key=self.number)
+        return place if place < len(self) and self.number(place) == number else None
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __repr__(self) -> str:
+        return f"<DatasetRows {self._path}: {len(self)} rows of {len(self.columns)} columns>"
+
+    @overload
+    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, place: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        index = place + len(self) if place < 0 else place
+        if not 0 <= index < len(self):
+            raise IndexError(place)
+        group = bisect_right(self._ends, index)
+        begin = self._ends[group] - self._groups[group].count
+        return self._rows_of(group)[index - begin]
+
+    def _rows_of(self, group: int) -> Sequence[Mapping[str, Any]]:
+        with self._lock:
+            if self._held[0] != group:
+                self._held = (-1, ())  # one at a time
+                self._held = (group, self._read(self._groups[group]))
+            return self._held[1]
+
+    def _file(self, group: GroupFile) -> Path:
+        return self._folder / str(group.file)
+
+    def _read(self, group: GroupFile) -> Sequence[Mapping[str, Any]]:
+        path = self._file(group)
+        try:
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != group.digest:
+                raise _damaged(path, "it is not as it was written")
+            if self._parquet is None:
+                rows = list(read_jsonl(content))
+            else:
+                kinds, lines = self._parquet.read(path)
+                kept = {
+                    name: partial(as_json, kind=kind)
+                    for name, kind in kinds.items()
+                    if is_kept(kind, name, self.columns)
+                }
+                rows = list(read_rows(self.columns, lines, kept))
+        except (OSError, ValueError) as error:
+            raise _damaged(path, str(error)) from error
+        if len(rows) != group.count:
+            raise _damaged(path, f"it has {len(rows)} rows, not {group.count}")
+        return rows
+
+
+def _read_note(path: Path, folder: Path) -> Note:
+    try:
+        content, lines = _contents(folder)
+    except OSError as error:
+        raise DatasetError(
+            f"{path} holds no dataset that can be read ({NOTE}: {error.strerror or error})"
+        ) from error
+    try:
+        note = read_note(content)
+    except ValueError as error:
+        raise DatasetError(f"{folder / NOTE} cannot be read: {error}") from error
+    more = read_group_lines(lines, note.header.grouping)
+    return attrs.evolve(note, groups={**note.groups, **more})
+
+
+def _contents(folder: Path) -> tuple[bytes, bytes]:
+    """What the header says, and the lines that belong to it: its writer may put a new one in its place."""
+    before = (folder / NOTE).read_bytes()
+    while True:
+        try:
+            lines = (folder / LINES).read_bytes()
+        except FileNotFoundError:
+            lines = b""
+        content = (folder / NOTE).read_bytes()
+        if content == before:
+            return content, lines
+        before = content
+
+
+def _damaged(path: Path, what: str) -> DatasetError:
+    return DatasetError(f"{path}: the file of a dataset is missing or damaged: {what}")

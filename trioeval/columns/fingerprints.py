@@ -1,0 +1,159 @@
+"""What a dataset is made of, as digests: equal ones mean equal values, as far as values can be the same.
+
+A digest is of what a suite says, of the texts of files that it names, and of who is asked; not of where files
+lie, nor of credentials.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.columns.graph import ColumnGraph
+from trioeval.columns.model import Column, ColumnsSettings
+from trioeval.providers.secrets import is_secret_name
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_PLACES = frozenset({"provider"})
+"""Fields that say where something stands among others, which is told by marks."""
+_TRIES = frozenset({"restarts", "corrections", "timeout_s", "workers", "on_error"})
+"""Fields that say how hard it is tried: whoever goes on may try harder, and no value is another one."""
+_NO_VALUES = frozenset({"keep", "drop_when", "drop"})
+"""Fields that say what becomes of values, not which they are."""
+
+
+def producer_digests(
+    graph: ColumnGraph, settings: ColumnsSettings, marks: Mapping[str, str]
+) -> Sequence[str]:
+    """Of each producer, in the order of the graph: what its values depend on.
+
+    That is what the suite says of it, and all of that of what it needs.
+
+    Args:
+        graph: Of its columns.
+        settings: Of the dataset.
+        marks: By the name of a column, what else its values depend on: who is asked, what stands in files.
+
+    Returns:
+        Hexadecimal texts.
+    """
+    by_name = {column.name: column for column in settings.columns}
+    found: list[str] = []
+    for place, producer in enumerate(graph.producers):
+        column = by_name[producer.name]
+        own = _own(column, settings, marks.get(producer.name, ""), leave=_NO_VALUES)
+        found.append(_digest([own, *(found[need] for need in graph.upstream[place])]))
+    return found
+
+
+def fingerprint(
+    settings: ColumnsSettings,
+    marks: Mapping[str, str],
+    processor_marks: Sequence[str] = (),
+) -> Mapping[str, str]:
+    """What a dataset is made of, part by part, so that a difference can be named.
+
+    Args:
+        settings: Of the dataset.
+        marks: As of `producer_digests`.
+        processor_marks: What stands in the files of its processors, in their order.
+
+    Example:
+        >>> from trioeval.columns.model import SamplerColumn, UuidSampler
+        >>> settings = ColumnsSettings(columns=(SamplerColumn(name="id", sampler=UuidSampler()),))
+        >>> list(fingerprint(settings, {}))
+        ['columns.id', 'seed']
+    """
+    found = {
+        f"columns.{column.name}": _digest(_own(column, settings, marks.get(column.name, "")))
+        for column in settings.columns
+    }
+    found["seed"] = _digest(settings.seed)
+    for place, processor in enumerate(settings.processors):
+        mark = processor_marks[place] if place < len(processor_marks) else ""
+        found[f"processors[{place}]"] = _digest([_plain(processor), mark])
+    return found
+
+
+def surroundings_mark(
+    column: Column, env: Mapping[str, str], filters: Mapping[str, str | None]
+) -> str:
+    """What the texts of a column depend on besides the row; empty if nothing.
+
+    That is what they name of `env`, but for what looks like a credential by its name, and the suite's own
+    filters.
+
+    Args:
+        column: The column.
+        env: What `env` is in its templates.
+        filters: The digests of the files of the suite's own filters, by name.
+
+    Example:
+        >>> from trioeval.columns.model import ExpressionColumn
+        >>> greeting = ExpressionColumn(name="a", template="{{ env.WORD }} {{ b | loud }}")
+        >>> one = surroundings_mark(greeting, {"WORD": "hi", "OTHER": "x"}, {"loud": "f1"})
+        >>> one == surroundings_mark(greeting, {"WORD": "hi", "OTHER": "y"}, {"loud": "f1"})
+        True
+        >>> one == surroundings_mark(greeting, {"WORD": "ho"}, {"loud": "f1"})
+        False
+    """
+    words = {word for text in _texts(_plain(column)) for word in _WORD.findall(text)}
+    named = {name: env[name] for name in words & env.keys() if not is_secret_name(name)}
+    if "env" not in words:
+        named = {}
+    used = {name: filters[name] for name in words & filters.keys()}
+    if not named and not used:
+        return ""
+    return _digest([sorted(named.items()), sorted(used.items())])
+
+
+def _own(
+    column: Column, settings: ColumnsSettings, mark: str, leave: Collection[str] = frozenset()
+) -> Any:
+    """What is said of one column alone."""
+    # Where a column has a seed of its own, that of the dataset does not matter to it.
+    seeded = getattr(column, "seed", 0) is None
+    return [_plain(column, leave), mark, settings.seed if seeded else None]
+
+
+def _plain(value: Any, leave: Collection[str] = frozenset()) -> Any:
+    """A value as JSON that tells it from others."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return value.rpartition("/")[2] if value.startswith("file://") else value
+        case Path():
+            return value.name
+        case Mapping():
+            return [[_plain(name), _plain(part)] for name, part in value.items()]
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case _ if attrs.has(type(value)):
+            said = [
+                [field.name, _plain(getattr(value, field.name))]
+                for field in attrs.fields(type(value))
+                if field.name not in _PLACES | _TRIES and field.name not in leave
+            ]
+            return {type(value).__name__: said}
+        case _:
+            return type(value).__qualname__
+
+
+def _texts(plain: Any) -> Iterator[str]:
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, list):
+        for part in plain:
+            yield from _texts(part)
+    elif isinstance(plain, dict):
+        yield from _texts(list(plain.values()))
+
+
+def _digest(said: Any) -> str:
+    text = json.dumps(said, ensure_ascii=True, allow_nan=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,434 @@
+"""The stages of a group: what processors do with it, and how its rows are written."""
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import trio
+
+from trioeval.columns.account import left_out, say
+from trioeval.columns.cell_types import ColumnType, fits
+from trioeval.columns.events import ProcessorBegun, ProcessorEnded
+from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
+from trioeval.columns.files.cells import as_read
+from trioeval.columns.graph import Grouping
+from trioeval.columns.groups import GroupState
+from trioeval.columns.profile import Profiles
+from trioeval.columns.progress import FINISH, MakeJob
+from trioeval.columns.result import DroppedRow
+from trioeval.columns.scheduling import Progress
+from trioeval.columns.spec import Processed, Rows, StageProcessor, check
+from trioeval.errors import DatasetError
+
+# Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory.
+
+
+T = TypeVar("T")
+
+
+class Output(Protocol):
+    """Where the rows go."""
+
+    @property
+    def written(self) -> Mapping[int, GroupFile]:
+        """The groups that are there."""
+        ...
+
+    @property
+    def is_processed(self) -> bool:
+        """Whether all groups were written anew by `replace`, now or in an earlier run."""
+        ...
+
+    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
+        """Write the rows of a group."""
+        ...
+
+    async def write_aside(
+        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
+    ) -> None:
+        """Write what processors have left out of a group."""
+        ...
+
+    async def read(self, group: int | None = None, /) -> Rows:
+        """The rows of a group that was there from the beginning, or all rows, as `write` got them."""
+        ...
+
+    async def read_processed(self, group: int, /) -> Rows:
+        """Those of a group as `replace` got them, if it was called."""
+        ...
+
+    async def replace(
+        self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
+    ) -> None:
+        """Write all groups anew, all or none."""
+        ...
+
+    async def finish(self, result: Mapping[str, Any], /) -> None:
+        """All of it is there."""
+        ...
+
+
+@attrs.define(eq=False)
+class MemoryOutput:
+    """The rows of a preview."""
+
+    grouping: Grouping
+    written: dict[int, GroupFile] = attrs.field(factory=dict)
+    rows: dict[int, Rows] = attrs.field(factory=dict)
+    """By group."""
+    aside: dict[int, Rows] = attrs.field(factory=dict)
+    """What was left out of groups."""
+    aside_final: dict[int, Rows] = attrs.field(factory=dict)
+    """What was left out of the whole."""
+    processed: dict[int, Rows] | None = None
+    """Those that took their place."""
+
+    @property
+    def is_processed(self) -> bool:
+        """Whether others took their place."""
+        return self.processed is not None
+
+    @property
+    def last(self) -> Mapping[int, Rows]:
+        """What there is in the end, by group."""
+        return self.rows if self.processed is None else self.processed
+
+    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
+        """Keep the rows of a group."""
+        self.rows[group] = rows
+        numbers = group_numbers(self.grouping.rows_of(group), rows)
+        done = GroupFile(group=group, rows=numbers, file=None, digest=None, dropped=dropped)
+        self.written[group] = done
+        return done
+
+    async def write_aside(
+        self, group: int, rows: Rows, _columns: Mapping[str, ColumnType], /, *, final: bool = False
+    ) -> None:
+        """Keep what processors have left out of a group."""
+        (self.aside_final if final else self.aside)[group] = rows
+
+    async def read(self, group: int | None = None, /) -> Rows:
+        """The rows of a group, or all."""
+        if group is not None:
+            return self.rows[group]
+        return [row for group in sorted(self.rows) for row in self.rows[group]]
+
+    async def read_processed(self, group: int, /) -> Rows:
+        """Those that took the place of a group."""
+        return self.last[group]
+
+    async def replace(
+        self, groups: Iterable[tuple[int, Rows]], _columns: Mapping[str, ColumnType], /
+    ) -> None:
+        """Keep others in their place."""
+        self.processed = dict(groups)
+
+    async def finish(self, _result: Mapping[str, Any], /) -> None:
+        """Nothing is left to do."""
+
+
+class FolderOutput:
+    """The rows in the files of a folder; one thing after another, in threads."""
+
+    def __init__(self, folder: DatasetFolder) -> None:
+        self.folder = folder
+        self._one = trio.CapacityLimiter(1)
+        self._held: dict[bool, DatasetRows] = {}
+        """What is read, by whether it was processed."""
+
+    @property
+    def written(self) -> Mapping[int, GroupFile]:
+        """The groups that are there."""
+        return self.folder.written
+
+    @property
+    def is_processed(self) -> bool:
+        """Whether the files are there, and as they were written."""
+        return self.folder.is_processed
+
+    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
+        """Write the rows of a group."""
+        return await self._in_thread(lambda: self.folder.write(group, rows, dropped))
+
+    async def write_aside(
+        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
+    ) -> None:
+        """Write what processors have left out of a group."""
+        await self._in_thread(lambda: self.folder.write_aside(group, rows, columns, final=final))
+
+    async def read(self, group: int | None = None, /) -> Rows:
+        """The rows of a group, or all."""
+        return await self._in_thread(lambda: self._read(group, processed=False))
+
+    async def read_processed(self, group: int, /) -> Rows:
+        """The rows of a group after the whole was processed."""
+        return await self._in_thread(lambda: self._read(group, processed=True))
+
+    async def replace(
+        self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
+    ) -> None:
+        """Write all groups anew."""
+        await self._in_thread(lambda: self.folder.replace(groups, columns=columns))
+
+    async def finish(self, result: Mapping[str, Any], /) -> None:
+        """Note that all of it is there."""
+        await self._in_thread(lambda: self.folder.finish(result))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._one)
+
+    def _read(self, group: int | None, *, processed: bool) -> Rows:
+        if processed not in self._held:
+            self._held[processed] = DatasetRows(self.folder.path, processed=processed)
+        rows = self._held[processed]
+        places = range(len(rows))
+        if group is not None:
+            wanted = self.folder.header.grouping.rows_of(group)
+            first = bisect_left(places, wanted.start, key=rows.number)
+            places = range(first, bisect_left(places, wanted.stop, lo=first, key=rows.number))
+        return [(rows.number(place), rows[place]) for place in places]
+
+
+def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
+    """The numbers of rows of a group, as a `GroupFile` has them."""
+    return len(rows) if len(rows) == len(group) else tuple(row for row, _ in rows)
+
+
+_AFTER_GENERATION = "after_generation"
+_STRIDE = 500  # rows that are checked between two looks at the rest of the world
+
+
+@attrs.define(eq=False)
+class Finishing:
+    """The bodies of the jobs that end something."""
+
+    progress: Progress
+    output: Output
+    profiles: Profiles
+
+    async def prepare(self, index: int) -> None:
+        """Let processors see a group that has its seeds, and nothing else. A checkpoint if one is.
+
+        Raises:
+            DatasetError: One failed, and the run is to fail with it.
+        """
+        progress = self.progress
+        job = progress.ready[index].job
+        flight, group = progress.begin(index), progress.groups[job.group]
+        stages = progress.spec.stages.before_batch
+        before = self._rows(group)
+        processed: Processed | str | None = None
+        with flight.scope:
+            processed = await self._process(stages, group.number, before)
+        if flight.is_gone or processed is None:
+            return
+        if isinstance(processed, str):
+            progress.drop(group, _lost(before, processed))
+            return
+        kept = {row for row, _ in processed.rows}
+        for row, values in processed.rows:
+            if not progress.tracker.is_dropped(row):
+                progress.buffer.set(row, values)
+        progress.drop(group, _left_out(before, kept))
+        progress.drop_again(group)
+        progress.complete(job)
+
+    async def finish(self, number: int, index: int | None = None) -> None:
+        """Write a group that is complete. Always a checkpoint.
+
+        Args:
+            number: The group.
+            index: Of its job; None behind the plan.
+
+        Raises:
+            DatasetError: It cannot be written, or a processor failed and the run is to fail with it.
+        """
+        progress, group = self.progress, self.progress.groups[number]
+        if index is None:
+            progress.tracker.begin(MakeJob(FINISH, number))
+        else:
+            progress.begin(index)
+        stages = progress.spec.stages.after_batch
+        rows = self._rows(group) if stages else self._as_they_are(group)
+        aside: Rows = ()
+        gone: Sequence[DroppedRow] = ()
+        if rows and stages:
+            processed = await self._process(stages, number, rows)
+            if isinstance(processed, str):
+                gone, rows = _lost(rows, processed), ()
+            else:
+                gone = _left_out(rows, {row for row, _ in processed.rows})
+                rows, aside = processed.rows, processed.aside
+        written = [(row, self._columns(row, values)) for row, values in rows]
+        counts = Counter[str](group.dropped) + Counter(one.cause for one in gone)
+        if aside:
+            await self.output.write_aside(number, aside, progress.spec.types)
+        file = await self.output.write(number, written, dict(counts))
+        await self.profiles.add(written, group.skipped)
+        progress.drop(group, gone)
+        progress.written(group, file)
+
+    async def generation(self, deadline: float = math.inf) -> bool:
+        """Let processors see the whole dataset, once. A checkpoint if there are any.
+
+        They see it as it was written. Whether they have done so is seen by what they have left, and by
+        nothing else: a process that is killed leaves all of that or nothing.
+
+        Args:
+            deadline: Instant at which they are cut off.
+
+        Returns:
+            Whether they have done so.
+
+        Raises:
+            DatasetError: One failed, or what it leaves cannot be written.
+        """
+        stages = self.progress.spec.stages.after_generation
+        if not stages:
+            return True
+        if not self.output.is_processed:
+            with trio.CancelScope(deadline=deadline):
+                await trio.lowlevel.checkpoint_if_cancelled()
+                await self._process_all(stages)
+            if not self.output.is_processed:
+                return False
+        left = 0
+        self.profiles.begin_anew()
+        for number in sorted(self.output.written):
+            rows = await self.output.read_processed(number)
+            await self.profiles.add_processed(rows)
+            left += len(rows)
+        self.progress.account.left_out_at_last(self.progress.account.written - left)
+        return True
+
+    async def _process_all(self, stages: Sequence[StageProcessor]) -> None:
+        progress, journal = self.progress, self.progress.journal
+        grouping = progress.spec.grouping
+        if journal is not None:
+            journal.stage(_AFTER_GENERATION, "begun")
+        processed = await self._process(stages, None, await self.output.read())
+        if isinstance(processed, str):
+            raise DatasetError(processed)
+        columns = {
+            name: progress.spec.types[name]
+            for name in progress.spec.columns
+            if name not in processed.left_out
+        }
+        by_group: dict[int, list[tuple[int, Mapping[str, Any]]]] = {
+            number: [] for number in sorted(self.output.written)
+        }
+        for row, values in processed.rows:
+            by_group[grouping.group_of(row)].append((row, values))
+        aside: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
+        for row, values in processed.aside:
+            aside.setdefault(grouping.group_of(row), []).append((row, values))
+        for number, several in aside.items():
+            await self.output.write_aside(number, several, progress.spec.types, final=True)
+        await self.output.replace(by_group.items(), columns)
+        if journal is not None:
+            journal.stage(_AFTER_GENERATION, "done")
+
+    def complete_groups(self) -> Sequence[int]:
+        """Groups that are open, and lack nothing but their end."""
+        return [
+            number
+            for number in self.progress.groups
+            if self.progress.tracker.needed(number) == (MakeJob(FINISH, number),)
+        ]
+
+    async def _process(
+        self, stages: Sequence[StageProcessor], group: int | None, rows: Rows
+    ) -> Processed | str:
+        """What all processors of a stage leave; or why the group is lost."""
+        left_out_columns: frozenset[str] = frozenset()
+        aside: dict[int, dict[str, Any]] = {}
+        for processor in stages:
+            try:
+                processed = await self._run(processor, group, rows)
+            except DatasetError as error:
+                if processor.on_error == "abort" or group is None:
+                    raise
+                return str(error)
+            rows = processed.rows
+            left_out_columns |= processed.left_out
+            for row, values in processed.aside:
+                aside.setdefault(row, {}).update(values)
+        return Processed(rows, sorted(aside.items()), left_out_columns)
+
+    async def _run(self, processor: StageProcessor, group: int | None, rows: Rows) -> Processed:
+        observe = self.progress.observe
+        error: str | None = None
+        if observe is not None:
+            observe(ProcessorBegun(trio.current_time(), processor.name, group))
+        try:
+            processed = await processor.run(group, rows)
+            check(rows, processed.rows)
+            back = await self._back(dict(rows), processed)
+        except Exception as caught:
+            error = say(caught)
+            where = "" if group is None else f" (group {group})"
+            raise DatasetError(f"{processor.name}{where}: {error}") from caught
+        finally:
+            if observe is not None:
+                observe(ProcessorEnded(trio.current_time(), processor.name, group, error))
+        return attrs.evolve(processed, rows=back)
+
+    async def _back(self, given: Mapping[int, Mapping[str, Any]], processed: Processed) -> Rows:
+        """What a processor gives back, as it will be read again. A checkpoint if it is much.
+
+        Raises:
+            DatasetError: It has other columns, or values of other types.
+        """
+        back: list[tuple[int, Mapping[str, Any]]] = []
+        for place, (row, values) in enumerate(processed.rows, 1):
+            if added := values.keys() - given[row].keys():
+                raise DatasetError(f"it added column {min(added)!r} to row {row}")
+            if lost := given[row].keys() - values.keys() - processed.left_out:
+                raise DatasetError(f"it lost column {min(lost)!r} of row {row}")
+            back.append((row, self._as_read(row, values)))
+            if not place % _STRIDE:
+                await trio.lowlevel.checkpoint()
+        return back
+
+    def _rows(self, group: GroupState) -> Rows:
+        """What there is of a group, copied."""
+        buffer = self.progress.buffer
+        return [
+            (row, buffer.copy(row, buffer.view(row)))
+            for row in self.progress.tracker.left(group.number)
+        ]
+
+    def _as_they_are(self, group: GroupState) -> Rows:
+        """The same for who changes nothing."""
+        view = self.progress.buffer.view
+        return [(row, view(row)) for row in self.progress.tracker.left(group.number)]
+
+    def _columns(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those that are written."""
+        try:
+            return {name: values[name] for name in self.progress.spec.columns}
+        except KeyError as error:
+            raise DatasetError(f"row {row} lacks column {error} after its processors") from None
+
+    def _as_read(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        types, found = self.progress.spec.types, dict[str, Any]()
+        for column, value in values.items():
+            if not fits(value, types[column]):
+                raise DatasetError(
+                    f"column {column!r} of row {row} is {value!r} now, which is no {types[column]}"
+                )
+            found[column] = None if value is None else as_read(value, types[column])
+        return found
+
+
+def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
+    """The rows that processors did not want."""
+    return [left_out(row, "processor") for row, _ in rows if row not in kept]
+
+
+def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
+    """The rows of a group on which a processor failed."""
+    return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]

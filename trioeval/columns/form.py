@@ -1,0 +1,273 @@
+"""Tasks of type `columns`: a dataset, built column by column.
+
+Such a task is a suite without prompts and tests. Its providers are those that its columns name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.columns.cell_types import fits
+from trioeval.columns.column_form import column_hook
+from trioeval.columns.form_values import camel_choice
+from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Processor, SeedColumns
+from trioeval.columns.names import Reader, related
+from trioeval.columns.types import column_types, extras_of, means, written_columns
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.paths import DocumentPath
+from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
+from trioeval.grading import quote
+from trioeval.suite.form import Roster, entries_of
+from trioeval.suite.model import ProviderEntry, Suite
+from trioeval.suite.python_targets import python_target
+from trioeval.templates import Templates
+from trioeval.text import json_text
+
+RENAMED: Mapping[str, str | None] = {"existing": "resume"}
+"""Keys of a dataset that are called otherwise than their fields."""
+SETTINGS = tuple(
+    RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(ColumnsSettings)
+)
+"""Keys of an entry that only tasks of this type have."""
+PROCESSOR_KEYS: Mapping[str, str | None] = {"timeout_s": "timeout"}
+STAGES = ("before_batch", "after_batch", "after_generation")
+ON_ERROR = ("abort", "drop_group")
+EXISTING = ("never", "if_possible", "always")
+
+
+@attrs.frozen
+class Reading:
+    """What such a task is read with."""
+
+    around: Around
+    """What its files are read against."""
+    templates: Templates
+    """Tell what is wrong with templates, and which names they use."""
+    converter: cattrs.Converter
+    """Of suites; silent."""
+    structure: Callable[[Mapping[str, Any], Around], Suite]
+    """Gives the suite that data is."""
+
+
+def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading) -> Suite:
+    """The suite of such a task.
+
+    Args:
+        said: What its entry says under `SETTINGS`, in either spelling.
+        data: What else it says, and has from the top, as a whole suite file would say it.
+        reading: What it is read with.
+
+    Raises:
+        PartlyRightError: Everything that is wrong with any of it, with the suite that the rest is.
+    """
+    mistakes: list[Mistake] = []
+    listed = entries_of(data.get("providers"))
+    inline = _inline_providers(said.get("columns"), listed)
+    written = [*listed, *(entry for _, entry in inline)]
+
+    def placed(mistake: Mistake) -> Mistake:
+        match mistake.at:
+            case ("providers", int(place), *rest) if place >= len(listed):
+                return attrs.evolve(mistake, at=(*inline[place - len(listed)][0], *rest))
+            case _:
+                return mistake
+
+    warn = reading.around.warn
+    around = attrs.evolve(reading.around, warn=lambda warning: warn(placed(warning)))
+    try:
+        suite = reading.structure({**data, "providers": written}, around)
+    except PartlyRightError as error:
+        mistakes += map(placed, error.parts)
+        suite = error.right
+    wrong = {part.at[0] for part in mistakes if part.at}
+    roster = Roster(
+        suite.providers,
+        len(suite.providers) - len(inline),
+        written,
+        is_right=wrong.isdisjoint({"providers", "columns", "env"}),
+        structure=lambda entry: reading.converter.structure(entry, ProviderEntry),
+    )
+    settings: ColumnsSettings | None = None
+    try:
+        settings = _settings(said, reading, roster)
+    except MistakenError as error:
+        mistakes += error.parts
+    providers = suite.providers if settings is None else roster.used
+    suite = attrs.evolve(
+        suite,
+        # What prompts they get means those of other tasks.
+        providers=tuple(attrs.evolve(entry, prompts=None) for entry in providers),
+        tests=(),
+        columns=settings,
+        # Hooks are for tests.
+        command_line_options=attrs.evolve(suite.command_line_options, extension=()),
+    )
+    if mistakes:
+        raise PartlyRightError(*mistakes, right=suite)
+    return suite
+
+
+def _inline_providers(
+    columns: Any, listed: Sequence[Any]
+) -> list[tuple[DocumentPath, dict[str, Any]]]:
+    """The providers that are written where they are used, each once, and where that is."""
+    found: dict[str, tuple[DocumentPath, dict[str, Any]]] = {}
+    known = set(map(json_text, listed))
+    for place, column in enumerate(columns if isinstance(columns, list) else ()):
+        entry = column.get("provider") if isinstance(column, dict) else None
+        if isinstance(entry, dict):
+            found.setdefault(json_text(entry), (("columns", place, "provider"), entry))
+    return [one for text, one in found.items() if text not in known]
+
+
+def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:
+    around = reading.around
+    hooks: dict[str, Hook] = {
+        "columns": _columns_hook(reading, roster),
+        "output_dir": lambda value, _wanted: _output_folder(some_text(value), around),
+        "existing": camel_choice(*EXISTING),
+        "shutdown": object_hook(strict_converter(), ErrorWindow, hooks={"error_rate": _share}),
+        "processors": _processors_hook(around),
+    }
+    structure = object_hook(strict_converter(), ColumnsSettings, renamed=RENAMED, hooks=hooks)
+    settings: ColumnsSettings = structure(said, ColumnsSettings)
+    if mistakes := [*_mistakes_of(settings)]:
+        raise MistakenError(*mistakes)
+    for warning in _hidden(settings):
+        around.warn(warning)
+    return settings
+
+
+def _output_folder(named: str, around: Around) -> Path:
+    """The folder of a dataset's files, which may be in the working folder or in the suite's."""
+    here = Path.cwd()
+    return attrs.evolve(around, directory=here).place(named, also=(here,))
+
+
+def _columns_hook(reading: Reading, roster: Roster) -> Hook:
+    names = Reader(reading.around, reading.templates)
+    one = column_hook(reading.converter, reading.around, roster.place)
+
+    def hook(value: Any, _wanted: Any) -> tuple[Column, ...]:
+        if not isinstance(value, list):
+            raise MistakenError(Mistake(f"must be a list of columns, got {kind(value)}"))
+        if not value:
+            raise MistakenError(Mistake("there are no columns"))
+        found: list[Column | None] = []
+        mistakes: list[Mistake] = []
+        for place, entry in enumerate(value):
+            try:
+                found.append(one(entry, Column))
+            except MistakenError as error:
+                mistakes += (part.below(place) for part in error.parts)
+                found.append(None)
+        found, more = related(value, found, names)
+        if mistakes := [*mistakes, *more]:
+            raise MistakenError(*sorted(mistakes, key=lambda part: part.at[:1]))
+        return tuple(column for column in found if column is not None)
+
+    return hook
+
+
+def _share(value: Any, _wanted: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        message = f"must be a number above 0 and at most 1, got {kind(value)}"
+        raise MistakenError(Mistake(message))
+    return value
+
+
+def _processors_hook(around: Around) -> Hook:
+    hooks: dict[str, Hook] = {
+        "stage": camel_choice(*STAGES),
+        "target": lambda value, _wanted: python_target(value, around, "processors"),
+        "on_error": camel_choice(*ON_ERROR),
+    }
+    structure = object_hook(strict_converter(), Processor, renamed=PROCESSOR_KEYS, hooks=hooks)
+
+    def hook(value: Any, _wanted: Any) -> tuple[Processor, ...]:
+        if not isinstance(value, list):
+            raise MistakenError(Mistake(f"must be a list of processors, got {kind(value)}"))
+        found: list[Processor] = []
+        mistakes: list[Mistake] = []
+        for place, entry in enumerate(value):
+            try:
+                processor: Processor = structure(entry, Processor)
+            except MistakenError as error:
+                mistakes += (part.below(place) for part in error.parts)
+                continue
+            mistakes += (part.below(place) for part in _processor_mistakes(processor))
+            found.append(processor)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return tuple(found)
+
+    return hook
+
+
+def _processor_mistakes(processor: Processor) -> Iterator[Mistake]:
+    if (processor.target is None) == (not processor.drop_columns):
+        given = "neither of" if processor.target is None else "both"
+        message = f"{given} target and dropColumns {'are' if processor.target else 'is'} given"
+        yield Mistake(message, "write one of them")
+    if processor.drop_columns and processor.stage == "before_batch":
+        message = "no column can be left out before the others are made"
+        yield Mistake(message, 'write "stage": "afterBatch"', at=("stage",))
+    if processor.on_error == "drop_group" and processor.stage == "after_generation":
+        message = "after generation there is no group to drop"
+        yield Mistake(message, 'write "onError": "abort"', at=("onError",))
+
+
+def _mistakes_of(settings: ColumnsSettings) -> Iterator[Mistake]:
+    """What does not go together in settings whose parts are right."""
+    if settings.rows is None and not any(
+        isinstance(column, SeedColumns) for column in settings.columns
+    ):
+        yield Mistake('"rows" is missing', "say how many are wanted: there is no seed to count")
+    types = column_types(settings)
+    for place, column in enumerate(settings.columns):
+        value = column.skip.value
+        wrong = next(
+            (name for name in column.outputs if not fits(value, types.get(name, "json"))), None
+        )
+        if wrong is not None:
+            message = f"must be of the type of {wrong}, {types[wrong]}, got {kind(value)}"
+            yield Mistake(message, "null is of every type", at=("columns", place, "skip", "value"))
+    made = {name for column in settings.columns for name in (*column.outputs, *extras_of(column))}
+    for place, processor in enumerate(settings.processors):
+        for position, pattern in enumerate(processor.drop_columns):
+            if not any(means(pattern, name) for name in made):
+                at = ("processors", place, "dropColumns", position)
+                yield Mistake(f"{quote(pattern)} means no column", nearest(pattern, made), at=at)
+    yield from _alike(settings)
+    if not written_columns(settings):
+        yield Mistake("no column is kept", 'leave out "keep": false somewhere', at=("columns",))
+
+
+def _alike(settings: ColumnsSettings) -> Iterator[Mistake]:
+    """Names that are one to files in which upper and lower case are the same."""
+    if settings.format == "jsonl":
+        return
+    seen: dict[str, str] = {}
+    for place, column in enumerate(settings.columns):
+        for name in (*column.outputs, *extras_of(column)) if column.keep else ():
+            other = seen.setdefault(name.casefold(), name)
+            if other != name:
+                message = f"{quote(name)} differs from {quote(other)} only in upper and lower case"
+                hint = 'rename one of them, or write "format": "jsonl"'
+                yield Mistake(message, hint, at=("columns", place))
+
+
+def _hidden(settings: ColumnsSettings) -> Iterator[Mistake]:
+    """Warnings of side-effect columns that are not there, because a column has their name."""
+    real = {name for column in settings.columns for name in column.outputs}
+    for place, column in enumerate(settings.columns):
+        for name in extras_of(column):
+            if name in real:
+                message = (
+                    f"{quote(name)} is a column already: the side effect of this name is not kept"
+                )
+                yield Mistake(message, "give it another name to keep it", at=("columns", place))

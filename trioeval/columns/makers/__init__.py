@@ -1,0 +1,1 @@
+"""Makers of cells: one module a kind of column."""

@@ -1,0 +1,347 @@
+"""Columns that a function of the suite's own makes, in another process."""
+
+import keyword
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import trio
+
+from trioeval.columns.makers.base import CODE, LOCAL, CellError, CellOrder, GroupOrder, Made
+from trioeval.columns.model import Column, ExpressionColumn, PythonColumn, ValidationColumn
+from trioeval.columns.reply_json import TOO_DEEP, is_deep, read_text_as, read_value_as
+from trioeval.columns.result import Cause
+from trioeval.columns.spec import Condition
+from trioeval.documents.files import FILE
+from trioeval.documents.mistakes import kind, nearest
+from trioeval.errors import DatasetError, ProviderError, ScriptError, TemplateError
+from trioeval.evaluation.scripts import Scripts
+from trioeval.grading import quote
+from trioeval.kernel import Calls
+from trioeval.providers.programs.workers import KeptStateError
+from trioeval.templates.expressions import Filters, compile_condition, compile_template
+from trioeval.templates.values import as_json
+
+# When a cell is left out, and when a row is dropped: the conditions of a column, compiled.
+
+
+def skip_condition(
+    column: Column, filters: Filters, env: Mapping[str, str] | None = None
+) -> Condition | None:
+    """Whether the cell of a row is left out, of what the row has; None if nothing says so.
+
+    Args:
+        column: Whose cells.
+        filters: The suite's own, by name.
+        env: What `env` is in expressions; None is empty.
+
+    Returns:
+        What raises `TemplateError` where it cannot be told.
+
+    Raises:
+        TemplateError: `skip.when` is no expression.
+
+    Example:
+        >>> from trioeval.columns.model import LlmColumn, Asking, Skip
+        >>> asking = Asking(provider=0, prompt="Hint for {{ a }}?")
+        >>> hint = LlmColumn(name="hint", asking=asking, skip=Skip(when="a.level < 3"))
+        >>> skip = skip_condition(hint, {})
+        >>> skip({"a": {"level": 2}}), skip({"a": {"level": 3}})
+        (True, False)
+    """
+    when = column.skip.when
+    return None if when is None else compile_condition(when, filters, env)
+
+
+def drop_conditions(
+    column: Column, filters: Filters, env: Mapping[str, str] | None = None
+) -> Sequence[tuple[Cause, Condition]]:
+    """Why a row may be dropped when its cell is made, each cause with when.
+
+    Args:
+        column: Whose cells.
+        filters: The suite's own, by name.
+        env: What `env` is in expressions; None is empty.
+
+    Returns:
+        Conditions over the row with the new values, which raise `TemplateError` where it cannot be told.
+
+    Raises:
+        TemplateError: `dropWhen` is no expression.
+    """
+    found: list[tuple[Cause, Condition]] = []
+    if column.drop_when is not None:
+        cause: Cause = "expression" if isinstance(column, ExpressionColumn) else "filtered"
+        found.append((cause, compile_condition(column.drop_when, filters, env)))
+    if isinstance(column, ValidationColumn) and column.drop:
+        found.append(("validation", _did_not_pass(column.name)))
+    return found
+
+
+def _did_not_pass(name: str) -> Condition:
+    def says(row: Mapping[str, Any]) -> bool:
+        verdict = row[name]
+        # A validation that was skipped has found nothing.
+        return isinstance(verdict, Mapping) and verdict.get("pass") is False
+
+    return says
+
+
+# Calls of the suite's own code for columns, which are made once more where only their process failed.
+
+
+T = TypeVar("T")
+
+_OF_THE_PROCESS = frozenset({"worker_crashed", "server"})
+"""How a call fails whose process ended, or could not be started."""
+
+_WITHOUT_STATE = (
+    "its process was replaced, or the run was resumed, and what it kept is lost. Compute it from the number "
+    "of the first row, or begin another run with another folder (outputDir)"
+)
+
+
+async def called(call: Callable[[], Awaitable[T]]) -> T:
+    """What a call gives. Always a checkpoint.
+
+    A process that ends without an answer, or cannot be started, may do better the next time: the call is made
+    once more.
+
+    Args:
+        call: Makes the call; raises `ScriptError`.
+
+    Raises:
+        CellError: The call failed, took too long, or failed for its process twice.
+        DatasetError: It continues calls of another process, and the function keeps state.
+    """
+    try:
+        try:
+            return await call()
+        except ScriptError as error:
+            if not _is_of_the_process(error):
+                raise
+        return await call()
+    except ScriptError as error:
+        if isinstance(error.__cause__, KeptStateError):
+            raise DatasetError(f"{error.message}; {_WITHOUT_STATE}") from error
+        raise CellError(error.message) from error
+
+
+def function_of(target: str) -> tuple[Path, str]:
+    """The file and the function that `file://<file>:<function>` names.
+
+    Example:
+        >>> function_of("file:///w/gen.py:make")
+        (PosixPath('/w/gen.py'), 'make')
+    """
+    file, _, function = target.removeprefix(FILE).rpartition(":")
+    return Path(file), function
+
+
+def _is_of_the_process(error: ScriptError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, ProviderError) and cause.kind in _OF_THE_PROCESS
+
+
+# Columns that follow from others: templates, which are rendered here, and Python, which runs elsewhere.
+
+
+_ROWS = 100  # rendered without a look at others
+_ROWS_A_CALL = 1000
+_COMPOUND = (dict, list)
+
+
+@attrs.frozen
+class TemplateMaker:
+    """Makes the column of a template. Values of the row are data: what looks like a template is none."""
+
+    column: ExpressionColumn
+    filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
+    """The suite's own, by name."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What `env` is in templates."""
+    _render: Callable[[Mapping[str, Any]], str] = attrs.field(init=False, repr=False)
+
+    @_render.default
+    def _compiled(self) -> Callable[[Mapping[str, Any]], str]:
+        return compile_template(self.column.template or "", self.filters, self.env)
+
+    @property
+    def lane(self) -> str:
+        """It asks nobody."""
+        return LOCAL
+
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
+        """The values of all rows. A checkpoint if they are many."""
+        name, wanted, render = self.column.name, self.column.as_type, self._render
+        made: list[tuple[int, Mapping[str, Any] | CellError]] = []
+        for place, (row, values) in enumerate(zip(order.rows, order.values, strict=True), 1):
+            try:
+                for key, value in values.items():
+                    if value.__class__ in _COMPOUND:
+                        values = {**values, key: as_json(value)}  # noqa: PLW2901 - printed as JSON
+                text = render(values)
+                made.append((row, {name: text if wanted == "text" else read_text_as(text, wanted)}))
+            except RecursionError:
+                made.append((row, CellError(TOO_DEEP)))
+            except (TemplateError, CellError) as error:
+                made.append((row, CellError(str(error))))
+            if not place % _ROWS:
+                await trio.lowlevel.checkpoint()
+        return made
+
+
+@attrs.frozen
+class PythonExpressionMaker:
+    """Makes the column of a Python expression, for many rows at a time in another process."""
+
+    column: ExpressionColumn
+    scripts: Scripts
+
+    @property
+    def lane(self) -> str:
+        """It runs code of the suite."""
+        return CODE
+
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
+        """The values of all rows. A checkpoint if there are any."""
+        made: list[tuple[int, Mapping[str, Any] | CellError]] = []
+        sent: list[tuple[int, Mapping[str, Any]]] = []
+        for row, values in zip(order.rows, order.values, strict=True):
+            # One of them must not be the end of a call for all others.
+            if any(one.__class__ in _COMPOUND and is_deep(one) for one in values.values()):
+                made.append((row, CellError(TOO_DEEP)))
+            else:
+                sent.append((row, values))
+        for begin in range(0, len(sent), _ROWS_A_CALL):
+            some = sent[begin : begin + _ROWS_A_CALL]
+            told = await self._told([values for _, values in some])
+            made += [(row, self._value(one)) for (row, _), one in zip(some, told, strict=True)]
+        return sorted(made, key=itemgetter(0))
+
+    async def _told(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        code = self.column.python or ""
+        rows = [{name: value for name, value in row.items() if _is_name(name)} for row in values]
+        return await called(lambda: self.scripts.python_rows(code, rows))
+
+    def _value(self, told: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
+        if "error" in told:
+            return CellError(str(told["error"]))
+        try:
+            return {self.column.name: read_value_as(told["value"], self.column.as_type)}
+        except CellError as error:
+            return error
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+@attrs.frozen
+class PythonCellMaker:
+    """Makes the columns of a function that gets one row at a time: `make(row)`."""
+
+    column: PythonColumn
+    scripts: Scripts
+
+    @property
+    def lane(self) -> str:
+        """It runs code of the suite."""
+        return CODE
+
+    async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:  # noqa: ARG002 - it asks nobody
+        """What the function makes of a row. Always a checkpoint."""
+        value = await _result(self.column, self.scripts, [dict(order.values)])
+        return values_of(self.column, value)
+
+
+@attrs.frozen
+class PythonGroupMaker:
+    """Makes the columns of a function that gets a group: `make(rows, numbers)`, or `make(start, count)`."""
+
+    column: PythonColumn
+    scripts: Scripts
+
+    @property
+    def lane(self) -> str:
+        """It runs code of the suite."""
+        return CODE
+
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
+        """What the function makes of a group. Always a checkpoint."""
+        column = self.column
+        if column.scope == "scratch":
+            arguments: list[Any] = [order.start, len(order.rows)]
+        else:
+            arguments = [list(map(dict, order.values)), list(order.rows)]
+        continues = column.ordered and order.follows
+        result = await _result(column, self.scripts, arguments, continues=continues)
+        if not isinstance(result, list):
+            raise CellError(
+                f"{_name(column)} must return a list with a member for each row, got {kind(result)}"
+            )
+        if len(result) != len(order.rows):
+            raise CellError(
+                f"{_name(column)} must return a member for each of {len(order.rows)} rows, got {len(result)}"
+            )
+        return [
+            (row, values_of(column, value, row))
+            for row, value in zip(order.rows, result, strict=True)
+        ]
+
+
+def values_of(column: PythonColumn, value: Any, row: int | None = None) -> Mapping[str, Any]:
+    """The values of the columns, of what a function gave for one row. Pure.
+
+    A column that makes one output and nothing else takes what was given; all others an object with a member
+    for each output. A side effect that is not there is None.
+
+    Raises:
+        CellError: It is no such object.
+
+    Example:
+        >>> pair = PythonColumn(name="x", outputs=("x", "y"), extras=("z",), target="file://g.py:f")
+        >>> values_of(pair, {"x": 1, "y": 2})
+        {'x': 1, 'y': 2, 'z': None}
+    """
+    outputs = column.outputs or (column.name,)
+    if len(outputs) == 1 and not column.extras:
+        return {outputs[0]: value}
+    where = "" if row is None else f" for row {row}"
+    if not isinstance(value, dict):
+        wanted = ", ".join(map(quote, outputs))
+        raise CellError(
+            f"{_name(column)} must give an object with {wanted}{where}, got {kind(value)}"
+        )
+    if missing := [name for name in outputs if name not in value]:
+        raise CellError(
+            f"{_name(column)} gave no {', '.join(map(quote, missing))}{where}; "
+            f"it gave {', '.join(map(quote, value)) or 'nothing'}"
+        )
+    known = (*outputs, *column.extras)
+    if foreign := [name for name in value if name not in known]:
+        raise CellError(
+            f"{_name(column)} gave {', '.join(map(quote, foreign))}{where}, which it does not make; "
+            f"{nearest(foreign[0], known)}"
+        )
+    return {name: value.get(name) for name in known}
+
+
+async def _result(
+    column: PythonColumn, scripts: Scripts, arguments: Sequence[Any], *, continues: bool = False
+) -> Any:
+    file, function = function_of(column.target)
+    # The calls of an ordered function are made one after another, by one process.
+    workers = 1 if column.ordered else scripts.workers_of(column.workers)
+    return await called(
+        lambda: scripts.call(
+            file, function, arguments, column.timeout_s, workers=workers, continues=continues
+        )
+    )
+
+
+def _name(column: PythonColumn) -> str:
+    file, function = function_of(column.target)
+    return f"{file.name}:{function}"

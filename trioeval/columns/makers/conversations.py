@@ -1,0 +1,439 @@
+"""How a cell asks a model: in a conversation that tells it what was wrong, and then in another one.
+
+A reply that cannot be used is answered with what is wrong with it, as often as `corrections` says. Then the
+cell begins anew with the first question, as often as `restarts` says; a reply that refuses, or says nothing,
+is not argued with. A cell for which all of that was of no use has failed for good, and nobody is given any of
+those replies again. Until then they stand in journal and cache as all others do: a run that was cut off, and
+one that is repeated, come to the same value in the same way without paying for it again.
+
+Each cell asks for itself. A hundred rows with the same prompt want a hundred texts, so what the cache has
+is only used by the same question of the same cell: its task, the seed of the dataset, column, row, and the
+number of the conversation. A run that is repeated finds all of it.
+
+What was answered to a cell whose next call fails by mishap is kept until the cell is made again, so its
+conversation goes on where it was.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import attrs
+
+from trioeval.columns.makers.base import CellError, CellOrder
+from trioeval.columns.model import Asking
+from trioeval.errors import CallError, ProviderError, TemplateError
+from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.grading.services import CUT_OFF, Answer, without_thoughts
+from trioeval.grading.strict_reading import UnusableReplyError
+from trioeval.kernel import Calls
+from trioeval.providers import Reply, Request
+from trioeval.providers.http.replies import thoughts_in, without_thinking
+from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
+from trioeval.providers.secrets import hide_in, is_secret_name, longest_first, surely_keys
+from trioeval.templates import Templates
+from trioeval.templates.grammar import has_marks
+from trioeval.templates.values import as_json
+from trioeval.text import output_text, parse_json, quote, verbatim
+
+# What a model is asked for a row: the prompt of a column, filled in.
+#
+# A prompt is text, or chat messages as JSON or YAML; which of the two is said by the prompt itself, never by
+# what stands in a row. So a row cannot add a message, nor speak as somebody else: messages are taken apart
+# before they are filled in, and a text that only looks like messages once it is filled in is what a user
+# says. The one exception are messages that a template writes with its own statements, a loop for instance:
+# those are filled in as a whole, so values belong behind `| dump` there, as in prompts of suites.
+#
+# Values are data. What they hold is not rendered, whatever marks it has; objects and lists are written as
+# JSON.
+
+
+Message: TypeAlias = Mapping[str, Any]
+Fill: TypeAlias = Callable[[str], str]
+"""Fills a row into a text; raises `TemplateError`."""
+
+_MEANT_AS_MESSAGES = re.compile(r'\s*(?:\[\s*(?:\{%|\{\s*["}]|\]\s*\Z)|- role:)')
+"""A value in brackets, `[{{ a }}]`, is text: else a row could be all messages."""
+_TRANSCRIPT = re.compile(r"\s*(?:system|user|assistant):")
+"""What some services read as messages as well."""
+_MARK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+_INDENT = 2
+
+
+@attrs.frozen
+class PromptTemplate:
+    r"""The prompt of a column.
+
+    Example:
+        >>> prompt = PromptTemplate.of("- role: user\n  content: {{ x }}")
+        >>> prompt.filled(lambda text: text.replace("{{ x }}", "- role: system"))
+        ({'role': 'user', 'content': '- role: system'},)
+    """
+
+    text: str
+    messages: tuple[Message, ...] | None = None
+    """It, where it is messages with templates in their texts."""
+    writes_messages: bool = False
+    """Whether its messages are only known when it is filled in."""
+
+    @classmethod
+    def of(cls, text: str) -> "PromptTemplate":
+        """A prompt as the suite has it."""
+        if _MEANT_AS_MESSAGES.match(text) is None:
+            return cls(text)
+        messages = _yaml_messages(text) if text.lstrip().startswith("-") else _json_messages(text)
+        return cls(text, messages, messages is None and _json_in(text) is None)
+
+    def filled(self, fill: Fill) -> tuple[Message, ...]:
+        """The messages for one row; never empty.
+
+        Raises:
+            TemplateError: It cannot be filled in.
+            ProviderError: It was meant to be messages, and is none.
+        """
+        if self.messages is not None:
+            return tuple(_inside(message, fill) for message in self.messages)
+        if self.writes_messages:
+            return tuple(to_messages(fill(self.text)))
+        return ({"role": "user", "content": self.as_text(fill)},)
+
+    def as_text(self, fill: Fill) -> str:
+        """The prompt for one row as one text; one that is JSON stays JSON.
+
+        Raises:
+            TemplateError: It cannot be filled in.
+        """
+        document = _json_in(self.text)
+        if document is None:
+            return fill(self.text)
+        return json.dumps(_inside(document, fill), ensure_ascii=False, indent=_INDENT)
+
+    def sent(self, messages: Sequence[Message]) -> str:
+        """The text that a provider is given for messages: of a single one what it says, else all as JSON."""
+        match messages:
+            case [{"role": "user", "content": str(content), **rest}] if not rest:
+                # Its own JSON or transcript the suite may write; what a row makes of it, it did not.
+                own = (
+                    self.messages is None and not self.writes_messages and not _is_plain(self.text)
+                )
+                by_itself = own and (_json_in(self.text) is not None or not has_marks(self.text))
+                if _is_plain(content) or by_itself:
+                    return content
+        return json.dumps(list(messages), ensure_ascii=False)
+
+
+def with_instruction(messages: Sequence[Message], instruction: str) -> tuple[Message, ...]:
+    r"""Messages that end with an instruction.
+
+    Example:
+        >>> with_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
+        ({'role': 'user', 'content': 'Hi\n\nBe brief.'},)
+    """
+    match messages:
+        case [*before, {"role": "user", "content": str(content)} as last]:
+            return (*before, {**last, "content": f"{content}\n\n{instruction}"})
+        case _:
+            return (*messages, {"role": "user", "content": instruction})
+
+
+def _json_in(text: str) -> list[Any] | dict[str, Any] | None:
+    try:
+        document = parse_json(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, list | dict) else None
+
+
+def _json_messages(text: str) -> tuple[Message, ...] | None:
+    document = _json_in(text)
+    if not isinstance(document, list) or not document:
+        return None
+    are = all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in document)
+    return tuple(document) if are else None
+
+
+def _yaml_messages(text: str) -> tuple[Message, ...] | None:
+    """Marks of templates mean something else in YAML: words stand for them while it is read."""
+    marks: list[str] = []
+    word = "mark"
+    while word in text:
+        word += "x"
+
+    def hide(found: re.Match[str]) -> str:
+        marks.append(found[0])
+        return f"{word}{len(marks) - 1}e"
+
+    def show(hidden: str) -> str:
+        return re.sub(f"{word}([0-9]+)e", lambda found: marks[int(found[1])], hidden)
+
+    try:
+        messages = to_messages(_MARK.sub(hide, text))
+    except ProviderError:
+        return None
+    return tuple(_inside(message, show) for message in messages)
+
+
+def _inside(value: Any, change: Fill) -> Any:
+    """JSON data with its texts changed; names of members stay as they are."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_inside(part, change) for part in value]
+        case dict():
+            return {name: _inside(part, change) for name, part in value.items()}
+        case _:
+            return value
+
+
+def _is_plain(text: str) -> bool:
+    """Whether nobody takes a text for messages."""
+    return not (
+        text.lstrip().startswith("- role:")
+        or OPENS_LIKE_JSON.match(text)
+        or _TRANSCRIPT.match(text)
+    )
+
+
+T = TypeVar("T")
+
+_EXCERPT = 200  # characters
+
+
+@attrs.frozen(kw_only=True)
+class Cells:
+    """What the cells of one dataset ask with."""
+
+    asker: Asker
+    templates: Templates
+    """Fill rows into prompts; they should be strict, so that a wrong name is told."""
+    seed: int = 0
+    """Of the dataset: another one wants other replies, also to the same questions."""
+    _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
+
+    @_keys.default
+    def _find_keys(self) -> tuple[str, ...]:
+        env = self.templates.env
+        return longest_first(surely_keys(env[name] for name in env if is_secret_name(name)))
+
+    def without_keys(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Messages as they may be written down: without keys of providers and of the environment."""
+        clean: list[Message] = self.asker.without_keys(hide_in(list(messages), self._keys))
+        return tuple(clean)
+
+    def fill(self, order: CellOrder) -> Callable[[str], str]:
+        """What fills the row of an order into a text."""
+        known = as_json(order.values)
+        return lambda text: self.templates.fill(text, known)
+
+    def request(self, order: CellOrder, number: int, prompt: str, **more: Any) -> Request:
+        """A request of one cell.
+
+        Args:
+            order: The cell.
+            number: The place of its column among the columns, ≥ 0.
+            prompt: What is asked.
+            **more: Further fields.
+        """
+        return Request(
+            prompt=prompt,
+            vars=verbatim(order.values),
+            test_idx=order.row,
+            prompt_idx=number,
+            **more,
+        )
+
+
+@attrs.frozen
+class Said(Generic[T]):
+    """What came of a conversation."""
+
+    value: T
+    messages: tuple[Message, ...]
+    """What was asked and answered, the answer that was used last."""
+    reasoning: str | None
+    """What the model thought before that answer, where its service tells."""
+
+
+@attrs.frozen
+class _Heard:
+    answer: Answer
+    reasoning: str | None
+
+
+@attrs.define(eq=False)
+class Conversations:
+    """How the cells of one column ask."""
+
+    cells: Cells
+    column: str
+    number: int
+    """The place of the column among the columns."""
+    asking: Asking
+    prompt: PromptTemplate
+    options: Mapping[str, Any]
+    """Keys of the provider's config that are different for all of its calls."""
+    _replies: dict[int, list[Reply]] = attrs.field(factory=dict, init=False)
+    """By row, of cells that failed by mishap: what they were answered before, in order."""
+
+    @property
+    def lane(self) -> str:
+        """Where the calls are made."""
+        return self.cells.asker.lanes[self.asking.provider]
+
+    @property
+    def name(self) -> str:
+        """Who is asked, without secrets."""
+        return self.cells.asker.names[self.asking.provider]
+
+    def messages(self, order: CellOrder) -> tuple[Message, ...]:
+        """The prompt for one row.
+
+        Raises:
+            CellError: It cannot be filled in.
+        """
+        return self.filled(lambda: self.prompt.filled(self.cells.fill(order)))
+
+    def filled(self, fill: Callable[[], T]) -> T:
+        """What a filling gives.
+
+        Raises:
+            CellError: The prompt cannot be filled in.
+        """
+        try:
+            return fill()
+        except TemplateError as error:
+            raise CellError(f"the prompt cannot be filled in: {error}") from error
+        except ProviderError as error:
+            raise CellError(error.message) from error
+
+    async def ask(
+        self,
+        order: CellOrder,
+        calls: Calls[Any],
+        messages: Sequence[Message],
+        read: Callable[[Answer], T],
+        *,
+        wanted: str,
+    ) -> Said[T]:
+        """The first reply that can be used. A checkpoint, unless all were recalled.
+
+        Args:
+            order: The cell.
+            calls: Of its job.
+            messages: What it asks.
+            read: Reads a reply; raises `UnusableReplyError` with what is wrong with it.
+            wanted: What a reply must be, for the sentence "Answer with … and nothing else."
+
+        Raises:
+            CallError: A call failed.
+            CellError: No reply can be used.
+        """
+        talk = _Talk(self, order, calls, self._replies.pop(order.row, []))
+        try:
+            said = await talk.find(messages, read, wanted)
+        except CallError:
+            if talk.replies:
+                self._replies[order.row] = talk.replies
+            raise
+        return attrs.evolve(said, messages=self.cells.without_keys(said.messages))
+
+    def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> Inquiry:
+        """The question of one turn; each turn of a conversation has more messages than the one before."""
+        request = self.cells.request(
+            order,
+            self.number,
+            self.prompt.sent(messages),
+            options=self.options,
+            repeat_index=restart,
+        )
+        asker = self.cells.asker
+        mark = (asker.task, self.cells.seed, self.column, order.row, restart)
+        place = self.asking.provider
+        return asker.inquiry(order.row, "cell", place, request, *mark, again=True)
+
+
+@attrs.define(eq=False)
+class _Talk:
+    """All conversations of one cell."""
+
+    of: Conversations
+    order: CellOrder
+    calls: Calls[Any]
+    replies: list[Reply]
+    """In the order of the questions; those of an earlier run of the job are used again."""
+    asked: list[Inquiry] = attrs.field(factory=list)
+    fault: str = ""
+    """What was wrong with the last reply."""
+
+    async def find(
+        self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str
+    ) -> Said[T]:
+        for restart in range(self.of.asking.restarts + 1):
+            said = await self._converse(messages, read, wanted, restart)
+            if said is not None:
+                return said
+        for inquiry in self.asked:
+            self.of.cells.asker.reject(inquiry)
+        tried = len(self.asked)
+        times = "1 reply was" if tried == 1 else f"{tried} replies were"
+        msg = f"{times} got from {self.of.name}, and none can be used; the last one: {self.fault}"
+        raise CellError(msg)
+
+    async def _converse(
+        self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str, restart: int
+    ) -> Said[T] | None:
+        """What one conversation gives; None if nothing."""
+        for _ in range(self.of.asking.corrections + 1):
+            reply = await self._reply(messages, restart)
+            try:
+                heard = _heard(reply)
+            except UnusableReplyError as error:
+                self.fault = str(error)
+                return None
+            told = heard.answer.text
+            after = (*messages, {"role": "assistant", "content": told})
+            try:
+                return Said(read(heard.answer), after, heard.reasoning)
+            except UnusableReplyError as error:
+                fault = f"{error}; {CUT_OFF}" if heard.answer.is_cut_off else str(error)
+                self.fault = f"{fault}; it begins {quote(told, _EXCERPT)}"
+                hint = f"Your last answer could not be used: {error}. Answer with {wanted} and nothing else."
+                messages = with_instruction(after, hint)
+        return None
+
+    async def _reply(self, messages: Sequence[Message], restart: int) -> Reply:
+        inquiry = self.of.inquiry(self.order, messages, restart)
+        number = len(self.asked)
+        self.asked.append(inquiry)
+        if number < len(self.replies):
+            return self.replies[number]
+        paid = await self.of.cells.asker.ask(inquiry, self.calls, self.order.tally)
+        self.replies.append(paid.reply)
+        return paid.reply
+
+
+def _heard(reply: Reply) -> _Heard:
+    """What a reply says, and what its model thought.
+
+    Raises:
+        UnusableReplyError: It refuses, or says nothing.
+    """
+    if reply.is_refusal or reply.finish_reason == "content_filter":
+        raise UnusableReplyError("it refuses to answer")
+    is_cut_off = reply.finish_reason == "length"
+    output = without_thinking(reply)
+    try:
+        text = "" if output is None else output_text(output)
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = "it is no JSON data"
+        raise UnusableReplyError(msg) from error
+    whole = Answer(text, output, is_cut_off=is_cut_off)
+    answer = without_thoughts(whole)
+    if not answer.text.strip():
+        raise UnusableReplyError(f"it says nothing: {CUT_OFF}" if is_cut_off else "it says nothing")
+    inline = text[: len(text) - len(answer.text)].strip()
+    inline = inline.removeprefix("<think>").removesuffix("</think>").strip()
+    thoughts = [*thoughts_in(reply.raw), *([inline] if inline else [])]
+    return _Heard(answer, "\n\n".join(thoughts) or None)

@@ -1,0 +1,432 @@
+"""Files that seeds are read from, row by row: CSV, JSON lines and Parquet.
+
+A file of a million rows must not have to be in memory. One pass finds where each row of CSV or JSON lines
+begins: eight bytes of memory for each, and the rows that are wanted are read again when they are wanted. Of a
+Parquet file nothing is kept: rows are read by their numbers, consecutive ones without a look at the others,
+those in random order by a walk through the columns that are wanted.
+
+CSV is read strictly: a quote that is out of place is a mistake, blank lines are none, and a cell has up to
+131,072 characters.
+
+All of it blocks, and may be called in any thread.
+"""
+
+import csv
+import glob
+import io
+import itertools
+import os
+import threading
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+import attrs
+
+from trioeval.columns.files.parquet import as_json, read_as
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.grading import quote
+from trioeval.suite.sources.jsonl_tests import Lines, read_line
+
+Row: TypeAlias = Mapping[str, Any]
+Walked: TypeAlias = tuple[int | None, Row | Mistake]
+"""A row, or what is wrong with it, and its line from 1 where rows have lines."""
+
+_BOM = b"\xef\xbb\xbf"
+_ROWS = 1000  # read at once
+
+
+class Table(Protocol):
+    """Rows of a file, by their places from 0."""
+
+    def __len__(self) -> int: ...
+
+    def lacks(self, name: str) -> Mistake | None:
+        """What is wrong with the name of a column, whatever stands in the rows; None if nothing is."""
+        ...
+
+    def walk(self) -> Iterator[Walked]:
+        """All rows about which more is to be found out, and all that are wrong."""
+        ...
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows, in the order in which they are asked for.
+
+        Raises:
+            MistakenError: The file cannot be read any more, or has changed.
+        """
+        ...
+
+
+@attrs.define(eq=False)
+class CsvTable:
+    """A CSV file with a header; all cells are text."""
+
+    file: Path
+    header: Sequence[str]
+    _state: tuple[int, int]
+    _starts: "array[int]" = attrs.field(init=False, factory=lambda: array("Q"))
+    _wrong: list[Walked] = attrs.field(init=False, factory=list)
+
+    @classmethod
+    def of(cls, file: Path) -> "CsvTable":
+        """Look through a file.
+
+        Raises:
+            MistakenError: It has no header.
+            OSError: It cannot be read.
+        """
+        with file.open("rb") as opened:
+            lines = _TextLines(opened)
+            cells = csv.reader(lines, strict=True)
+            header = _next_row(cells)
+            if header is None:
+                raise MistakenError(Mistake("is empty", "its first line names the columns"))
+            if isinstance(header, Mistake):
+                raise MistakenError(attrs.evolve(header, place=(1, 1)))
+            table = cls(file, [name.strip() for name in header], state_of(opened.fileno()))
+            table._look_through(cells, lines)
+        return table
+
+    def _look_through(self, rows: Iterator[list[str]], lines: "_TextLines") -> None:
+        width = len(self.header)
+        while True:
+            start, line = lines.at, lines.number + 1
+            row = _next_row(rows)
+            if row is None:
+                return
+            if isinstance(row, Mistake):
+                self._wrong.append((line, row))
+            elif row and len(row) != width:
+                message = f"the row has {len(row)} cells, and the header {width}"
+                self._wrong.append((line, Mistake(message)))
+            elif row:
+                self._starts.append(start)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def lacks(self, name: str) -> Mistake | None:
+        """What is wrong with the name of a column."""
+        times = self.header.count(name)
+        if times == 1:
+            return None
+        if times:
+            message = f"there are {times} columns {quote(name)}"
+            return Mistake(message, "give them other names", place=(1, 1))
+        message = f"there is no column {quote(name)}"
+        return Mistake(message, nearest(name, self.header), place=(1, 1))
+
+    def walk(self) -> Iterator[Walked]:
+        """Rows that are wrong; all others are text."""
+        return iter(self._wrong)
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows."""
+        found: list[Row] = []
+        for first, last in _runs(places):
+            content = _read(self.file, self._state, self._starts, first, last)
+            rows = csv.reader(io.StringIO(content.decode(), newline=""), strict=True)
+            cells = itertools.islice(filter(None, rows), last - first + 1)
+            found += [dict(zip(self.header, row, strict=True)) for row in cells]
+        return found
+
+
+@attrs.define(eq=False)
+class JsonlTable:
+    """A file with one JSON object a line."""
+
+    _lines: Lines
+    _starts: Sequence[int]
+
+    @classmethod
+    def of(cls, file: Path) -> "JsonlTable":
+        """Find the lines of a file.
+
+        Raises:
+            MistakenError: It cannot be read.
+        """
+        lines = Lines(file)
+        starts, _ = lines.scan()
+        return cls(lines, starts)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def lacks(self, _name: str) -> Mistake | None:
+        """Nothing: each line has its own members."""
+        return None
+
+    def walk(self) -> Iterator[Walked]:
+        """All lines."""
+        for begin in range(0, len(self), _ROWS):
+            places = range(begin, min(begin + _ROWS, len(self)))
+            for place, line in zip(places, self._some(places), strict=True):
+                number = self._lines.number(place, self._starts[place])
+                try:
+                    row = read_line(line.rstrip())
+                except MistakenError as error:
+                    yield number, error.parts[0]
+                    continue
+                if isinstance(row, dict):
+                    yield number, row
+                else:
+                    yield number, Mistake(f"must be an object, got {kind(row)}")
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows."""
+        return [read_line(line.rstrip()) for line in self._some(places)]
+
+    def _some(self, places: Sequence[int]) -> Iterator[bytes]:
+        starts = self._starts
+        for first, last in _runs(places):
+            begin = starts[first]
+            stop = starts[last + 1] if last + 1 < len(starts) else None
+            content = self._lines.read(begin, stop)
+            for place in range(first, last + 1):
+                end = starts[place + 1] - begin if place < last else len(content)
+                yield content[starts[place] - begin : end]
+
+
+@attrs.define(eq=False)
+class _TextLines:
+    """The lines of a file as text, and where the next one begins."""
+
+    _file: BinaryIO
+    at: int = attrs.field(init=False, default=0)
+    """In bytes."""
+    number: int = attrs.field(init=False, default=0)
+    """Of the last one that was read, from 1."""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline()
+        if not line:
+            raise StopIteration
+        self.at += len(line)
+        self.number += 1
+        return (line.removeprefix(_BOM) if self.number == 1 else line).decode()
+
+
+def _next_row(rows: Iterator[list[str]]) -> list[str] | Mistake | None:
+    """The next row, without cells if its line is blank; None at the end."""
+    try:
+        return next(rows, None)
+    except csv.Error as error:
+        about_quotes = "expected after" in str(error) or "unexpected end" in str(error)
+        hint = 'write a quote as "" in a cell between quotes' if about_quotes else None
+        return Mistake(f"not CSV: {error}", hint)
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} of the line (0x{error.object[error.start]:02x}) is not UTF-8"
+        return Mistake(message, "save the file as UTF-8")
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first and last of places that follow one another.
+
+    Example:
+        >>> list(_runs([3, 4, 5, 0, 1, 9]))
+        [(3, 5), (0, 1), (9, 9)]
+    """
+    first = last = -1
+    for place in places:
+        if first >= 0 and place == last + 1:
+            last = place
+            continue
+        if first >= 0:
+            yield first, last
+        first = last = place
+    if first >= 0:
+        yield first, last
+
+
+def state_of(file: Path | int) -> tuple[int, int]:
+    """The size of a file, by path or descriptor, and when it was changed last."""
+    found = os.fstat(file) if isinstance(file, int) else file.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def changed(file: Path) -> MistakenError:
+    """The error of a file that is not as it was when it was looked at."""
+    message = "the file has changed since the suite was loaded"
+    return MistakenError(Mistake(message, "load the suite again", file=file))
+
+
+def _read(
+    file: Path, state: tuple[int, int], starts: Sequence[int], first: int, last: int
+) -> bytes:
+    try:
+        with file.open("rb", buffering=0) as opened:
+            if state_of(opened.fileno()) != state:
+                raise changed(file)
+            opened.seek(starts[first])
+            stop = starts[last + 1] if last + 1 < len(starts) else state[0]
+            return opened.read(stop - starts[first])
+    except OSError as error:
+        message = f"cannot be read any more: {error.strerror}"
+        raise MistakenError(Mistake(message, file=file)) from None
+
+
+# Parquet files that seeds are read from, by DuckDB; see `seed_tables`.
+
+
+_SETTINGS = {  # nothing is fetched from anywhere
+    "threads": "1",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+_SEED_PARQUET_ROWS = 1000  # fetched at once
+_NUMBER = "file_row_number"
+_TABLE = "read_parquet(?, hive_partitioning = false)"
+_NUMBERED = f"read_parquet(?, hive_partitioning = false, {_NUMBER} = true)"
+
+
+@attrs.define(eq=False)
+class ParquetTable:
+    """A Parquet file."""
+
+    file: Path
+    kinds: Mapping[str, str]
+    """What DuckDB calls the types of its columns."""
+    _wanted: Sequence[str]
+    _count: int
+    _state: tuple[int, int]
+    _connection: Any = attrs.field(repr=False)
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock, repr=False)
+
+    @classmethod
+    def of(cls, file: Path, names: Sequence[str]) -> "ParquetTable":
+        """Look at a file.
+
+        Args:
+            file: Absolute.
+            names: Columns that are looked at, or what is inside of them, with dots.
+
+        Raises:
+            MistakenError: It is no Parquet file, or the extra is not installed.
+        """
+        try:
+            import duckdb  # noqa: PLC0415 - an extra
+        except ImportError:
+            message = f"{quote(file.name)} needs the extra parquet"
+            raise MistakenError(Mistake(message, "pip install 'trioeval[parquet]'")) from None
+        connection = duckdb.connect(":memory:", config=dict(_SETTINGS))
+        try:
+            connection.execute("SET GLOBAL TimeZone = 'UTC'")
+            described = connection.execute(f"DESCRIBE SELECT * FROM {_TABLE}", [_literal(file)])  # noqa: S608
+            kinds = {name: str(kind) for name, kind, *_ in described.fetchall()}
+            counted = connection.execute(f"SELECT count(*) FROM {_TABLE}", [_literal(file)])  # noqa: S608
+            count = counted.fetchall()[0][0]
+        except duckdb.Error as error:
+            raise _not_parquet(error) from None
+        wanted = [name for name in kinds if any(_is_of(one, name) for one in names)]
+        return cls(file, kinds, wanted, count, state_of(file), connection)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lacks(self, name: str) -> Mistake | None:
+        """What is wrong with the name of a column."""
+        if any(_is_of(name, one) for one in self.kinds):
+            return None
+        return Mistake(f"there is no column {quote(name)}", nearest(name, self.kinds))
+
+    def walk(self) -> Iterator[Walked]:
+        """All rows."""
+        import duckdb  # noqa: PLC0415 - an extra
+
+        place = 0
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(self._select("true"), [_literal(self.file)])
+        except duckdb.Error as error:
+            raise _not_parquet(error) from None
+        while rows := _fetched(cursor):
+            for *row, _ in rows:
+                place += 1
+                try:
+                    yield None, self._row(row)
+                except ValueError as error:
+                    yield None, Mistake(f"row {place}: {error}")
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows."""
+        least, most = min(places), max(places)
+        if most - least < len(places):
+            found = dict(enumerate(self._some(least, most + 1), least))
+        else:
+            chosen = f"{self._number} IN (SELECT unnest(?::BIGINT[]))"
+            rows = self._fetch(chosen, [list(places)])
+            found = {number: row for *row, number in rows}
+        return [self._row(found[place]) for place in places]
+
+    def _some(self, begin: int, end: int) -> Sequence[Sequence[Any]]:
+        number = self._number
+        chosen = f"{number} >= ? AND {number} < ? ORDER BY {number}"
+        return [row[:-1] for row in self._fetch(chosen, [begin, end])]
+
+    @property
+    def _number(self) -> str:
+        """What the number of a row is called: as no column of the file is."""
+        taken = {name.casefold() for name in self.kinds}
+        name = _NUMBER
+        while name in taken:
+            name += "_"
+        return name
+
+    def _select(self, where: str) -> str:
+        table, number = _NUMBERED, self._number
+        if number != _NUMBER:  # rows come in their order, and are counted
+            table = f"(SELECT *, row_number() OVER () - 1 AS {number} FROM {_TABLE})"  # noqa: S608
+        names = [read_as(name, self.kinds[name]) for name in self._wanted]
+        return f"SELECT {', '.join([*names, number])} FROM {table} WHERE {where}"  # noqa: S608 - they are quoted
+
+    def _fetch(self, where: str, numbers: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        import duckdb  # noqa: PLC0415 - an extra
+
+        with self._lock:
+            try:
+                if state_of(self.file) != self._state:
+                    raise changed(self.file)
+                found: Sequence[Sequence[Any]] = self._connection.execute(
+                    self._select(where), [_literal(self.file), *numbers]
+                ).fetchall()
+            except (duckdb.Error, OSError) as error:
+                message = f"cannot be read any more: {str(error).splitlines()[0]}"
+                raise MistakenError(Mistake(message, file=self.file)) from None
+        return found
+
+    def _row(self, values: Sequence[Any]) -> Row:
+        found: dict[str, Any] = {}
+        for name, value in zip(self._wanted, values, strict=True):
+            try:
+                found[name] = as_json(value, self.kinds[name])
+            except ValueError as error:
+                raise ValueError(f"the column {quote(name)} holds {error}") from None
+        return found
+
+
+def _literal(file: Path) -> str:
+    """A path in which no sign stands for others."""
+    return glob.escape(str(file))
+
+
+def _not_parquet(error: Exception) -> MistakenError:
+    return MistakenError(Mistake(f"cannot be read as Parquet: {str(error).splitlines()[0]}"))
+
+
+def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
+    import duckdb  # noqa: PLC0415 - an extra
+
+    try:
+        rows: Sequence[Sequence[Any]] = cursor.fetchmany(_SEED_PARQUET_ROWS)
+    except duckdb.Error as error:
+        raise _not_parquet(error) from None
+    return rows
+
+
+def _is_of(name: str, column: str) -> bool:
+    return name == column or name.startswith(f"{column}.")

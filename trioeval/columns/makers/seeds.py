@@ -1,0 +1,353 @@
+"""Columns that are there already: rows of a file, or of an earlier task.
+
+Row r of a dataset is row r of its source, and where the source ends it begins again. Shuffled, each round has
+an order of its own, which follows from the seed and the number of the round. So a row does not depend on what
+was made before, and a dataset that is extended goes on where it was.
+"""
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from trioeval.columns.cell_types import ColumnType, common_type
+from trioeval.columns.files.parquet import kept_kind
+from trioeval.columns.makers.base import LOCAL, GroupOrder, Made
+from trioeval.columns.makers.samplers import stream
+from trioeval.columns.makers.seed_tables import (
+    CsvTable,
+    JsonlTable,
+    ParquetTable,
+    Row,
+    Table,
+    Walked,
+)
+from trioeval.columns.model import SeedColumns
+from trioeval.columns.reply_json import member
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.placing import shortened
+from trioeval.errors import DatasetError, Problem, SuiteError
+from trioeval.grading import quote
+from trioeval.kernel import Calls
+
+AT_ONCE = 10_000
+"""Rows of a source in memory up to which their order is made without making others wait."""
+
+_ROUNDS = 2  # orders that are kept: a row group may have rows of two rounds
+_TOLD = 20  # rows of a task that are wrong
+
+
+class Source(Protocol):
+    """The rows of a seed, by the names of its columns in the dataset."""
+
+    @property
+    def types(self) -> Mapping[str, ColumnType]:
+        """Of its columns: the narrowest that all rows have."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of all that it holds."""
+        ...
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The types that its columns keep in Parquet files, if they are others."""
+        ...
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it is to be read in a thread."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows, in the order in which they are asked for.
+
+        Raises:
+            DatasetError: They cannot be read any more.
+        """
+        ...
+
+
+@attrs.define(eq=False)
+class FileSource:
+    """Rows of a file; made by `open_seed_file`."""
+
+    file: Path
+    columns: Mapping[str, str]
+    types: Mapping[str, ColumnType]
+    digest: str
+    _table: Table
+    _empty: str | None = ""
+    """What an empty text of it is."""
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The types that columns of Parquet keep in Parquet, as DuckDB calls them."""
+        if not isinstance(self._table, ParquetTable):
+            return {}
+        known = self._table.kinds
+        kept = (
+            (name, kept_kind(known[source], self.types[name]))
+            for name, source in self.columns.items()
+            if source in known
+        )
+        return {name: kind for name, kind in kept if kind is not None}
+
+    @property
+    def blocks(self) -> bool:
+        """It is a file."""
+        return True
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows."""
+        try:
+            found = [_picked(row, self.columns) for row in self._table.read(places)]
+        except (MistakenError, LookupError, ValueError) as error:
+            raise DatasetError(f"{self.file}: {error}") from error
+        if self._empty is None:
+            return [{name: value or None for name, value in row.items()} for row in found]
+        return found
+
+
+@attrs.define(eq=False)
+class RowsSource:
+    """Rows that are there; made by `seed_rows`."""
+
+    columns: Mapping[str, str]
+    types: Mapping[str, ColumnType]
+    digest: str
+    _rows: Sequence[Row]
+    kinds: Mapping[str, str] = attrs.field(factory=dict)
+    """None are known."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether they are more than a few, or in files."""
+        return not isinstance(self._rows, list | tuple) or len(self._rows) > AT_ONCE
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows."""
+        # In their order, so that a file with many of them is read once.
+        found = {place: _picked(self._rows[place], self.columns) for place in sorted({*places})}
+        return [found[place] for place in places]
+
+
+def open_seed_file(
+    file: Path, columns: Mapping[str, str], path: str = "$", *, empty_as_null: bool = False
+) -> FileSource:
+    """The rows of a file, after a look at all of them. Blocks: it is called in a thread.
+
+    Args:
+        file: Absolute: CSV, JSON lines or Parquet, by its ending.
+        columns: The columns of the dataset, each with its name in the file; in JSON and Parquet what is
+            inside of a column may be named with dots.
+        path: Where the suite names the file, for messages.
+        empty_as_null: Whether empty cells of CSV are null.
+
+    Raises:
+        SuiteError: Everything that is wrong with it, up to a number: it cannot be read, has no rows or no
+            such column, or rows are not as they should be, each with its line.
+    """
+    try:
+        return _opened(file, columns, None if empty_as_null else "")
+    except MistakenError as error:
+        raise SuiteError([_problem(part, file, path) for part in error.parts]) from None
+    except OSError as error:
+        told = Mistake(f"cannot be read: {error.strerror or error}")
+        raise SuiteError([_problem(told, file, path)]) from None
+
+
+def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSource:
+    table = _open_table(file, list(columns.values()))
+    lacking = [table.lacks(name) for name in dict.fromkeys(columns.values())]
+    if any(lacking):
+        raise MistakenError(*filter(None, lacking))
+    types = _Types(columns)
+    mistakes = [mistake for one in table.walk() if (mistake := types.add(one)) is not None]
+    if mistakes:
+        raise MistakenError(*shortened(mistakes, file))
+    if not len(table):
+        raise MistakenError(Mistake("has no rows"))
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    empty = empty if isinstance(table, CsvTable) else ""
+    return FileSource(file, columns, types.found, digest, table, empty)
+
+
+def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> RowsSource:
+    """The rows of an earlier task, after a look at all of them. Takes long if they are many, or in files.
+
+    Args:
+        rows: JSON; they do not change.
+        columns: The columns of the dataset, each with its name in the rows; what is inside of one may be
+            named with dots.
+        what: What messages call them.
+
+    Raises:
+        DatasetError: There are none, or some lack what is wanted; the first of them are told.
+    """
+    types, digest = _Types(columns), hashlib.sha256()
+    told: list[str] = []
+    count = 0
+    for number, row in enumerate(rows):
+        mistake = types.add((None, row))
+        if mistake is None:
+            picked = _picked(row, columns)
+            digest.update(json.dumps(picked, sort_keys=True, default=str).encode() + b"\n")
+            continue
+        count += 1
+        if count <= _TOLD:
+            hint = f"; {mistake.hint}" if mistake.hint else ""
+            told.append(f"row {number} of {what}: {mistake.message}{hint}")
+    if count > _TOLD:
+        told.append(f"… and {count - _TOLD} more rows")
+    if told:
+        raise DatasetError("\n".join(told))
+    if not len(rows):
+        raise DatasetError(f"{what} has no rows")
+    return RowsSource(columns, types.found, digest.hexdigest(), rows)
+
+
+def permutation(count: int, seed: int, column: str, turn: int) -> Sequence[int]:
+    """The order of the rows of a source in one round.
+
+    Example:
+        >>> list(permutation(5, 0, "name", 0)), list(permutation(5, 0, "name", 1))
+        ([4, 3, 2, 1, 0], [4, 0, 1, 2, 3])
+    """
+    order = array("Q", range(count))
+    random = stream(seed, column, turn).random
+    for last in range(count - 1, 0, -1):
+        other = int(random() * (last + 1))
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+@attrs.define(eq=False)
+class SeedMaker:
+    """Makes the columns of a seed."""
+
+    column: SeedColumns
+    source: Source
+    seed: int
+    """The dataset's, for a seed without one of its own."""
+    _orders: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict, repr=False)
+    """By round."""
+
+    @property
+    def lane(self) -> str:
+        """It asks nobody."""
+        return LOCAL
+
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
+        """The values of all rows that are wanted. A checkpoint if they are read in a thread."""
+        if not self.source.blocks:
+            return self._made(order.rows)
+        # Left alone when cancelled: it reads, and changes nothing.
+        return await trio.to_thread.run_sync(self._made, order.rows, abandon_on_cancel=True)
+
+    def _made(self, rows: Sequence[int]) -> Made:
+        if not rows:
+            return []
+        return list(zip(rows, self.source.read(list(map(self.place, rows))), strict=True))
+
+    def place(self, row: int) -> int:
+        """The place in the source that a row comes from."""
+        turn, place = divmod(row, len(self.source))
+        if self.column.order == "ordered":
+            return place
+        order = self._orders.get(turn)
+        if order is None:
+            seed = self.seed if self.column.seed is None else self.column.seed
+            order = permutation(len(self.source), seed, self.column.name, turn)
+            for old in list(self._orders)[: 1 - _ROUNDS or None]:
+                self._orders.pop(old, None)  # another thread may have been first
+            self._orders[turn] = order
+        return order[place]
+
+
+@attrs.define(eq=False)
+class _Types:
+    """The types of columns, as far as rows were looked at."""
+
+    _columns: Mapping[str, str]
+    _kinds: dict[str, set[ColumnType]] = attrs.field(init=False)
+
+    @_kinds.default
+    def _none(self) -> dict[str, set[ColumnType]]:
+        return {name: set() for name in self._columns}
+
+    def add(self, walked: Walked) -> Mistake | None:
+        """Look at a row; what is wrong with it."""
+        line, row = walked
+        place = None if line is None else (line, 1)
+        if isinstance(row, Mistake):
+            column = row.place[1] if row.place else 1
+            return attrs.evolve(row, place=None if line is None else (line, column))
+        try:
+            for name, source in self._columns.items():
+                value = row[source] if source in row else member(row, source)
+                if value.__class__ is str:
+                    self._kinds[name].add("text")
+                elif value is not None:
+                    self._kinds[name].add(common_type((value,)))
+        except LookupError as error:
+            return Mistake(str(error), place=place)
+        return None
+
+    @property
+    def found(self) -> Mapping[str, ColumnType]:
+        """The types."""
+        return {name: _narrowest(kinds) for name, kinds in self._kinds.items()}
+
+
+def _narrowest(kinds: Iterable[ColumnType]) -> ColumnType:
+    match sorted(kinds):
+        case []:
+            return "text"
+        case [one]:
+            return one
+        case ["float", "int"]:
+            return "float"
+        case _:
+            return "json"
+
+
+def _open_table(file: Path, names: Sequence[str]) -> Table:
+    match file.suffix.lower():
+        case ".csv":
+            return CsvTable.of(file)
+        case ".jsonl":
+            return JsonlTable.of(file)
+        case ".parquet":
+            return ParquetTable.of(file, names)
+        case _:
+            message = f"{quote(file.name)} is no table that can be read"
+            raise MistakenError(Mistake(message, "write a .csv, .jsonl or .parquet file"))
+
+
+def _picked(row: Row, columns: Mapping[str, str]) -> Row:
+    return {
+        name: row[source] if source in row else member(row, source)
+        for name, source in columns.items()
+    }
+
+
+def _problem(mistake: Mistake, file: Path, path: str) -> Problem:
+    line, column = mistake.place or (None, None)
+    shown = str(mistake.file or file)
+    return Problem(path, mistake.message, mistake.hint, shown, line, column)

@@ -1,0 +1,319 @@
+"""What columns say of each other: which names their texts use, and whether there are such columns."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.columns.form_values import missing_categories, prompt_text
+from trioeval.columns.graph import ColumnGraph, Producer
+from trioeval.columns.model import (
+    CategorySampler,
+    Column,
+    PythonColumn,
+    SamplerColumn,
+    SeedColumns,
+    SubcategorySampler,
+)
+from trioeval.columns.types import extras_of, producer_of
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError, nearest
+from trioeval.documents.paths import DocumentPath
+from trioeval.documents.structure import camel
+from trioeval.grading import quote
+from trioeval.templates import Templates
+from trioeval.templates.expressions import (
+    GLOBAL_NAMES,
+    expression_error,
+    expression_names,
+    is_of_python,
+    python_error,
+    python_names,
+)
+from trioeval.text import parse_json
+
+
+@attrs.frozen
+class Use:
+    """The names in one part of an entry."""
+
+    at: DocumentPath
+    names: tuple[str, ...] = ()
+    """Columns, and side-effect columns."""
+    fault: str | None = None
+    """What is wrong with the part, which then has no names."""
+    is_later: bool = False
+    """Whether it is looked at when the column's own values are there."""
+    may_be_own: bool = False
+    """Whether its own name is taken, and means nothing."""
+    is_python: bool = False
+
+    def means_column(self, name: str, known: Collection[str]) -> bool:
+        """Whether a name must be that of a column: it is one, or means nothing else."""
+        return name in known or not (is_of_python(name) if self.is_python else name in GLOBAL_NAMES)
+
+
+@attrs.frozen
+class Reader:
+    """Finds the names that entries use."""
+
+    around: Around
+    templates: Templates
+
+    def uses(self, entry: Any) -> Iterator[Use]:
+        """The parts of an entry that name columns, in its order. What is of no right shape is passed over."""
+        if not isinstance(entry, dict):
+            return
+        for key, value in entry.items():
+            match entry.get("type"), camel(key), value:
+                case _, "requires", list():
+                    names = ((place, name) for place, name in enumerate(value) if _is_text(name))
+                    yield from (
+                        Use((key, at), (_first(name),), may_be_own=True) for at, name in names
+                    )
+                case _, "skip", {"when": str(text)}:
+                    yield from self._expression((key, "when"), text)
+                case _, "dropWhen", str():
+                    yield from self._expression((key,), value, is_later=True)
+                case ("sampler", "category", str()) | ("validation", "target", str()):
+                    yield Use((key,), (_first(value),))
+                case "validation", "assert", list():
+                    yield from self._assertions((key,), value)
+                case kind, name, str() | list():
+                    yield from self._text(kind, name, key, value)
+                case _:
+                    pass
+
+    def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[Use]:
+        """A template or an expression, of which a column is made."""
+        match kind, name, value:
+            case ("expression", "template", str(text)) | ("embedding", "text", str(text)):
+                fault = self.templates.syntax_error(text)
+                yield Use((key,), _sorted(self.templates.references(text)), fault)
+            case "expression", "python", str():
+                yield Use((key,), _sorted(python_names(value)), python_error(value), is_python=True)
+            case (("llm" | "judge"), "prompt", _):
+                try:
+                    text = prompt_text(value, self.around)
+                except MistakenError:  # told where it is read
+                    return
+                names = {
+                    name for one in _templates_in(text) for name in self.templates.references(one)
+                }
+                yield Use((key,), _sorted(names), self.templates.prompt_error(text))
+            case _:
+                pass
+
+    def _expression(self, at: DocumentPath, text: str, *, is_later: bool = False) -> Iterator[Use]:
+        if text.strip():
+            fault = expression_error(text, self.templates.filters)
+            yield Use(at, _sorted(expression_names(text)), fault, is_later)
+
+    def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[Use]:
+        """Their faults are told where they are read."""
+        for place, assertion in enumerate(value):
+            below = assertion if isinstance(assertion, dict) else {}
+            for key in ("value", "metric"):
+                texts = below.get(key)
+                for text in texts if isinstance(texts, list) else [texts]:
+                    if isinstance(text, str):
+                        yield Use((*at, place, key), _sorted(self.templates.references(text)))
+            members = below.get("assert")
+            if isinstance(members, list):
+                yield from self._assertions((*at, place, "assert"), members)
+
+
+def _templates_in(prompt: str) -> Iterator[str]:
+    """The templates in a prompt: of one that is JSON its texts, which are not written as they are meant."""
+    try:
+        parts = [parse_json(prompt)]
+    except ValueError:
+        parts = [prompt]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, list | dict):
+            parts += part.values() if isinstance(part, dict) else part
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names))
+
+
+def related(
+    entries: Sequence[Any], columns: Sequence[Column | None], reader: Reader
+) -> tuple[list[Column | None], list[Mistake]]:
+    """Columns that know what they need of each other, and everything that is wrong with that.
+
+    Args:
+        entries: As they stand in the file.
+        columns: What they stand for; None for those that are wrong.
+        reader: Finds the names.
+    """
+    made = [_made_by(entry, column) for entry, column in zip(entries, columns, strict=True)]
+    mistakes = list(_made_twice(made))
+    real = {name for names, _ in made for name in names.values()}
+    known = real | {name for _, extras in made for name in extras.values()}
+    found: list[Column | None] = []
+    for place, (entry, column) in enumerate(zip(entries, columns, strict=True)):
+        names, extras = made[place]
+        own = {*names.values(), *(name for name in extras.values() if name not in real)}
+        needed: dict[str, None] = {}
+        for use in reader.uses(entry):
+            if use.fault is not None:
+                mistakes.append(Mistake(use.fault, at=use.at).below(place))
+                continue
+            others = [name for name in use.names if use.means_column(name, known)]
+            mistakes += (one.below(place) for one in _wrong_names(use, others, own, known))
+            needed |= dict.fromkeys(name for name in others if name in known - own)
+        if column is not None and needed and _comes_first(column):
+            message = f"what is made from nothing comes first, and {_listed(needed)} later"
+            at = next(at for at in (("dropWhen",), ("drop_when",)) if at[0] in entry)
+            mistakes.append(Mistake(message, "name its own columns only", at=(place, *at)))
+        found.append(column and attrs.evolve(column, requires=tuple(needed)))
+    mistakes += _category_mistakes(found)
+    mistakes += _cycles(found)
+    return found, mistakes
+
+
+def _comes_first(column: Column) -> bool:
+    """Whether it needs nothing; it may still be asked to drop rows by what it made."""
+    return isinstance(column, SeedColumns) or (
+        isinstance(column, PythonColumn) and column.scope == "scratch"
+    )
+
+
+def _first(name: str) -> str:
+    """The column of a dotted name."""
+    return name.partition(".")[0]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(names)
+
+
+_Places = Mapping[DocumentPath, str]
+"""Names by where they are given."""
+
+
+def _made_by(entry: Any, column: Column | None) -> tuple[_Places, _Places]:
+    """The columns that an entry makes, and its side-effect columns; of a wrong one what it seems to make."""
+    entry = entry if isinstance(entry, dict) else {}
+    names: dict[DocumentPath, str] = {}
+    extras: dict[DocumentPath, str] = {}
+    for key, value in entry.items():
+        match key, value:
+            case "name", str():
+                names[key,] = value
+            case "outputs", list():
+                names |= {(key, place): one for place, one in enumerate(value) if _is_text(one)}
+            case "columns", list() if entry.get("type") == "seed":
+                names |= {(key, place): one for place, one in enumerate(value) if _is_text(one)}
+            case "columns", dict() if entry.get("type") == "seed":
+                names |= {(key, one): one for one in value}
+            case "extras", list():
+                extras |= {(key, place): one for place, one in enumerate(value) if _is_text(one)}
+            case "reasoning" | "trace", str() if entry.get("type") in ("llm", "judge"):
+                extras[key,] = value
+            case _:
+                pass
+    if column is not None:
+        names = {at: name for at, name in names.items() if name in column.outputs}
+        extras = {at: name for at, name in extras.items() if name in extras_of(column)}
+    # The name of a function stands among its outputs as well.
+    first = {name: at for at, name in reversed(names.items())}
+    return {at: name for name, at in first.items()}, extras
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _made_twice(made: Sequence[tuple[_Places, _Places]]) -> Iterator[Mistake]:
+    """Columns of one name, and side-effect columns of one name that no column has."""
+    first: dict[str, DocumentPath] = {}
+    for place, (names, _) in enumerate(made):
+        for at, name in names.items():
+            if name in first:
+                yield _twice(name, first[name], (place, *at), "column")
+            first.setdefault(name, (place, *at))
+    aside: dict[str, DocumentPath] = {}
+    for place, (_, extras) in enumerate(made):
+        for at, name in extras.items():
+            if name in first:
+                continue
+            if name in aside:
+                yield _twice(name, aside[name], (place, *at), "side-effect column")
+            aside.setdefault(name, (place, *at))
+
+
+def _twice(name: str, first: DocumentPath, at: DocumentPath, what: str) -> Mistake:
+    message = f"columns[{first[0]}] makes the {what} {quote(name)} as well"
+    return Mistake(message, "give one of them another name", at=at)
+
+
+def _wrong_names(
+    use: Use, names: Iterable[str], own: set[str], known: set[str]
+) -> Iterator[Mistake]:
+    for name in names:
+        if name not in known:
+            may_be = known if use.is_later or use.may_be_own else known - own
+            yield Mistake(f"there is no column {quote(name)}", nearest(name, may_be), at=use.at)
+        elif name in own and not (use.is_later or use.may_be_own):
+            message = f"{quote(name)} is what is made here, and is not there yet"
+            yield Mistake(message, "name another column", at=use.at)
+
+
+def _category_mistakes(columns: Sequence[Column | None]) -> Iterator[Mistake]:
+    """Categories for which there are no values, where it is known what they may be."""
+    drawn = {
+        column.name: column.sampler
+        for column in columns
+        if isinstance(column, SamplerColumn) and isinstance(column.sampler, CategorySampler)
+    }
+    for place, column in enumerate(columns):
+        sampler = column.sampler if isinstance(column, SamplerColumn) else None
+        if not isinstance(sampler, SubcategorySampler) or sampler.category not in drawn:
+            continue
+        missing, foreign = missing_categories(sampler, drawn[sampler.category])
+        at = (place, "values")
+        if missing:
+            message = f"there are no values for {_listed(map(quote, missing))}"
+            yield Mistake(message, f"{sampler.category} may be any of these", at=at)
+        for name in foreign:
+            message = f"{quote(name)} is no value of {sampler.category}"
+            yield Mistake(
+                message,
+                nearest(name, missing or sampler.values.keys() - foreign),
+                at=(*at, name),
+                key=True,
+            )
+
+
+def _cycles(columns: Sequence[Column | None]) -> Iterator[Mistake]:
+    """Columns that need each other; what else could be wrong with a graph is told by itself."""
+    places = [place for place, column in enumerate(columns) if column is not None]
+    producers: list[Producer] = []
+    taken: set[str] = set()
+    for place, column in enumerate(columns):
+        if column is None:
+            continue
+        producer = producer_of(column)
+        outputs = tuple(name for name in producer.outputs if name not in taken)
+        taken.update(outputs)
+        producers.append(
+            attrs.evolve(
+                producer, outputs=outputs or (f" {place}",), scope="full", extras=producer.extras
+            )
+        )
+    made = {name for one in producers for name in (*one.outputs, *one.extras)}
+    seen: set[str] = set()
+    for place, one in enumerate(producers):
+        extras = tuple(name for name in dict.fromkeys(one.extras) if name not in seen)
+        seen.update(extras)
+        requires = tuple(name for name in one.requires if name in made)
+        producers[place] = attrs.evolve(one, extras=extras, requires=requires)
+    for mistake in ColumnGraph.mistakes(producers):
+        at = (places[mistake.producer],)
+        yield Mistake(mistake.message, mistake.hint, at=at)

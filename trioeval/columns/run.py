@@ -1,0 +1,346 @@
+"""Builds one dataset on the kernel: one plan of all that is not made yet.
+
+    run = DatasetRun(spec, output, journal=journal)
+    result = await build(run, lanes)
+
+The jobs of the plan are cells, groups and the stages of groups; which of them may start is decided while it
+runs (`dataset_readiness`), what they do is in `dataset_cells` and `dataset_finish`, and everything that
+changes in `dataset_progress`. What is left of it when the plan is over is put in order here: groups that are
+complete are written, however the plan ended; what has no ending gets one; and when all is written, processors
+see the whole of it.
+"""
+
+import math
+from collections.abc import Callable
+
+import trio
+
+from trioeval.columns.account import Account, Spent
+from trioeval.columns.cells import Cells
+from trioeval.columns.events import DatasetBegun, DatasetObserver
+from trioeval.columns.finish import Finishing, Output
+from trioeval.columns.graph import Numbering
+from trioeval.columns.journal import DatasetJournal
+from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.profile import Profiles
+from trioeval.columns.progress import FINISH, PREPARE, MakeJob, Tracker
+from trioeval.columns.readiness import MakeJobs, MakeReadiness
+from trioeval.columns.result import DatasetResult
+from trioeval.columns.scheduling import Admission, Progress, recall_earlier
+from trioeval.columns.spec import DatasetSpec
+from trioeval.errors import PlanError, TrioevalError
+from trioeval.kernel import (
+    Budget,
+    Calls,
+    Interrupted,
+    Job,
+    Lanes,
+    NotRun,
+    Observer,
+    Outcome,
+    Plan,
+    run_plan,
+)
+from trioeval.kernel.events import guarded
+
+CLOSE_GRACE = 30.0
+"""Seconds that writing what is complete may take behind the end of a run that was cut off."""
+
+
+class DatasetRun:
+    """One dataset that is built once.
+
+    Args:
+        spec: What it is.
+        output: Where its rows go.
+        journal: Where it is written down; None of a preview.
+        observe: Told of what happens, see `dataset_events`.
+        warn: Told, for a person, of what is not as it should be.
+    """
+
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        output: Output,
+        *,
+        journal: DatasetJournal | None = None,
+        observe: DatasetObserver | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.stop = trio.Event()
+        """No new job starts: somebody said so, or nothing new is worth it."""
+        self.failure: Exception | None = None
+        """What the whole failed with."""
+        prepares = bool(spec.stages.before_batch)
+        numbering = Numbering(spec.graph, spec.grouping, output.written, prepares=prepares)
+        settings = spec.settings
+        self._progress = Progress(
+            spec,
+            journal,
+            numbering,
+            Tracker(spec.graph, spec.grouping, prepares=prepares),
+            Admission(
+                spec.grouping,
+                sum(map(len, spec.graph.columns)),
+                settings.max_open_cells,
+                settings.max_open_bytes,
+                iter(numbering.groups),
+            ),
+            Account([Spent() for _ in spec.graph.producers]),
+            guarded(observe),
+            self.stop.set,
+        )
+        self._output = output
+        self._warn = warn
+        self._readiness = MakeReadiness(self._progress)
+        goes_on = bool(output.written) or (journal is not None and journal.resumed)
+        self._cells = Cells(self._progress, self._readiness, goes_on)
+        self._profiles = Profiles(spec)
+        self._finishing = Finishing(self._progress, output, self._profiles)
+        self._broken = set[int]()
+        """Groups of which something failed that ends the run."""
+        self._cut = "cancel"
+        """Why jobs were not run of which nothing else is known."""
+        self._last: str | None = "cancel"
+        """Why what comes behind the last group did not come to its end; None when it has."""
+        self._earlier = tuple(output.written.values())
+        self._began_at: float | None = None
+
+    def plan(self) -> Plan[MakeJob]:
+        """What is not made yet, as jobs."""
+        lanes = {making.maker.lane for making in self.spec.makings}
+        return Plan(MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness)
+
+    def job_name(self, index: int) -> str:
+        """What a job makes, for a person: a column of a row or of a group, or a stage of a group."""
+        job = self._progress.numbering.job(index)
+        if job.producer < 0:
+            return f"{'processors' if job.producer == PREPARE else 'end'} of group {job.group}"
+        name = self._progress.producer_name(job)
+        return f"{name} of group {job.group}" if job.row is None else f"{name} of row {job.row}"
+
+    async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
+        """The body of a job.
+
+        Raises:
+            Exception: What its maker raised; or, with `failure` set, what the whole fails with.
+        """
+        make, index = job.payload, job.index
+        failure: Exception | None = None
+        try:
+            if make.producer == FINISH:
+                await self._finishing.finish(make.group, index)
+            elif make.producer == PREPARE:
+                await self._finishing.prepare(index)
+            elif make.row is None:
+                failure = await self._cells.group(index, self._progress.ready[index], calls)
+            else:
+                failure = await self._cells.cell(index, self._progress.ready[index], calls)
+        except Exception as error:
+            self.failure = self.failure or error
+            self._broken.add(make.group)
+            raise
+        if failure is not None:
+            raise failure
+
+    def settled(self, outcome: Outcome[None]) -> None:
+        """A job has its outcome.
+
+        Raises:
+            Exception: What the whole fails with.
+        """
+        self._readiness.settled(outcome)
+        if self.failure is not None:
+            raise self.failure
+
+    async def emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
+        """An outcome comes in its turn: rows are told of by groups, and not here."""
+        if isinstance(outcome, NotRun | Interrupted):
+            self._cut = outcome.cut.value
+
+    def begin(self, now: float) -> None:
+        """The plan is about to be run."""
+        self._began_at = now
+        progress, spec = self._progress, self.spec
+        if progress.journal is not None:
+            progress.journal.begin(spec.grouping, spec.fingerprint)
+        for file in self._earlier:
+            progress.account.add_earlier(file)
+        if progress.observe is not None:
+            account = progress.account
+            progress.observe(DatasetBegun(now, account.written, account.dropped.total()))
+
+    async def written_down(self) -> None:
+        """Return when it is known that the dataset was begun: before anything of it is in its folder.
+
+        What earlier executions have spent is counted meanwhile.
+        """
+        journal = self._progress.journal
+        if journal is not None:
+            await recall_earlier(self.spec, self._progress.account, journal, self._earlier)
+            await journal.durable()
+
+    async def write_complete(self) -> None:
+        """Behind the plan: write what is complete and is not written. A checkpoint if there is any.
+
+        Raises:
+            TrioevalError: It cannot be written.
+        """
+        self._progress.is_cut = True
+        failure: Exception | None = None
+        for number in self._finishing.complete_groups():
+            if number in self._broken:
+                continue
+            try:
+                await self._finishing.finish(number)
+            except Exception as error:  # noqa: BLE001 - the others are written all the same
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def count_rest(self, failure: Exception | None) -> None:
+        """Behind that: give every row an ending that has none. Once.
+
+        Args:
+            failure: What the whole failed with.
+        """
+        self.failure = failure
+        progress, account = self._progress, self._progress.account
+        cut = "fault" if failure is not None else self._cut
+        for number, group in progress.groups.items():
+            for row in progress.tracker.left(number):
+                account.not_run[group.reasons.get(row, cut)] += 1
+        known = account.written + account.dropped.total() + account.not_run.total()
+        if rest := self.spec.grouping.rows - known:
+            if failure is None:
+                cut = "early_shutdown" if account.early_shutdown else progress.held_up or cut
+            account.not_run[cut] += rest
+
+    async def close(self, deadline: float = math.inf) -> DatasetResult:
+        """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do.
+
+        Args:
+            deadline: Instant at which processors of the whole are cut off.
+        """
+        progress, account = self._progress, self._progress.account
+        for file in sorted(self._earlier, key=lambda one: one.group):
+            await self._profiles.add_earlier(await self._output.read(file.group))
+        if self.failure is None and account.groups == len(self.spec.grouping):
+            try:
+                is_over = await self._finishing.generation(deadline)
+                result = self.result(trio.current_time())
+                if is_over and result.error is None and not result.not_run:
+                    await self._output.finish(_noted(result))
+                self._last = None if is_over else "deadline"
+            except TrioevalError as error:
+                self.failure = error
+        if progress.journal is not None:
+            await progress.journal.durable()
+        result = self.result(trio.current_time())
+        if self._warn is not None and (result.lost or result.not_run):
+            lost = sum(result.not_run.values()) + result.lost
+            self._warn(
+                f"{result.written} of {result.requested} rows are written; {lost} are missing"
+            )
+        return result
+
+    def result(self, now: float) -> DatasetResult:
+        """What became of the dataset until now."""
+        account = self._progress.account
+        if self.failure is not None and account.error is None:
+            account.error = str(self.failure) or type(self.failure).__name__
+        stages = self.spec.stages.after_generation
+        all_is_there = self.failure is None and account.groups == len(self.spec.grouping)
+        return account.result(
+            task=self.spec.task,
+            requested=self.spec.grouping.rows,
+            unfinished=self._last if stages and all_is_there else None,
+            columns=self._profiles.columns(account.spent),
+            duration_s=0.0 if self._began_at is None else now - self._began_at,
+        )
+
+
+async def build(
+    run: DatasetRun,
+    lanes: Lanes,
+    *,
+    deadline: float = math.inf,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+    budget: Budget | None = None,
+    max_live_jobs: int | None = None,
+) -> DatasetResult:
+    """Build a dataset. A checkpoint.
+
+    Args:
+        run: It; each is built once.
+        lanes: Those of its providers, and `OWN_LANES`.
+        deadline: Instant on the Trio clock at which everything under way is cut.
+        stop: When set, nothing new is begun.
+        observe: Told of the jobs, as by `run_plan`.
+        budget: What all calls may use.
+        max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
+
+    Returns:
+        What became of it. Whoever cancels this asks `run.result` afterwards.
+
+    Raises:
+        Exception: A fault of ours; groups that were complete are written all the same.
+    """
+    failure: Exception | None = None
+    run.begin(trio.current_time())
+    try:
+        async with trio.open_nursery() as nursery:
+            if stop is not None:
+                nursery.start_soon(_pass_on, stop, run.stop)
+            try:
+                await run.written_down()
+                await run_plan(
+                    run.plan(),
+                    run.perform,
+                    lanes=lanes,
+                    emit=run.emit,
+                    settled=run.settled,
+                    deadline=deadline,
+                    stop=run.stop,
+                    observe=observe,
+                    max_live_jobs=max_live_jobs,
+                    salvage_rounds=run.spec.settings.salvage_rounds,
+                    budget=budget,
+                )
+            except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
+                failure = run.failure or _cause(error)
+            nursery.cancel_scope.cancel("the plan is over")
+    finally:
+        # What was paid for is kept also where the caller was cancelled: test_co_66….
+        with trio.move_on_after(CLOSE_GRACE, shield=True):
+            try:
+                await run.write_complete()
+            except Exception as error:  # noqa: BLE001 - told like any other
+                failure = failure or error
+        run.count_rest(failure)
+    result = await run.close(deadline)
+    if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
+        raise failure
+    return result
+
+
+def _cause(error: Exception) -> Exception:
+    """What the readiness failed with, which the kernel tells in its own words."""
+    cause = error.__cause__
+    return cause if isinstance(error, PlanError) and isinstance(cause, Exception) else error
+
+
+async def _pass_on(stop: trio.Event, own: trio.Event) -> None:
+    await stop.wait()
+    own.set()
+
+
+def _noted(result: DatasetResult) -> dict[str, object]:
+    """What a header says of the end of a dataset: nothing that differs from run to run."""
+    return {
+        "requested": result.requested,
+        "written": result.written,
+        "dropped": dict(result.dropped),
+    }

@@ -1,0 +1,198 @@
+"""What makes the columns of a dataset, and of which types they are, as far as the suite says it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, assert_never
+
+from trioeval.columns.cell_types import ColumnType, common_type
+from trioeval.columns.graph import Producer, Scope
+from trioeval.columns.model import (
+    CategorySampler,
+    Column,
+    ColumnsSettings,
+    DatetimeSampler,
+    EmbeddingColumn,
+    ExpressionColumn,
+    GaussianSampler,
+    JudgeColumn,
+    LlmColumn,
+    PythonColumn,
+    Sampler,
+    SamplerColumn,
+    SeedColumns,
+    SubcategorySampler,
+    UniformSampler,
+    UuidSampler,
+    ValidationColumn,
+)
+
+_PLAIN: Mapping[str, ColumnType] = {
+    "string": "text",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+}
+"""Types of JSON Schema."""
+
+
+def producers_of(settings: ColumnsSettings) -> tuple[Producer, ...]:
+    """What makes the columns, one producer for each entry, in their order."""
+    return tuple(map(producer_of, settings.columns))
+
+
+def producer_of(column: Column) -> Producer:
+    """What makes the columns of one entry.
+
+    Example:
+        >>> low = UniformSampler(low=0, high=1)
+        >>> producer_of(SamplerColumn(name="a", outputs=("a",), sampler=low)).scope
+        'scratch'
+    """
+    outputs = column.outputs or (column.name,)
+    return Producer(
+        name=column.name,
+        outputs=outputs,
+        extras=extras_of(column),
+        requires=tuple(name for name in column.requires if name not in outputs),
+        scope=_scope(column),
+        ordered=isinstance(column, PythonColumn) and column.ordered,
+    )
+
+
+def extras_of(column: Column) -> tuple[str, ...]:
+    """The side-effect columns of an entry."""
+    match column:
+        case LlmColumn() | JudgeColumn():
+            return tuple(name for name in (column.reasoning, column.trace) if name is not None)
+        case PythonColumn():
+            return column.extras
+        case _:
+            return ()
+
+
+def written_columns(settings: ColumnsSettings) -> tuple[str, ...]:
+    """The columns that the rows of a dataset have in the end, in their order.
+
+    Each entry has its columns, and its side effects behind them. Those that are not kept, or that a processor
+    leaves out, are not among them.
+    """
+    real = {name for column in settings.columns for name in column.outputs or (column.name,)}
+    found = [
+        name
+        for column in settings.columns
+        if column.keep
+        for name in (
+            *(column.outputs or (column.name,)),
+            *(one for one in extras_of(column) if one not in real),
+        )
+    ]
+    dropped = [pattern for processor in settings.processors for pattern in processor.drop_columns]
+    return tuple(name for name in found if not any(means(one, name) for one in dropped))
+
+
+def means(pattern: str, name: str) -> bool:
+    """Whether a pattern, in which `*` stands for any text, means a column.
+
+    Example:
+        >>> means("*__trace", "problem__trace"), means("a.c", "abc")
+        (True, False)
+    """
+    parts = map(re.escape, pattern.split("*"))
+    return re.fullmatch(".*".join(parts), name) is not None
+
+
+def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:
+    """The types of columns by name, side-effect columns among them.
+
+    Those of a seed are not there if they can only be found out by reading it: of a Parquet file, of JSON
+    lines, and of the rows of a task.
+    """
+    found: dict[str, ColumnType] = {}
+    for column in settings.columns:
+        found |= extra_types(column)
+    for column in settings.columns:  # a real column comes before a side effect of its name
+        found |= output_types(column)
+    return found
+
+
+def output_types(column: Column) -> Mapping[str, ColumnType]:
+    """The types of what one entry makes, without side effects; empty where they are not known yet."""
+    names = column.outputs or (column.name,)
+    match column:
+        case SeedColumns():
+            is_csv = column.file is not None and column.file.suffix.lower() == ".csv"
+            return dict.fromkeys(names, "text") if is_csv else {}
+        case SamplerColumn():
+            return dict.fromkeys(names, _drawn(column.sampler))
+        case ExpressionColumn():
+            return dict.fromkeys(names, column.as_type)
+        case LlmColumn():
+            return dict.fromkeys(names, "text" if column.schema is None else _asked(column.schema))
+        case EmbeddingColumn():
+            return dict.fromkeys(names, "vector")
+        case PythonColumn():
+            return {name: column.as_types.get(name, "json") for name in names}
+        case JudgeColumn() | ValidationColumn():
+            return dict.fromkeys(names, "json")
+    assert_never(column)
+
+
+def extra_types(column: Column) -> Mapping[str, ColumnType]:
+    """The types of the side-effect columns of an entry."""
+    match column:
+        case LlmColumn() | JudgeColumn():
+            found: dict[str | None, ColumnType] = {column.reasoning: "text", column.trace: "json"}
+            return {name: named for name, named in found.items() if name is not None}
+        case PythonColumn():
+            return {name: column.as_types.get(name, "json") for name in column.extras}
+        case _:
+            return {}
+
+
+def _scope(column: Column) -> Scope:
+    match column:
+        case LlmColumn() | JudgeColumn() | EmbeddingColumn():
+            return "cell"
+        case PythonColumn():
+            return column.scope
+        case SeedColumns():
+            return "scratch"
+        case ValidationColumn():
+            return "full"
+        case SamplerColumn() | ExpressionColumn():
+            return "full" if column.requires else "scratch"
+    assert_never(column)
+
+
+def _drawn(sampler: Sampler) -> ColumnType:
+    match sampler:
+        case CategorySampler():
+            return common_type(sampler.values)
+        case SubcategorySampler():
+            return common_type(_members(sampler.values))
+        case UniformSampler() | GaussianSampler():
+            return "int" if sampler.decimals == 0 else "float"
+        case DatetimeSampler() | UuidSampler():
+            return "text"
+    assert_never(sampler)
+
+
+def _members(values: Mapping[str, tuple[Any, ...]]) -> Iterator[Any]:
+    for several in values.values():
+        yield from several
+
+
+def _asked(schema: Mapping[str, Any]) -> ColumnType:
+    """The type of all values that a schema allows; null is one of every type."""
+    match schema:
+        case {"enum": [_, *_] as choices}:
+            return common_type(choices)
+        case {"const": constant}:
+            return common_type([constant])
+        case {"type": str(named)}:
+            return _PLAIN.get(named, "json")
+        case {"type": [*several]}:
+            others = {one for one in several if one != "null"}
+            return _PLAIN.get(next(iter(others)), "json") if len(others) == 1 else "json"
+        case _:
+            return "json"

@@ -1,0 +1,194 @@
+"""The document of a suite: one file or several, with references and the environment filled in."""
+
+import glob
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.documents.environment import render_environment
+from trioeval.documents.files import Around
+from trioeval.documents.merge import Origin, Piece, combine
+from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind
+from trioeval.documents.paths import DocumentPath
+from trioeval.documents.patterns import is_glob
+from trioeval.documents.read import read_document
+from trioeval.documents.references import REFERENCE, resolve_references
+from trioeval.documents.trust import TRUSTED, Trust
+from trioeval.grading import quote
+
+
+@attrs.frozen(eq=False)
+class SuiteDocument:
+    """What the files of a suite say, as plain data."""
+
+    data: Any
+    """Of one file, what stands there; of several, one object whose providers are called `providers`."""
+    mistakes: Sequence[Mistake]
+    """What is wrong with the files that left them readable, placed in them."""
+    warnings: Sequence[Mistake]
+    """What is odd, placed likewise."""
+    files: Sequence[Path]
+    """Everything that was read, those that are only referred to included; absolute."""
+    whole: bool
+    """Whether all files could be read: names that are used may stand in the others."""
+    _origins: Sequence[Origin] = attrs.field(repr=False)
+    _pieces: Mapping[DocumentPath, Piece] = attrs.field(repr=False)
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """A mistake with its file, its path there, and its line and column."""
+        if mistake.file is not None:
+            return mistake
+        number, path = self._found(mistake.at)
+        return self._origins[number].placed(attrs.evolve(mistake, at=path))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there is null in place of references that lead nowhere."""
+        return bool(self._gaps)
+
+    def follows(self, mistake: Mistake) -> bool:
+        """Whether a mistake, placed, is only that such a reference leads nowhere."""
+        gaps, steps = self._gaps, range(len(mistake.at) + 1)
+        return any((mistake.file, mistake.at[:depth]) in gaps for depth in steps)
+
+    @property
+    def _gaps(self) -> AbstractSet[tuple[Path | None, DocumentPath]]:
+        astray = (mistake for mistake in self.mistakes if mistake.at[-1:] == (REFERENCE,))
+        return {(mistake.file, mistake.at[:-1]) for mistake in astray}
+
+    def _found(self, path: DocumentPath) -> tuple[int, DocumentPath]:
+        """Which of the files a value is from, and its path there."""
+        for depth in range(len(path), 0, -1):
+            if piece := self._pieces.get(path[:depth]):
+                return piece.number, (*piece.path, *path[depth:])
+        return 0, path
+
+
+def read_suite_documents(
+    files: Sequence[Path],
+    *,
+    environ: Mapping[str, str],
+    allow_outside: bool = False,
+    trust: Trust = TRUSTED,
+    with_own_paths: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = lambda data, _: data,
+) -> SuiteDocument:
+    """Read the files of a suite.
+
+    Args:
+        files: Later ones add to earlier ones, or win over them.
+        environ: The environment variables.
+        allow_outside: Whether references may lead out of the folder of the file that they stand in.
+        trust: What templates may see of the environment.
+        with_own_paths: Makes paths in a file independent of its folder; asked for the files that are in
+            another folder than the first.
+
+    Raises:
+        MistakenError: Everything that is wrong with them as documents, placed in its file, if none of them
+            can be read.
+    """
+    read: list[_Read] = []
+    mistakes: list[Mistake] = []
+    for file in files:
+        directory = file.absolute().parent
+        around = Around(
+            directory=directory, environ=environ, allow_outside=allow_outside, trust=trust
+        )
+        try:
+            one = _read(file, around, alone=len(files) == 1)
+        except MistakenError as error:
+            mistakes += error.parts
+            continue
+        if directory != files[0].absolute().parent:
+            one = attrs.evolve(one, data=with_own_paths(one.data, directory))
+        read.append(one)
+    if not read:
+        raise MistakenError(*mistakes)
+    data, pieces = read[0].data, {}
+    warnings = [warning for one in read for warning in one.warnings]
+    if len(files) > 1:
+        combined = combine(
+            [one.data for one in read], [one.origin.file.absolute().parent for one in read]
+        )
+        data, pieces = combined.data, combined.pieces
+        warnings += [read[number].origin.placed(warning) for number, warning in combined.warnings]
+    origins = [one.origin for one in read]
+    return SuiteDocument(
+        data,
+        [
+            *mistakes,
+            *(mistake for one in read for mistake in one.astray),
+            *(origin.placed(mistake) for origin in origins for mistake in origin.document.mistakes),
+        ],
+        warnings,
+        [
+            *(file.absolute() for file in files),
+            *(origin.file.absolute() for one in read for origin in one.others),
+        ],
+        len(read) == len(files),
+        origins,
+        pieces,
+    )
+
+
+def suite_files(patterns: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
+    """The suite files that paths and globs name, against the working directory; those of one glob sorted.
+
+    Raises:
+        MistakenError: A glob matches nothing.
+    """
+    found: list[Path] = []
+    mistakes: list[Mistake] = []
+    for pattern in map(Path, patterns):
+        if not is_glob(str(pattern)) or pattern.exists():
+            found.append(pattern)
+            continue
+        matches = sorted(map(Path, glob.iglob(str(pattern), recursive=True)))  # noqa: PTH207 - may be absolute
+        files = [path for path in matches if path.is_file()]
+        if not files:
+            message = f"no file matches {quote(str(pattern))}"
+            mistakes.append(Mistake(message, "check the pattern", file=pattern))
+        found += files
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(found)
+
+
+@attrs.frozen(eq=False)
+class _Read:
+    """One of the files."""
+
+    data: Any
+    origin: Origin
+    others: Sequence[Origin]
+    """What it refers to."""
+    astray: Sequence[Mistake]
+    """References that lead nowhere, and variables that it may not see."""
+    warnings: Sequence[Mistake]
+
+
+def _read(file: Path, around: Around, *, alone: bool) -> _Read:
+    try:
+        document = read_document(file)
+    except MistakenError as error:
+        raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
+    origin = Origin(file, document)
+    astray: Sequence[Mistake] = ()
+    try:
+        data, others = resolve_references(origin, around)
+    except PartlyRightError as error:
+        astray = error.parts
+        data, others = error.right
+    texts = [document.text, *(other.document.text for other in others)]
+    rendered = render_environment(data, texts, around)
+    mistakes = rendered.wrong
+    if not (alone or isinstance(rendered.data, dict)):
+        mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
+    if mistakes:
+        raise MistakenError(*map(origin.placed, [*astray, *mistakes]))
+    refused = map(origin.placed, rendered.refused)
+    unset = [*map(origin.placed, rendered.unset)]
+    return _Read(rendered.data, origin, others, [*astray, *refused], unset)

@@ -1,0 +1,87 @@
+"""What is wrong with a document, before it is known in which file and line that stands."""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.documents.paths import DocumentPath
+from trioeval.grading import quote
+
+Place: TypeAlias = tuple[int, int]
+"""Line and column, from 1."""
+
+
+@attrs.frozen
+class Mistake:
+    """One thing that is wrong at, or below, the value that is looked at."""
+
+    message: str
+    """What was found."""
+    hint: str | None = None
+    """What would be right."""
+    at: DocumentPath = attrs.field(default=(), kw_only=True)
+    """Where, relative to that value."""
+    key: bool = attrs.field(default=False, kw_only=True)
+    """Whether the key at `at` is meant rather than its value."""
+    place: Place | None = attrs.field(default=None, kw_only=True)
+    """Where it stands in the file, if that is known already; otherwise `at` tells."""
+    file: Path | None = attrs.field(default=None, kw_only=True)
+    """Another file than the one that is looked at, in which `at` and `place` are."""
+
+    def below(self, *steps: str | int) -> "Mistake":
+        """The same mistake, seen from further up; one in another file stays where it is."""
+        return self if self.file else attrs.evolve(self, at=(*steps, *self.at))
+
+
+class MistakenError(ValueError):
+    """A value that cannot be taken, with everything that is wrong with it."""
+
+    def __init__(self, *parts: Mistake) -> None:
+        self.parts = parts
+        super().__init__("; ".join(part.message for part in parts))
+
+
+class PartlyRightError(MistakenError):
+    """The same, with what the right part of the value stands for."""
+
+    def __init__(self, *parts: Mistake, right: Any) -> None:
+        self.right = right
+        super().__init__(*parts)
+
+
+def kind(value: Any) -> str:
+    """What a value is, in the words of JSON, with the value itself where it is short.
+
+    Example:
+        >>> kind("5"), kind(5), kind(5.0), kind([5]), kind(())
+        ('the text "5"', '5', '5.0', 'a list', 'a value of type tuple')
+    """
+    match value:
+        case float() if value.is_integer():
+            return repr(value)  # which is no whole number, though it looks like one
+        case None | bool() | int() | float():
+            return quote(value)
+        case str():
+            return f"the text {quote(value)}"
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return f"a value of type {type(value).__name__}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint: the word that was probably meant, or all that are known.
+
+    Example:
+        >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
+        ('did you mean "prompts"?', 'known are prompts, tests')
+    """
+    words = sorted(known)
+    if close := difflib.get_close_matches(word, words, n=1):
+        return f'did you mean "{close[0]}"?'
+    return f"known are {', '.join(words)}" if words else "there are none"

@@ -1,0 +1,209 @@
+"""Reads a file into plain data, and finds the line and column of any place in it.
+
+JSON is read strictly, YAML by the core rules of YAML 1.2, and TOML with its dates as text.
+"""
+
+import codecs
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import yaml
+
+from trioeval.documents.mistakes import Mistake, MistakenError, Place
+from trioeval.documents.plain import check_plain, is_too_deep
+from trioeval.documents.positions import LineIndex, SpotTree
+from trioeval.documents.toml import read_toml, toml_spots
+from trioeval.documents.yaml import mark_place, read_yaml, yaml_spots
+from trioeval.text import read_integer
+
+# Where everything stands in a JSON text.
+#
+# The standard parser keeps no positions. This scanner walks a text that the parser has accepted; it checks
+# nothing but depth and repeated keys, and no depth is too much for it.
+
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s,:{}\[\]"]+')
+
+
+def json_spots(text: str) -> SpotTree:
+    """The spots of a JSON text, in one pass over it.
+
+    Example:
+        >>> json_spots('{"a": [true]}').root.find(("a", 0))
+        (1, 8)
+    """
+    tree = SpotTree()
+    lines = LineIndex(text)
+    for token in _TOKEN.finditer(text):
+        place = lines.place(token.start())
+        match token[0]:
+            case "{" | "[" as bracket:
+                tree.open(place, mapping=bracket == "{")
+            case "}" | "]":
+                tree.close()
+            case name if tree.awaits_key:
+                tree.key(json.loads(name), place)
+            case _:
+                tree.value(place)
+    return tree
+
+
+_ODD_IN_JSON = re.compile(r"NaN|Infinity|\d{300}|[eE]\+?0*[1-9]\d\d|\\u[dD][89a-fA-F]")
+"""What a JSON text has somewhere if it holds half of a character or a number beyond floats."""
+
+
+@attrs.frozen(eq=False)
+class Document:
+    """A file as plain data, which JSON can hold."""
+
+    data: Any
+    text: str = attrs.field(repr=False)
+    """What stands in the file."""
+    mistakes: Sequence[Mistake]
+    """What was wrong with it that left it readable, with its places."""
+    spots: Callable[[], SpotTree]
+    """Finds where everything stands; the first time that is another pass over the text, for a complaint."""
+
+
+_CODE = frozenset({".cjs", ".cts", ".js", ".mjs", ".mts", ".py", ".ts"})
+
+
+def read_document(path: Path) -> Document:
+    """Read a JSON, YAML or TOML file.
+
+    Raises:
+        MistakenError: It cannot be read, is not what its suffix says, or holds what JSON cannot hold.
+            Mistakes that have a place in it come with it.
+    """
+    readers = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml, ".toml": _read_toml}
+    content = _read_bytes(path)
+    reader = readers.get(path.suffix.lower())
+    if path.suffix.lower() in _CODE:
+        message = f'"{path.name}" is code, which is not read as data'
+        raise MistakenError(Mistake(message, "write the data as JSON or YAML"))
+    if reader is None:
+        hint = f"use one of {', '.join(readers)}"
+        raise MistakenError(Mistake(f'the suffix "{path.suffix}" is not known', hint))
+    return _read_content(content, reader)
+
+
+def read_json(path: Path) -> Document:
+    """Read a file as JSON, whatever it is called.
+
+    Raises:
+        MistakenError: The same.
+    """
+    return _read_content(_read_bytes(path), _read_json)
+
+
+def read_json_or_yaml(path: Path) -> Document:
+    """Read a file as JSON if its suffix says so, and else as YAML, whatever it is called.
+
+    Raises:
+        MistakenError: The same.
+    """
+    reader = _read_json if path.suffix.lower() == ".json" else _read_yaml
+    return _read_content(_read_bytes(path), reader)
+
+
+def _read_content(content: bytes, reader: Callable[[str], Document]) -> Document:
+    text = _decoded(content)
+    if not text.strip():
+        raise MistakenError(Mistake("the file is empty"))
+    return reader(text)
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise MistakenError(Mistake("there is no such file")) from None
+    except IsADirectoryError:
+        raise MistakenError(Mistake("is a folder, not a suite file")) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise MistakenError(Mistake(f"cannot be read: {reason}")) from None
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        start = error.start + len(content) - len(error.object)
+        message = f"byte {start} (0x{content[start]:02x}) is not UTF-8"
+        before = error.object[: error.start].decode()
+        place = _place(before, len(before))
+        raise MistakenError(Mistake(message, "save the file as UTF-8", place=place)) from None
+
+
+def _read_json(text: str) -> Document:
+    repeated = False
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        found = dict(pairs)
+        repeated = repeated or len(found) != len(pairs)
+        return found
+
+    try:
+        data = json.loads(text, object_pairs_hook=members, parse_int=read_integer)
+    except json.JSONDecodeError as error:
+        message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise MistakenError(Mistake(message, place=(error.lineno, error.colno))) from None
+    except RecursionError:  # far beyond what is allowed
+        data = None
+    # The scanner says where; no depth is too much for it.
+    if (data is None or is_too_deep(data)) and (found := json_spots(text).too_deep):
+        raise MistakenError(found)
+    odd = _ODD_IN_JSON.search(text) is not None
+    return _document(data, text, json_spots, repeated=repeated, odd=odd)
+
+
+def _read_yaml(text: str) -> Document:
+    try:
+        found = read_yaml(text)
+    except yaml.reader.ReaderError as error:
+        before = text.encode()[: error.position].decode(errors="ignore")
+        message = f"not YAML: the character U+{error.character:04X} may not stand in it"
+        raise MistakenError(Mistake(message, place=_place(before, len(before)))) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = mark_place(mark) if mark else None
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        hint = None
+        if place and _character(text, place) == "\t":
+            message, hint = "a tab stands where only spaces may", "indent with spaces"
+        raise MistakenError(Mistake(f"not YAML: {message}", hint, place=place)) from None
+    if found is None:
+        raise MistakenError(Mistake("the file is empty"))
+    return _document(found.data, text, yaml_spots, repeated=found.repeated, odd=found.odd_numbers)
+
+
+def _character(text: str, place: Place) -> str:
+    """What stands at a place; empty if there is nothing."""
+    line, column = place
+    return "".join(text.split("\n")[line - 1 : line])[column - 1 : column]
+
+
+def _read_toml(text: str) -> Document:
+    return _document(read_toml(text), text, toml_spots, repeated=False, odd=True)
+
+
+def _document(
+    data: Any, text: str, scan: Callable[[str], SpotTree], *, repeated: bool, odd: bool
+) -> Document:
+    """A document that is looked at more closely where there are signs of something wrong."""
+    spots = functools.cache(lambda: scan(text))
+    mistakes = spots().repeated if repeated else []
+    if odd and (foreign := check_plain(data)):
+        raise MistakenError(*mistakes, *map(spots().placed, foreign))
+    return Document(data, text, mistakes, spots)
+
+
+def _place(text: str, at: int) -> Place:
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

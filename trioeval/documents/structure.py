@@ -1,0 +1,314 @@
+"""Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
+
+import difflib
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
+
+import attrs
+import cattrs
+
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+
+
+def some_text(value: Any, _wanted: Any = None) -> str:
+    """A text in which there is something."""
+    if not isinstance(value, str):
+        raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
+    if not value.strip():
+        raise MistakenError(Mistake("must not be empty"))
+    return value
+
+
+# Ranges of numbers, written into the types of the models.
+
+
+@attrs.frozen
+class AtLeast:
+    """A finite number ≥ `least`, or > `least` if it is `above`.
+
+    Example:
+        >>> AtLeast(1).fits(1), AtLeast(0, above=True).fits(0)
+        (True, False)
+    """
+
+    least: float
+    above: bool = False
+
+    def fits(self, value: float) -> bool:
+        """Whether a number is in the range."""
+        # Not `math.isfinite`, which cannot take integers beyond the range of floats.
+        return (self.least < value if self.above else self.least <= value) and value < math.inf
+
+    def __str__(self) -> str:
+        return f"{'more than' if self.above else 'at least'} {self.least:g}"
+
+
+Count: TypeAlias = Annotated[int, AtLeast(1)]
+NotNegative: TypeAlias = Annotated[float, AtLeast(0)]
+Positive: TypeAlias = Annotated[float, AtLeast(0, above=True)]
+Number: TypeAlias = Annotated[int, AtLeast(0)]
+ErrorStatus: TypeAlias = Annotated[int, AtLeast(400)]
+Factor: TypeAlias = Annotated[float, AtLeast(1)]
+Milliseconds: TypeAlias = Annotated[float, AtLeast(1)]
+
+
+Hook: TypeAlias = Callable[[Any, Any], Any]
+"""From plain data and the wanted type to a value of that type."""
+
+_MISSPELT = 0.85  # of difflib's ratio, from which a key is taken for a slip
+_WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def strict_converter() -> cattrs.Converter:
+    """A converter that takes scalars, lists and mappings only as what they are."""
+    converter = cattrs.Converter(detailed_validation=True)
+    for scalar in _WANTED:
+        converter.register_structure_hook(scalar, _scalar)
+    converter.register_structure_hook_factory(_is_bounded, _bounded_hook)
+    converter.register_structure_hook_factory(_is_choice, _choice_hook)
+    converter.register_structure_hook_factory(_is_tuple, _list_hook)
+    converter.register_structure_hook_factory(_is_mapping, _mapping_hook)
+    return converter
+
+
+def object_hook(
+    converter: cattrs.Converter,
+    model: type,
+    *,
+    renamed: Mapping[str, str | None] = MappingProxyType({}),
+    not_yet: Collection[str] = (),
+    hooks: Mapping[str, Hook] = MappingProxyType({}),
+    rest: str | None = None,
+    beside: Collection[str] = (),
+) -> Hook:
+    """A hook from a JSON object to a model.
+
+    Keys are the model's fields in camelCase; the snake_case spelling is taken as well. A key with null is
+    as good as none where there is a default.
+
+    Args:
+        converter: What structures the fields.
+        model: An attrs class.
+        renamed: Keys of fields that are called otherwise; None for a field that is not in files.
+        not_yet: Keys that are known and not supported, in camelCase; with nothing in them they are taken.
+        hooks: Hooks of single fields, in place of those of their types.
+        rest: A field that takes all keys that are not known, unless one looks like a known one.
+        beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
+    """
+    fields = _fields_by_key(model, renamed)
+    keys = _Keys(known=fields.keys() - {rest}, not_yet=not_yet, beside=beside, has_rest=bool(rest))
+    needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        spelled, others, mistakes = keys.sort(_object(value))
+        said = {name: value[key] for name, key in spelled.items()}
+        given = {name: part for name, part in said.items() if part is not None or name in needed}
+        if rest is not None and others:
+            given[rest] = others
+        mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in given)
+        found: dict[str, Any] = {}
+        for key in filter(given.__contains__, fields):
+            field = fields[key]
+            try:
+                # Code that cattrs writes for a model costs more than one file ever gains by it.
+                structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
+                found[field.alias or field.name] = structure(given[key], field.type)
+            except (MistakenError, cattrs.BaseValidationError) as error:
+                mistakes += _below(spelled.get(key, key), error)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return model(**found)
+
+    return hook
+
+
+@attrs.frozen(kw_only=True)
+class _Keys:
+    """The keys that an object may have."""
+
+    known: Collection[str]
+    not_yet: Collection[str]
+    beside: Collection[str]
+    has_rest: bool
+    """Whether keys that are not known are taken, unless one looks like a known one."""
+    _camel_by_snake: Mapping[str, str] = attrs.field(init=False)
+
+    @_camel_by_snake.default
+    def _spellings(self) -> Mapping[str, str]:
+        return {snake(key): key for key in (*self.known, *self.not_yet)}
+
+    def sort(
+        self, value: Mapping[str, Any]
+    ) -> tuple[dict[str, str], dict[str, Any], list[Mistake]]:
+        """How each known key is spelled, the keys that are not known, and what is wrong with others."""
+        mistakes: list[Mistake] = []
+        others: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
+        for key, part in value.items():
+            name = self._camel_by_snake.get(key, key)
+            if name in spelled:
+                message = f"{spelled[name]} and {key} are the same key: write one of them"
+                mistakes.append(Mistake(message, at=(key,), key=True))
+            elif name in self.known:
+                spelled[name] = key
+            elif name in self.not_yet:
+                mistakes += _refused(key, part)
+            elif self.has_rest and not _resembles(key, self.known):
+                others[key] = part
+            else:
+                mistakes.append(_unknown(key, {*self.known, *self.beside}, mistakes))
+        return spelled, others, mistakes
+
+
+def _fields_by_key(
+    model: type, renamed: Mapping[str, str | None]
+) -> Mapping[str, "attrs.Attribute[Any]"]:
+    """The fields of a model that are in files, by their keys."""
+    keyed = ((renamed.get(field.name, camel(field.name)), field) for field in attrs.fields(model))
+    return {key: field for key, field in keyed if key is not None}
+
+
+def _below(key: str, error: Exception) -> Iterator[Mistake]:
+    return (mistake.below(key) for mistake in find_mistakes(error))
+
+
+def _refused(key: str, part: Any) -> Iterator[Mistake]:
+    """A key that is not supported yet, unless nothing stands in it."""
+    if part is not None and part not in ("", [], {}):
+        yield Mistake(f"{key} is not supported yet", at=(key,), key=True)
+
+
+def _unknown(key: str, known: Collection[str], before: Iterable[Mistake]) -> Mistake:
+    """A key that is not known; one list of those that are is enough, however many are wrong."""
+    hint = nearest(key, known)
+    told = any(hint == mistake.hint for mistake in before)
+    return Mistake(f'"{key}" is not a key here', None if told else hint, at=(key,), key=True)
+
+
+def _resembles(key: str, known: Collection[str]) -> bool:
+    """Whether a key looks like a known one that is misspelt."""
+    return bool(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT))
+
+
+def find_mistakes(error: Exception) -> Iterator[Mistake]:
+    """Every mistake in what a converter raised, placed relative to the value that was structured.
+
+    Anything else than a mistake is a fault of ours and is raised again.
+    """
+    match error:
+        case MistakenError():
+            yield from error.parts
+        case cattrs.IterableValidationError():
+            noted, _ = error.group_exceptions()
+            for part, note in noted:
+                yield from (mistake.below(note.index) for mistake in find_mistakes(part))
+        case _:
+            raise error
+
+
+def camel(name: str) -> str:
+    """A field's name as a key of the file.
+
+    Example:
+        >>> camel("max_eval_time_ms")
+        'maxEvalTimeMs'
+    """
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+def snake(key: str) -> str:
+    """A key of the file in its other spelling.
+
+    Example:
+        >>> snake("maxEvalTimeMs")
+        'max_eval_time_ms'
+    """
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def _scalar(value: Any, wanted: type) -> Any:
+    if type(value) is wanted or (wanted is float and type(value) is int):
+        return value
+    raise MistakenError(Mistake(f"must be {_WANTED[wanted]}, got {kind(value)}"))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
+
+
+def _is_bounded(wanted: Any) -> bool:
+    return get_origin(wanted) is Annotated and isinstance(get_args(wanted)[1], AtLeast)
+
+
+def _bounded_hook(wanted: Any) -> Hook:
+    scalar, bound = get_args(wanted)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        found = _scalar(value, scalar)
+        if not bound.fits(found):
+            raise MistakenError(Mistake(f"must be {bound}, got {kind(value)}"))
+        return found
+
+    return hook
+
+
+def _is_choice(wanted: Any) -> bool:
+    return get_origin(wanted) is Literal
+
+
+def _choice_hook(wanted: Any) -> Hook:
+    choices = get_args(wanted)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        if value not in choices:
+            right = f"{', '.join(map(str, choices[:-1]))} or {choices[-1]}"
+            raise MistakenError(Mistake(f"must be {right}, got {kind(value)}"))
+        return value
+
+    return hook
+
+
+def _is_tuple(wanted: Any) -> bool:
+    return get_origin(wanted) is tuple
+
+
+def _list_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
+    as_list: Any = list[get_args(wanted)[0]]  # type: ignore[misc]
+    structure = converter.get_structure_hook(as_list)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        if not isinstance(value, list):
+            raise MistakenError(Mistake(f"must be a list, got {kind(value)}"))
+        return tuple(structure(value, as_list))
+
+    return hook
+
+
+def _is_mapping(wanted: Any) -> bool:
+    return get_origin(wanted) is Mapping
+
+
+def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
+    member = get_args(wanted)[1]
+    structure = None if member is Any else converter.get_structure_hook(member)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        given = _object(value)
+        if structure is None:
+            return given
+        found, mistakes = {}, []
+        for key, part in given.items():
+            try:
+                found[key] = structure(part, member)
+            except MistakenError as error:
+                mistakes += [mistake.below(key) for mistake in error.parts]
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return found
+
+    return hook

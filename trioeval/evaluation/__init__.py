@@ -1,0 +1,1 @@
+"""What a task of any type does with a row: ask, transform, judge, record."""

@@ -1,0 +1,166 @@
+"""Commands that run in the workspace of an agent: those of assertions, and those that a model asks for."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.agent.model import MAX_PROCESSES
+from trioeval.documents.trust import TRUSTED, Trust
+from trioeval.errors import GradingError
+from trioeval.grading.services import Ran
+from trioeval.providers.programs.entries import find_secrets
+from trioeval.providers.programs.exec import Tail, read_stream
+from trioeval.providers.programs.processes import GRACE, describe_end, start_tree
+from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
+from trioeval.text import quote
+
+_LAST_WORDS = 1.0
+"""Seconds in which the output of a command is read when all of it has ended."""
+
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment for what an agent wrote: what looks like a key by its name is left out.
+
+    Example:
+        >>> without_keys({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
+        {'PATH': '/bin'}
+    """
+    return {name: text for name, text in environ.items() if not is_secret_name(name)}
+
+
+def keys_to_hide(
+    environ: Mapping[str, str], given: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What is blanked in the output of a command, longest first.
+
+    Args:
+        environ: Inherited variables. Many of them are called like keys and hold words (`DESKTOP_SESSION`):
+            only what is surely a key counts.
+        given: Those that somebody gave to the command: all that are called like keys count.
+
+    Example:
+        >>> keys_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
+        ('sk-0123456789', 'word')
+    """
+    inherited = surely_keys(find_secrets({}, environ))
+    return longest_first((*inherited, *find_secrets(given or {}, {})))
+
+
+@attrs.frozen
+class SuiteCommands:
+    """Runs the commands of a suite's assertions, which run what agents wrote."""
+
+    directory: Path
+    """Of the suite; commands are told it as `TRIOEVAL_SUITE`."""
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    """Of the suite's code; commands get it without keys."""
+    trust: Trust = TRUSTED
+    """What the suite may do; of one that is not trusted, nothing runs."""
+
+    async def __call__(
+        self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
+    ) -> Ran:
+        """Run a command to its end; see `trioeval.grading.services.Commands`. Always a checkpoint.
+
+        Raises:
+            GradingError: It cannot be started, for a reason that is none of the folder's.
+        """
+        if not self.trust.trusted:
+            await trio.lowlevel.checkpoint()
+            raise GradingError(self.trust.code_refusal(quote(command[0])).message)
+        places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
+        whole = {**without_keys(self.environ), **places, **environ}
+        written = Tail(secrets=keys_to_hide(self.environ, environ))
+        try:
+            code = await run_command(command, folder, whole, limit, written)
+        except (OSError, ValueError) as error:
+            return _not_started(command, folder, error)
+        late = f"did not end within {limit:g} seconds (timeoutMs)"
+        how = late if code is None else describe_end(code)
+        return Ran(code=code, how=how, output=written.text or "")
+
+
+def _not_started(command: Sequence[str], folder: Path, error: OSError | ValueError) -> Ran:
+    """What is the agent's fault is how it ran; raises `GradingError` for the rest."""
+    if isinstance(error, ValueError):  # a NUL among the words
+        msg = f"{quote(command[0])} cannot be started: {error}"
+        raise GradingError(msg) from None
+    if not folder.is_dir():
+        return Ran(code=None, how="cannot run: the workspace is not there any more")
+    how = f"cannot be started: {error.strerror}"
+    is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
+    if is_inside and error.errno in _NOT_THERE:
+        return Ran(code=None, how=how)  # a file that the agent was to make
+    msg = f"{quote(command[0])} {how}"
+    raise GradingError(msg) from None
+
+
+@trio.lowlevel.enable_ki_protection  # as for `start_tree`
+async def run_command(
+    command: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    limit: float,
+    written: Tail,
+    *,
+    grace: float = GRACE,
+    max_processes: int = MAX_PROCESSES,
+) -> int | None:
+    """Run a command to its end, and end whatever it leaves behind. Always a checkpoint.
+
+    Args:
+        command: The program and its arguments; no shell is involved.
+        folder: Where it runs.
+        environ: Its whole environment.
+        limit: Seconds that it may take, > 0.
+        written: Gets what it writes, to its standard output and error as they come.
+        grace: Seconds between the request to end and the end by force, ≥ 0.
+        max_processes: That it may have at once, above which all of them are killed, as `written` then says;
+            0 does not bound them.
+
+    Returns:
+        Its exit code, or minus the signal that ended it; None if it took longer.
+
+    Raises:
+        OSError: It cannot be started.
+        ValueError: An argument holds a NUL character.
+    """
+    code: int | None = None
+    started = await start_tree(
+        command,
+        cwd=folder,
+        environ=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        grace=grace,
+        supervised=True,
+        max_processes=max_processes,
+    )
+    async with started as tree, trio.open_nursery() as nursery:
+        if tree.process.stdout is not None:
+            nursery.start_soon(read_stream, tree.process.stdout, written.feed)
+        with trio.move_on_after(limit):
+            code = await tree.wait()
+        # What it left behind may hold its pipe open for ever. That is no time of the command.
+        await tree.end()
+        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+    if tree.exceeded:
+        written.feed(f"\n{too_many(max_processes)}\n".encode())
+    return code
+
+
+def too_many(processes: int) -> str:
+    """What is said of a program that had more processes than so many.
+
+    Example:
+        >>> too_many(256)
+        'had more than 256 processes at once (maxProcesses); all of them were killed'
+    """
+    return f"had more than {processes} processes at once (maxProcesses); all of them were killed"

@@ -1,0 +1,444 @@
+"""The judges of a suite, known to be right before anything is asked of anybody.
+
+Each is a provider like those that are tested: with a lane, retries, a budget and recordings, and open as long
+as they are. What is built in is a fixed model of the first family for which there is a key, so that results
+say which model judged, and a new one does not change them.
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+import attrs
+
+from trioeval.errors import Problem, SuiteError
+from trioeval.evaluation.providers import Resolver, below
+from trioeval.grading import Assertion, Kinds
+from trioeval.grading.algebra import leaves
+from trioeval.grading.kind import Role
+from trioeval.grading.registry import split_type
+from trioeval.providers import ProviderSpec
+from trioeval.suite.expand import Expansion
+from trioeval.suite.grader_entries import ROLES, grader_for
+from trioeval.suite.model import ProviderEntry, Suite, Test
+from trioeval.suite.tests import Joined, SparseTests
+
+# Whom the assertions of a suite want as their judges: pure, from the suite alone.
+#
+# The first of these that says something of the role: the assertion, the options of its test, behind which the
+# default test's stand with the command line's `--grader`, the default test's own provider, and what is built
+# in. The default test's provider was not named as a judge, so it is one only where it can be.
+
+
+SEARCHING_KINDS = frozenset({"search-rubric"})
+"""Types whose judge has to look things up."""
+
+A_MODEL: Mapping[Role, str] = {
+    "text": "a text model",
+    "embedding": "an embedding model",
+    "classification": "a classification model",
+    "moderation": "a moderation model",
+}
+"""What a judge is called, by its role."""
+
+_PYTHON_FUNCTIONS = {
+    "embedding": "call_embedding_api",
+    "classification": "call_classification_api",
+}
+
+
+@attrs.frozen
+class Candidate:
+    """One who may judge."""
+
+    entry: ProviderEntry
+    path: str
+    """Where that is said."""
+    named: bool = True
+    """Whether it was named as a judge; otherwise it is one only if it can be."""
+
+
+@attrs.frozen
+class Wanted:
+    """A judge that some assertion needs."""
+
+    role: Role
+    candidates: tuple[Candidate, ...]
+    """The best first; behind them comes what is built in."""
+    searches: bool
+    """Whether it has to look things up."""
+    path: str
+    """The assertion."""
+    type: str
+    seen: bool = True
+    """False where only lines that were not read could need it."""
+
+    @property
+    def key(self) -> str:
+        """The same for equal wishes."""
+        said = [(key_of(one.entry), one.named) for one in self.candidates]
+        return repr((self.role, said, self.searches))
+
+
+def key_of(entry: ProviderEntry) -> str:
+    """The same for equal entries, which are one judge."""
+    return repr(attrs.astuple(entry))  # configs have no hash
+
+
+def for_role(entry: ProviderEntry, role: Role) -> ProviderEntry:
+    """An entry as it is asked in a role: a Python file has a function for each.
+
+    Example:
+        >>> for_role(ProviderEntry(id="file://judge.py"), "embedding").id
+        'file://judge.py:call_embedding_api'
+    """
+    function = _PYTHON_FUNCTIONS.get(role)
+    is_file = entry.id.startswith(("file://", "python:")) and entry.id.endswith(".py")
+    if function is None or not is_file:
+        return entry
+    return attrs.evolve(entry, id=f"{entry.id}:{function}", label=entry.label or entry.id)
+
+
+def candidates(
+    assertion: Assertion,
+    options: object,
+    default: Test | None,
+    role: Role,
+    *,
+    path: str = "$",
+    options_at: str = "$",
+) -> Iterator[Candidate]:
+    """Who may judge an assertion in a role, the best first.
+
+    Args:
+        assertion: What is judged.
+        options: What the options of its test say, merged with those of the default test.
+        default: The default test of the suite.
+        role: What for.
+        path: Where the assertion stands.
+        options_at: Where the test stands with those options.
+    """
+    if (entry := grader_for(assertion.provider, role)) is not None:
+        yield Candidate(for_role(entry, role), f"{path}.provider")
+    if (entry := grader_for(options, role)) is not None:
+        yield Candidate(for_role(entry, role), f"{options_at}.options.provider")
+    own = None if default is None else default.judge or default.provider
+    if own is not None:
+        yield Candidate(for_role(own, role), "$.defaultTest.provider", named=False)
+
+
+def wanted(steps: Expansion) -> tuple[Wanted, ...]:
+    """Every judge that a suite needs, each once, in the order in which they turn up."""
+    suite = steps.suite
+    found: dict[str, Wanted] = {}
+    for one in _all_wanted(steps):
+        found.setdefault(one.key, one)
+    if _is_partly_read(steps.tests):
+        # Which types stand in lines that were not read shows when their rows run.
+        for one in _for_any_line(suite):
+            found.setdefault(one.key, one)
+    return tuple(found.values())
+
+
+def _all_wanted(steps: Expansion) -> Iterator[Wanted]:
+    suite = steps.suite
+    default = suite.default_test or Test()
+    shared = tuple(_asking(default.assertions, suite.kinds))
+    yield from _of(shared, default.options.provider, suite, "$.defaultTest", "$.defaultTest")
+    for place in steps.looked_at:
+        test = steps.tests[place]
+        own, path = test.options.provider, steps.path_of(place)
+        at = path if own is not None else "$.defaultTest"
+        options = default.options.provider if own is None else own
+        if test.assertions:
+            asking = tuple(_asking(test.assertions, suite.kinds))
+            yield from _of(asking, options, suite, path, at)
+        if own is not None and shared:
+            yield from _of(shared, own, suite, "$.defaultTest", at)
+
+
+def _asking(
+    assertions: Sequence[Assertion], kinds: Kinds
+) -> Iterator[tuple[str, Assertion, frozenset[Role]]]:
+    """The assertions that need judges, with their places in the file."""
+    for place, assertion in leaves(assertions):
+        kind = kinds.get(split_type(assertion.type)[0])
+        if kind is not None and kind.roles:
+            yield "".join(f".assert[{number}]" for number in place), assertion, kind.roles
+
+
+def _of(
+    asking: Sequence[tuple[str, Assertion, frozenset[Role]]],
+    options: object,
+    suite: Suite,
+    path: str,
+    options_at: str,
+) -> Iterator[Wanted]:
+    for beneath, assertion, roles in asking:
+        for role in ROLES:
+            if role not in roles:
+                continue
+            at = path + beneath
+            given = candidates(
+                assertion, options, suite.default_test, role, path=at, options_at=options_at
+            )
+            searches = split_type(assertion.type)[0] in SEARCHING_KINDS
+            yield Wanted(role, tuple(given), searches, at, assertion.type)
+
+
+def _for_any_line(suite: Suite) -> Iterator[Wanted]:
+    default = suite.default_test or Test()
+    for role in ROLES:
+        none = Assertion(type="")
+        given = candidates(none, default.options.provider, suite.default_test, role)
+        yield Wanted(role, tuple(given), searches=False, path="$.tests", type=role, seen=False)
+
+
+def _is_partly_read(tests: Sequence[Test]) -> bool:
+    if isinstance(tests, Joined):
+        return any(map(_is_partly_read, tests.parts))
+    return isinstance(tests, SparseTests)
+
+
+def nobody(wish: Wanted, hint: str) -> Problem:
+    """That there is none who could judge."""
+    what = "looks things up by a model" if wish.searches else f"needs {A_MODEL[wish.role]}"
+    return Problem(wish.path, f"{wish.type} {what}, and none is named", hint)
+
+
+@attrs.frozen
+class BuiltIn:
+    """A model that judges where none is named."""
+
+    keys: tuple[str, ...]
+    """Environment variables, one of which holds its key."""
+    id: str
+    config: Mapping[str, object] = attrs.field(factory=dict)
+
+    @property
+    def entry(self) -> ProviderEntry:
+        """As a suite would name it."""
+        return ProviderEntry(id=self.id, config=self.config)
+
+
+_OPENAI = ("OPENAI_API_KEY",)
+_ANTHROPIC = ("ANTHROPIC_API_KEY",)
+_GOOGLE = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_MISTRAL = ("MISTRAL_API_KEY",)
+
+BUILT_IN: Mapping[Role, Sequence[BuiltIn]] = {
+    "text": (
+        BuiltIn(_OPENAI, "openai:chat:gpt-4.1"),
+        BuiltIn(_ANTHROPIC, "anthropic:claude-sonnet-4-6"),
+        BuiltIn(_GOOGLE, "google:gemini-2.5-pro"),
+        BuiltIn(_MISTRAL, "mistral:mistral-large-2512"),
+    ),
+    "embedding": (
+        BuiltIn(_OPENAI, "openai:embedding:text-embedding-3-large"),
+        BuiltIn(_GOOGLE, "google:embedding:gemini-embedding-001"),
+        BuiltIn(_MISTRAL, "mistral:embedding:mistral-embed"),
+    ),
+    "classification": (),
+    "moderation": (BuiltIn(_OPENAI, "openai:moderation:omni-moderation-latest"),),
+}
+"""By role, the first family first."""
+
+SEARCHING: Sequence[BuiltIn] = (
+    BuiltIn(_OPENAI, "openai:responses:gpt-4.1", {"tools": [{"type": "web_search_preview"}]}),
+    BuiltIn(
+        _ANTHROPIC,
+        "anthropic:claude-sonnet-4-6",
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+    ),
+    BuiltIn(_GOOGLE, "google:gemini-2.5-pro", {"tools": [{"googleSearch": {}}]}),
+)
+"""Those that look things up."""
+
+_SEARCH_TOOL = '"tools": [{"type": "web_search_preview"}]'
+
+_EXAMPLES: Mapping[Role, str] = {
+    "text": "openai:gpt-4.1",
+    "embedding": "openai:embedding:text-embedding-3-large",
+    "classification": "file://classifier.py",
+    "moderation": "openai:moderation:omni-moderation-latest",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Graders:
+    """The judges that a suite needs, in the order in which they are first needed."""
+
+    entries: tuple[ProviderEntry, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Where the suite names each, or needs it if it is built in."""
+    specs: tuple[ProviderSpec, ...] = ()
+    """What they are, in the same order; those of recordings where these are replayed."""
+    places: Mapping[tuple[Role, str], int] = attrs.field(factory=dict)
+    """By role and the key of an entry: which of them that is."""
+    built_in: Mapping[tuple[Role, bool], int] = attrs.field(factory=dict)
+    """By role and whether it has to look things up: which of them judges where none is named."""
+    missing: Mapping[str, str] = attrs.field(factory=dict)
+    """By the key of a wish that could not be granted, and that perhaps nobody has: why not."""
+
+    def place(
+        self,
+        assertion: Assertion,
+        options: object,
+        default: Test | None,
+        role: Role,
+        *,
+        searches: bool = False,
+    ) -> int | str:
+        """Which of them judges an assertion in a role, or why none does.
+
+        Args:
+            assertion: What is judged.
+            options: What the options of its test say, merged with those of the default test.
+            default: The default test of the suite.
+            role: What for.
+            searches: Whether it has to look things up.
+        """
+        given = tuple(candidates(assertion, options, default, role))
+        for one in given:
+            place = self.places.get((role, key_of(one.entry)))
+            if place is not None:
+                return place
+            if one.named:
+                break
+        else:
+            if (place := self.built_in.get((role, searches))) is not None:
+                return place
+        wish = Wanted(role, given, searches, "", assertion.type)
+        default_reason = f"it needs {A_MODEL[role]} that the suite did not name when it was loaded"
+        return self.missing.get(wish.key, default_reason)
+
+
+@attrs.define
+class _Finding:
+    """Graders that are being found."""
+
+    resolver: Resolver
+    recorded: Container[str] | None
+    """Labels or ids of those who are replayed; None if nobody is."""
+    entries: list[ProviderEntry] = attrs.field(factory=list)
+    paths: list[str] = attrs.field(factory=list)
+    specs: list[ProviderSpec] = attrs.field(factory=list)
+    positions: dict[str, int] = attrs.field(factory=dict)
+    places: dict[tuple[Role, str], int] = attrs.field(factory=dict)
+    built_in: dict[tuple[Role, bool], int] = attrs.field(factory=dict)
+    missing: dict[str, str] = attrs.field(factory=dict)
+    problems: list[Problem] = attrs.field(factory=list)
+
+    def grant(self, wish: Wanted) -> None:
+        """Find the first of those who may judge that can."""
+        for one in wish.candidates:
+            problems = self._take(one, wish)
+            if not problems:
+                return
+            if one.named:
+                self._refuse(wish, problems)
+                return
+        kind = (wish.role, wish.searches)
+        if kind in self.built_in:
+            return
+        chosen = self._chosen(wish)
+        if chosen is None:
+            self._refuse(wish, [nobody(wish, _hint(wish))])
+        elif problems := self._take(Candidate(chosen.entry, wish.path), wish):
+            self._refuse(wish, problems)
+        else:
+            self.built_in[kind] = self.places[wish.role, key_of(chosen.entry)]
+
+    def _refuse(self, wish: Wanted, problems: Sequence[Problem]) -> None:
+        if wish.seen:
+            self.problems += problems
+        else:
+            self.missing[wish.key] = "; ".join(
+                ". ".join(filter(None, (one.message, one.hint))) for one in problems
+            )
+
+    def _take(self, one: Candidate, wish: Wanted) -> Sequence[Problem]:
+        """Keep one who judges; returns why it cannot."""
+        key = key_of(one.entry)
+        if (wish.role, key) in self.places and not wish.searches:
+            return ()
+        known = self.positions.get(key)
+        if self.recorded is not None:
+            # What it was able to do shows in whether it was asked.
+            if not one.named and (one.entry.label or one.entry.id) not in self.recorded:
+                return [Problem(one.path, "it was not recorded")]
+        else:
+            try:
+                spec = self.resolver(one.entry) if known is None else self.specs[known]
+            except SuiteError as error:
+                return below(error.problems, one.path)
+            if unable := _unable(spec, one.path, wish):
+                return unable
+            self.specs += [spec] if known is None else []
+        if known is None:
+            self.positions[key] = known = len(self.entries)
+            self.entries.append(one.entry)
+            self.paths.append(one.path)
+        self.places[wish.role, key] = known
+        return ()
+
+    def _chosen(self, wish: Wanted) -> BuiltIn | None:
+        """What is built in: of a recording what was recorded, else the first with a key."""
+        offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
+        if self.recorded is not None:
+            for one in offers:
+                if one.id in self.recorded:
+                    return one
+        environ = self.resolver.around.environ
+        return next((one for one in offers if any(environ.get(key) for key in one.keys)), None)
+
+
+def find_graders(
+    wishes: Sequence[Wanted], resolver: Resolver, recorded: Container[str] | None = None
+) -> tuple[Graders, Sequence[Problem]]:
+    """The judges that a suite needs, and what is wrong with what it says of them.
+
+    Args:
+        wishes: What it needs.
+        resolver: Finds out which providers are meant.
+        recorded: Labels or ids of those whose replies are replayed, if they are; then nothing is resolved,
+            and `specs` is empty.
+    """
+    finding = _Finding(resolver, recorded)
+    for wish in wishes:
+        finding.grant(wish)
+    found = Graders(
+        entries=tuple(finding.entries),
+        paths=tuple(finding.paths),
+        specs=tuple(finding.specs),
+        places=finding.places,
+        built_in=finding.built_in,
+        missing=finding.missing,
+    )
+    return found, tuple(dict.fromkeys(finding.problems))
+
+
+def _unable(spec: ProviderSpec, path: str, wish: Wanted) -> Sequence[Problem]:
+    """Why a provider cannot judge in a role."""
+    from trioeval.providers.abilities import abilities, may_search  # noqa: PLC0415 - most suites have no judges
+
+    able = abilities(spec.settings)
+    if wish.role not in able:
+        what = " or ".join(sorted(able))
+        fault = f"{wish.type} needs {A_MODEL[wish.role]}, and {spec.id} is one for {what}"
+        return [Problem(path, fault, _example(wish))]
+    if wish.searches and not may_search(spec.settings):
+        fault = f"{wish.type} looks things up, and {spec.id} has no web search"
+        hint = f"name a model with a tool for that in its config: {_SEARCH_TOOL}"
+        return [Problem(path, fault, hint)]
+    return ()
+
+
+def _hint(wish: Wanted) -> str:
+    offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
+    keys = [one.keys[0] for one in offers]
+    return f"{_example(wish)}, or set {' or '.join(keys)}" if keys else _example(wish)
+
+
+def _example(wish: Wanted) -> str:
+    role, known = wish.role, _EXAMPLES[wish.role]
+    example = f'"{known}"' if role == "text" else f'{{"{role}": "{known}"}}'
+    return f'name one, for example "provider": {example} in the options of defaultTest'

@@ -1,0 +1,494 @@
+"""Judges one output by all assertions of its row, several at once.
+
+What waits is only what asks outside (models, code, servers) or takes long. Everything else is judged at once,
+where it stands, because a checkpoint costs more than most assertions. Verdicts are kept by place and before
+anything else is awaited, so neither the order in which judges answer nor the moment in which a row is cut
+off changes what is known of them.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.documents.mistakes import MistakenError
+from trioeval.errors import GradingError, ScriptError, TemplateError
+from trioeval.errors import leaves as errors_in
+from trioeval.evaluation.grader_calls import OpenGraders, RowGraders, together
+from trioeval.evaluation.judge_services import Means
+from trioeval.evaluation.outcomes import refusal_in
+from trioeval.evaluation.prompt import Asked, kept
+from trioeval.evaluation.scoring import Scoring
+from trioeval.evaluation.script_context import row_context, with_more
+from trioeval.evaluation.scripts import Scripts
+from trioeval.evaluation.transforms import OutputTransform, apply_transform
+from trioeval.grading import (
+    COMPARISONS,
+    KINDS,
+    Assertion,
+    Finding,
+    Kind,
+    Kinds,
+    Spent,
+    Subject,
+    Verdict,
+    quote,
+)
+from trioeval.grading.algebra import Place, fold, leaves
+from trioeval.grading.grade import (
+    Ready,
+    Render,
+    accepted,
+    computes,
+    find,
+    grading_error,
+    judged_here,
+    rendered,
+    ungraded,
+    verdict_of,
+    with_code_as_written,
+    with_named_sets,
+)
+from trioeval.grading.kind import Asking, Comparing, SlowError, finding_of
+from trioeval.grading.kinds.scripts import failed
+from trioeval.grading.model import NOTHING_SPENT
+from trioeval.grading.registry import split_type
+from trioeval.grading.services import Outside
+from trioeval.kernel.calls import worth_salvaging
+from trioeval.kernel.work import cancellation_of
+from trioeval.providers import Reply
+from trioeval.providers.programs.workers import Encoded
+from trioeval.suite.expand import Expansion, Step
+from trioeval.text import Computed
+
+WIDTH = 3
+"""Assertions of a row that ask outside at once, where nobody says how many."""
+
+
+@attrs.frozen
+class Consulted:
+    """What the judge of one assertion may ask, and what that has used so far."""
+
+    outside: Outside
+    spent: Callable[[], Spent] = lambda: NOTHING_SPENT
+    replies: Callable[[], Sequence[str]] = tuple
+    """What was answered so far, in the order of the questions."""
+    reject: Callable[[], None] = lambda: None
+    """Sees that nobody is given these replies again."""
+
+
+@attrs.frozen(kw_only=True)
+class Bench:
+    """What one row is judged with."""
+
+    subject: Subject
+    render: Render
+    kinds: Kinds
+    consult: Callable[[Assertion], Consulted]
+    """Makes what the judge of an assertion may ask."""
+    transform: Callable[[str, Subject], Awaitable[Any]]
+    """Applies the transform of an assertion to the output; raises `ScriptError` and `GradingError`."""
+    context: Callable[[str], Awaitable[Any]] | None = None
+    """Applies a `contextTransform` to the output as it is before the test's own transform."""
+    rescore: Callable[[Verdict], Awaitable[Verdict]] | None = None
+    """Has the last word on what the assertions add up to; None leaves it."""
+    width: int = WIDTH
+    """How many assertions may ask outside at once, ≥ 1."""
+    short_circuit: bool = False
+    """Whether the first assertion that fails decides."""
+
+
+@attrs.define(eq=False)
+class Judging:
+    """The assertions of one row under way."""
+
+    bench: Bench
+    assertions: Sequence[Assertion]
+    threshold: float | None = None
+    verdicts: dict[Place, Verdict] = attrs.field(init=False, factory=dict)
+    """What is known so far, also when others are cut off or could not be evaluated."""
+    _consulted: dict[Place, Consulted] = attrs.field(init=False, factory=dict)
+    _errors: dict[Place, GradingError] = attrs.field(init=False, factory=dict)
+    _useless: set[Place] = attrs.field(init=False, factory=set)
+    """Assertions of whose replies no verdict could be made."""
+    _decided: bool = attrs.field(init=False, default=False)
+    """Whether an assertion failed that decides alone."""
+
+    async def run(self) -> Verdict:
+        """The verdict on the row. A checkpoint only if something asks outside or takes long.
+
+        Run once more after an error, it keeps what it found, and judges only what is missing.
+
+        Raises:
+            GradingError: An assertion that counts could not be evaluated, or the run's budget refused a judge
+                of any; the first in their order is told, what was refused before all others.
+        """
+        if not self._errors:
+            self.assertions = with_named_sets(self.assertions, self.bench.render)
+        self._errors.clear()
+        waiting: list[tuple[Place, Assertion]] = []
+        for place, assertion in leaves(self.assertions):
+            if place in self.verdicts:
+                continue
+            if self._waits(assertion) or (
+                not self._compares(place, assertion) and not self._judge_here(place, assertion)
+            ):
+                waiting.append((place, assertion))
+            if self._decided:
+                break
+        else:
+            if waiting:
+                await self._judge_waiting(waiting)
+        self._charge()
+        if self._decided:
+            return fold(self.assertions, self.verdicts, decided=True)
+        if self._errors:
+            raise self._errors[min(self._errors, key=self._urgency)]
+        verdict = fold(self.assertions, self.verdicts, self.threshold)
+        if self.bench.rescore is None or not self.assertions:
+            return verdict
+        return await self.bench.rescore(verdict)
+
+    def _urgency(self, place: Place) -> tuple[bool, Place]:
+        # Going on would find out about the others as well.
+        return refusal_in(self._errors[place]) is None, place
+
+    def _charge(self) -> None:
+        """Who pays for what several wanted is only known in the end."""
+        for place, consulted in self._consulted.items():
+            verdict, spent = self.verdicts.get(place), consulted.spent()
+            if verdict is not None and spent is not verdict.spent:
+                self.verdicts[place] = attrs.evolve(verdict, spent=spent)
+
+    @property
+    def parts(self) -> tuple[Verdict, ...]:
+        """What is known so far, in the order of the assertions."""
+        return fold(self.assertions, self.verdicts, None).parts
+
+    @property
+    def unjudged(self) -> Mapping[str, Any]:
+        """What was answered to assertions that have no verdict, in their order."""
+        return answered(
+            self._consulted[place]
+            for place in sorted(self._consulted.keys() - self.verdicts.keys())
+        )
+
+    def reject_useless(self) -> None:
+        """See that no replies are given again of which no verdict could be made."""
+        for place in sorted(self._useless & self._consulted.keys()):
+            self._consulted[place].reject()
+
+    def _kind(self, assertion: Assertion) -> Kind | None:
+        return self.bench.kinds.get(split_type(assertion.type)[0])
+
+    def _compares(self, place: Place, assertion: Assertion) -> bool:
+        """Whether it is judged when all rows of its test are there; nothing else is passed over."""
+        if assertion.type not in COMPARISONS or len(place) > 1:
+            return False
+        kind = self._kind(assertion)
+        return kind is not None and isinstance(kind.judge, Comparing)
+
+    def _waits(self, assertion: Assertion) -> bool:
+        kind = self._kind(assertion)
+        if kind is None or isinstance(kind.judge, Comparing):
+            return False
+        return (
+            isinstance(kind.judge, Asking)
+            or assertion.transform is not None
+            or isinstance(assertion.value, Computed)
+        )
+
+    def _judge_here(self, place: Place, assertion: Assertion) -> bool:
+        """Judge an assertion where it stands; whether that can be done without making others wait."""
+        bench = self.bench
+        try:
+            verdict = judged_here(
+                bench.subject, assertion, bench.render, bench.kinds, patient=False
+            )
+        except SlowError:
+            return False
+        except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
+            self._fail(place, assertion, error)
+        else:
+            self._take(place, assertion, verdict)
+        return True
+
+    async def _judge_waiting(self, waiting: Sequence[tuple[Place, Assertion]]) -> None:
+        for place, assertion in waiting:
+            if place not in self._consulted:  # in order, whoever is judged first
+                self._consulted[place] = self.bench.consult(assertion)
+        if len(waiting) == 1:  # a task of its own would cost as much as a quick script
+            await self._judge_aside(*waiting[0])
+            return
+        free = trio.Semaphore(self.bench.width)
+
+        async def judge(place: Place, assertion: Assertion) -> None:
+            try:
+                await self._judge_aside(place, assertion)
+            finally:
+                if self._decided:  # before the next one may begin
+                    nursery.cancel_scope.cancel("an assertion failed that decides")
+                free.release()
+
+        async with trio.open_nursery() as nursery:
+            for place, assertion in waiting:
+                await free.acquire()  # here, because tasks start in any order
+                nursery.start_soon(judge, place, assertion)
+
+    async def _judge_aside(self, place: Place, assertion: Assertion) -> None:
+        consulted = self._consulted[place]
+        try:
+            verdict = await self._verdict(assertion, consulted)
+        except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
+            self._fail(place, assertion, error, consulted)
+        except BaseExceptionGroup as group:
+            raise cancellation_of(group) from None
+        else:
+            metadata = {**answered([consulted]), **verdict.metadata}
+            self._take(place, assertion, attrs.evolve(verdict, metadata=metadata))
+
+    async def _verdict(self, assertion: Assertion, consulted: Consulted) -> Verdict:
+        bench, subject = self.bench, self.bench.subject
+        ready = rendered(assertion, bench.render, bench.kinds)
+        if not computes(ready):
+            ready = accepted(ready)
+        if assertion.transform is not None:
+            subject = subject.with_output(await bench.transform(assertion.transform, subject))
+        if computes(ready):
+            try:
+                value = await computed_value(ready.value, subject, consulted.outside)
+            except ScriptError as error:  # the script is part of the test
+                return verdict_of(ready, failed(error.message), consulted.spent())
+            ready = accepted(attrs.evolve(ready, value=value))
+        outside = consulted.outside
+        if assertion.context_transform is not None and bench.context is not None:
+            context = await bench.context(assertion.context_transform)
+            outside = attrs.evolve(outside, context=context)
+        return verdict_of(ready, await _found(ready, subject, outside), consulted.spent())
+
+    def _take(self, place: Place, assertion: Assertion, verdict: Verdict) -> None:
+        self.verdicts[place] = verdict
+        self._useless.discard(place)
+        if self.bench.short_circuit and not verdict.passed and self._counts(place, assertion):
+            self._decided = True
+
+    def _fail(
+        self,
+        place: Place,
+        assertion: Assertion,
+        raised: Exception,
+        consulted: Consulted | None = None,
+    ) -> None:
+        error = judge_error(raised, consulted)
+        is_refused = refusal_in(raised) is not None
+        if not is_refused and not is_mishap(error):
+            self._useless.add(place)
+        if is_refused or self._counts(place, assertion):
+            failure = grading_error(assertion, place, error)
+            failure.__cause__ = raised
+            self._errors[place] = failure
+        else:
+            spent = NOTHING_SPENT if consulted is None else consulted.spent()
+            self.verdicts[place] = ungraded(assertion, error, spent)
+
+    def _counts(self, place: Place, assertion: Assertion) -> bool:
+        return bool(assertion.weight and self.assertions[place[0]].weight)
+
+
+def answered(consulted: Iterable[Consulted]) -> dict[str, Any]:
+    """What judges answered, as metadata; empty if nothing."""
+    replies = [reply for one in consulted for reply in one.replies()]
+    return {"graderReplies": replies} if replies else {}
+
+
+def judge_error(error: Exception, consulted: Consulted | None = None) -> Exception:
+    """What is told of a judge that raised something, also if it comes out of a nursery of its own.
+
+    Args:
+        error: What it raised.
+        consulted: Whom it asked; all that they answered is told, not only what they failed at.
+
+    Example:
+        >>> str(judge_error(KeyError("x")))
+        "its judge failed: KeyError: 'x'"
+    """
+    inside = list(errors_in(error))
+    only = inside[0]
+    if len(inside) > 1 or not isinstance(only, GradingError | ScriptError | TemplateError):
+        message = f"its judge failed: {type(only).__name__}: {only}"
+        only = GradingError(message, mishap=worth_salvaging(error))
+    replies = answered([] if consulted is None else [consulted])
+    if not (replies and isinstance(only, GradingError)):
+        return only
+    return GradingError(str(only), mishap=only.mishap, metadata={**only.metadata, **replies})
+
+
+def is_mishap(error: Exception) -> bool:
+    """Whether judging may go better later by itself."""
+    return isinstance(error, GradingError) and error.mishap
+
+
+async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:
+    """The value that a program gives an assertion to compare with. A checkpoint.
+
+    Raises:
+        GradingError: It judges by itself, which is not what it is asked for.
+        ScriptError: It fails.
+    """
+    value = await outside.code.file(program.file, program.function, subject.output)
+    if isinstance(value, bool) or (isinstance(value, dict) and "pass" in value):
+        hint = "only javascript, python and ruby take a verdict"
+        msg = f"{program.written} must give the value to compare with, got {quote(value)}; {hint}"
+        raise GradingError(msg)
+    return value
+
+
+async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
+    match ready.kind.judge:
+        case Asking(judge=judge):
+            found = await judge(subject, ready.value, ready.assertion, outside)
+            return finding_of(found, judge, ready.assertion)
+        case Comparing():
+            msg = "it compares rows"
+            raise GradingError(msg)
+        case judge:
+            with contextlib.suppress(SlowError):
+                return find(ready, judge, subject, patient=False)
+            # Left alone when cancelled: what it may cost is bounded, and others need not wait for it.
+            return await trio.to_thread.run_sync(
+                find, ready, judge, subject, abandon_on_cancel=True
+            )
+
+
+# What judges the rows of one run: makes of a row and its reply what its assertions are judged with.
+
+
+@attrs.frozen(kw_only=True)
+class Judges:
+    """What judges the rows of one run."""
+
+    steps: Expansion
+    scripts: Scripts
+    means: Means
+    graders: OpenGraders
+    read_transform: Callable[[str], OutputTransform]
+    scoring: Scoring
+    kinds: Kinds = KINDS
+    width: int = WIDTH
+    """Assertions of one row that ask outside at once, ≥ 1."""
+    short_circuit: bool = False
+    """Whether the first assertion of a row that fails decides."""
+
+    def of(
+        self,
+        graders: RowGraders,
+        reply: Reply,
+        output: Any,
+        latency_ms: float | None,
+        workspace: Path | None = None,
+    ) -> Judging:
+        """What judges one row.
+
+        Args:
+            graders: The models that judge it, who know what it asked.
+            reply: What was answered.
+            output: What became of that after all transforms.
+            latency_ms: Of the provider's call.
+            workspace: The folder that an agent has worked in; None where there was no agent.
+
+        Raises:
+            GradingError: The output is not JSON data.
+        """
+        step, asked = graders.step, graders.asked
+        entry = self.steps.providers[step.provider_index]
+        config = {**entry.config, **asked.options}
+        subject = Subject.of(
+            output,
+            vars=kept(asked.vars),
+            prompt=asked.prompt,
+            latency_ms=latency_ms,
+            cost=reply.cost,
+            log_probs=reply.log_probs,
+            finish_reason=reply.finish_reason,
+            is_refusal=reply.is_refusal,
+            flagged=None if reply.guardrails is None else reply.guardrails.flagged,
+            tools=_listed(config.get("tools")),
+            functions=_listed(config.get("functions")),
+            metadata=reply.metadata,
+            workspace=workspace,
+        )
+
+        async def transform(text: str, judged: Subject) -> Any:
+            context = {
+                "vars": kept(asked.vars),
+                "prompt": {"label": step.column.prompt.label, "raw": asked.prompt},
+                "metadata": dict(reply.metadata),
+            }
+            try:
+                found = self.read_transform(text)
+            except MistakenError as error:
+                raise GradingError(f"transform: {error}") from error
+            return await apply_transform(found, judged.output, context, self.scripts)
+
+        async def find_context(text: str) -> Any:
+            early = subject.with_output(reply.output)
+            if entry.transform is not None:
+                early = subject.with_output(await transform(entry.transform, early))
+            return await transform(text, early)
+
+        told: Encoded | None = None
+
+        def context() -> Encoded:
+            nonlocal told  # made for the first script, and the same for all
+            if told is None:
+                told = row_context(step, asked, reply, output, entry, latency_ms=latency_ms)
+            return told
+
+        def consult(assertion: Assertion) -> Consulted:
+            config = {"config": assertion.config} if assertion.config else {}
+            grader = graders.of(assertion)
+            outside = Outside(
+                grader=grader,
+                code=self.means.code(lambda: with_more(context(), config)),
+                post=self.means.webhooks.post,
+                run=self.means.commands,
+                together=together,
+                lenient=self.steps.suite.evaluate_options.grading == "lenient",
+                factuality=step.test.options.factuality or {},
+            )
+            return Consulted(outside, grader.spent, grader.replies, grader.reject)
+
+        bench = Bench(
+            subject=subject,
+            render=asked.fill if workspace is None else self._with_places(asked, workspace).fill,
+            kinds=self.kinds,
+            consult=consult,
+            transform=transform,
+            context=find_context,
+            rescore=self._rescore(step),
+            width=self.width,
+            short_circuit=self.short_circuit,
+        )
+        assertions: Sequence[Assertion] = step.test.assertions
+        if step.test.is_data:
+            assertions = with_code_as_written(assertions, self.kinds)
+        return Judging(bench, assertions, step.test.threshold)
+
+    def _with_places(self, asked: Asked, workspace: Path) -> Asked:
+        """The same with what an agent is told of places as well: a test's own variables come first."""
+        places = {"suite": str(self.means.directory), "workspace": str(workspace)}
+        return attrs.evolve(asked, vars={**places, **asked.vars}, named={**places, **asked.named})
+
+    def _rescore(self, step: Step) -> Callable[[Verdict], Awaitable[Verdict]] | None:
+        """The scoring function of a test."""
+        function, threshold = step.test.assert_scoring_function, step.test.threshold
+        if function is None:
+            return None
+        return lambda verdict: self.scoring(function, verdict, threshold)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

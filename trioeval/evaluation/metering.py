@@ -1,0 +1,237 @@
+"""What calls reserve before they are made: tokens and money, from bounds and from what was seen.
+
+Where a run has a budget, or a lane counts against a shared limit of tokens or money, bounds are reserved, so
+that those hold whatever providers answer. Otherwise only the pace of a lane follows from a reservation, and
+each lane learns which share of the bounds its calls really use.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from trioeval.errors import Problem, QuotaError
+from trioeval.grading import quote
+from trioeval.limits.backend import KeyUse, requirements_of
+from trioeval.providers import Metering, ProviderSpec, Reply, Usage
+from trioeval.providers.metering import most_money
+from trioeval.rates import LearntShare
+from trioeval.suite.limit_form import known_limits
+from trioeval.suite.limit_settings import QuotaKey
+from trioeval.suite.model import Suite
+
+CHARACTERS_A_TOKEN = 4
+"""Of a text whose tokens nobody counted."""
+
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
+@attrs.frozen
+class Estimate:
+    """What one call may use."""
+
+    tokens: int
+    money: float
+    """US dollars."""
+    prompt_bound: int
+    reply_bound: int
+
+
+@attrs.define
+class _Shares:
+    """What a lane has learnt."""
+
+    prompt: LearntShare = attrs.field(factory=LearntShare)
+    reply: LearntShare = attrs.field(factory=LearntShare)
+
+
+@attrs.define(eq=False)
+class Meter:
+    """Estimates the calls of a run, and learns from their replies.
+
+    Args:
+        metering: What is known of each provider.
+        lanes: The lane of each provider, in the same order.
+        bounds_only: Whether a budget has to hold.
+        bounded_lanes: Lanes on which a shared limit has to hold.
+        ceiling: Tokens that a question may use, ≥ 1: at a shared limit, no reply is taken to have more. It
+            cuts no reply, so it makes what a budget reserves no smaller. None bounds nothing.
+        guess: Tokens that replies are taken to have at most where nothing bounds them; None takes what
+            providers guess.
+        bounds_money: Whether a budget of money has to hold.
+    """
+
+    metering: Sequence[Metering]
+    lanes: Sequence[str]
+    bounds_only: bool
+    bounded_lanes: frozenset[str] = frozenset()
+    ceiling: int | None = None
+    guess: int | None = None
+    bounds_money: bool = False
+    _shares: defaultdict[str, _Shares] = attrs.field(
+        init=False, factory=lambda: defaultdict(_Shares)
+    )
+
+    def estimate(
+        self, provider: int, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS
+    ) -> Estimate:
+        """What a call may use.
+
+        Args:
+            provider: The position of who is called.
+            prompt: What is asked.
+            options: Keys of the provider's config that are different for this call, such as tools.
+        """
+        known = self.metering[provider]
+        prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest(known)
+        if options:
+            prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
+        money = most_money(known, prompt_bound, reply_bound)
+        if self.bounds_only or self.lanes[provider] in self.bounded_lanes:
+            return Estimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
+        shares = self._shares[self.lanes[provider]]
+        tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
+        return Estimate(tokens, money, prompt_bound, reply_bound)
+
+    def _longest(self, known: Metering) -> int:
+        """The tokens of a reply, at most."""
+        bound = known.longest_reply
+        if not known.is_bounded:
+            guesses = [one for one in (self.ceiling, self.guess) if one is not None]
+            return max([bound, *guesses]) if self.bounds_only else next(iter(guesses), bound)
+        if self.bounds_only or self.ceiling is None:
+            return bound
+        return min(bound, self.ceiling)
+
+    def learn(self, provider: int, estimate: Estimate, usage: Usage) -> None:
+        """So much was used by the call of which this was estimated."""
+        shares = self._shares[self.lanes[provider]]
+        if usage.prompt is not None:
+            shares.prompt.learn(estimate.prompt_bound, usage.prompt)
+        if usage.completion is not None:
+            shares.reply.learn(estimate.reply_bound, usage.completion)
+
+
+def with_bounds(error: QuotaError, estimate: Estimate) -> QuotaError:
+    """Why a call is never allowed, with what it is taken to use at most where that is the reason.
+
+    Args:
+        error: Of a call on a lane whose limits count tokens or money.
+        estimate: Of the same call.
+    """
+    if error.reason not in {"exceeds_capacity", "budget_exhausted"}:
+        return error
+    prompt, reply = estimate.prompt_bound, estimate.reply_bound
+    bounds = f"its prompt may have {prompt:,} tokens and its reply {reply:,}"
+    hint = "a smaller max_tokens, budget.maxTokens or maxOutputTokens makes that less"
+    return QuotaError(error.reason, f"{error.message}; {bounds}: {hint}", keys=error.keys)
+
+
+def counted_tokens(prompt: str, reply: Reply) -> int:
+    """All tokens of a call, estimated where its provider does not tell them.
+
+    Example:
+        >>> counted_tokens("12345", Reply(output="678"))
+        2
+        >>> counted_tokens("12345", Reply(output="678", usage=Usage(total=7)))
+        7
+    """
+    used = reply.usage.in_all
+    if used is not None:
+        return used
+    return estimate_tokens(prompt, "" if reply.output is None else reply.output)
+
+
+def estimate_tokens(*texts: Any) -> int:
+    """About how many tokens some texts have that nobody counted.
+
+    Example:
+        >>> estimate_tokens("12345", "678")
+        2
+    """
+    characters = sum(len(text if isinstance(text, str) else str(text)) for text in texts)
+    return -(-characters // CHARACTERS_A_TOKEN)
+
+
+# What the calls of a task reserve before they are made, and which of them no limit could ever allow.
+
+
+_COUNTED = frozenset({"tokens", "cost_micro"})
+
+
+def meter_of(
+    suite: Suite,
+    metering: Sequence[Metering],
+    lanes: Sequence[str],
+    quotas: Mapping[str, tuple[QuotaKey, ...]],
+) -> Meter:
+    """What estimates the calls of a task.
+
+    Args:
+        suite: The task.
+        metering: What is known of each provider, judges among them.
+        lanes: The lane of each.
+        quotas: The shared limits that calls count against, by lane.
+    """
+    questions, settings = suite.questions, suite.quota
+    budget = suite.evaluate_options.budget
+    return Meter(
+        metering,
+        lanes,
+        bounds_only=budget is not None,
+        bounded_lanes=frozenset(
+            lane for lane, keys in quotas.items() if any(key.unit in _COUNTED for key in keys)
+        ),
+        ceiling=None if questions is None else questions.budget.max_tokens or None,
+        guess=None if settings is None else settings.max_output_tokens,
+        bounds_money=budget is not None and budget.usd is not None,
+    )
+
+
+def impossible_calls(
+    suite: Suite,
+    specs: Sequence[ProviderSpec],
+    lanes: Sequence[str],
+    quotas: Mapping[str, tuple[QuotaKey, ...]],
+) -> Iterator[Problem]:
+    """Warnings of providers that are taken to answer more than a limit in memory ever has.
+
+    Each of their calls would fail, whatever it asks.
+
+    Args:
+        suite: The task.
+        specs: Its providers, judges among them.
+        lanes: The lane of each.
+        quotas: The shared limits that calls count against, by lane.
+    """
+    settings = suite.quota
+    if settings is None or settings.backend != "memory" or not quotas:
+        return
+    limits = known_limits(settings)
+    meter = meter_of(suite, [spec.metering for spec in specs], lanes, quotas)
+    for place, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
+        estimate = meter.estimate(place, "")
+        keys = [KeyUse(one.key, one.unit) for one in quotas.get(lane, ()) if one.unit in _COUNTED]
+        for need in requirements_of(keys, estimate.tokens, estimate.money):
+            limit = limits.get(need.key)
+            if limit is None or need.amount <= limit.capacity:
+                continue
+            yield Problem(
+                f"$.providers[{place}]",
+                f"a reply of {spec.name} is taken to have {estimate.reply_bound:,} tokens at most, so a "
+                f"call takes {need.amount:,} of {quote(need.key)}, which never has more than "
+                f"{limit.capacity:,}: all of them will fail",
+                _hint(suite, spec),
+            )
+
+
+def _hint(suite: Suite, spec: ProviderSpec) -> str:
+    if spec.metering.is_bounded:
+        return "allow shorter replies in its config, for example by max_tokens"
+    said = "maxOutputTokens of $.quota"
+    if suite.questions is not None and suite.questions.budget.max_tokens:
+        said = "budget.maxTokens of the questions"
+    return f"{said} says so, because nothing bounds its replies: bound them, or make that smaller"

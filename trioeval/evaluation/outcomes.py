@@ -1,0 +1,189 @@
+"""How jobs end, in the words of rows."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import attrs
+
+from trioeval.errors import (
+    BlockedError,
+    BudgetError,
+    GradingError,
+    ProviderError,
+    TrioevalError,
+    leaves,
+)
+from trioeval.evaluation.row import Row, Status
+from trioeval.grading import Verdict
+from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
+from trioeval.suite.dependencies import Lacking
+
+# Rows that are left for another time, although their jobs were started.
+#
+# Where the run's own budget refused a call nothing failed: what was allowed to be used is used up, and the
+# row is left like those that were never begun. A call that is larger than the whole budget is another matter.
+# It fails, because it would fail again.
+#
+# A job that a stop withdrew while it waited for its first permit has asked for nothing either.
+
+
+V = TypeVar("V")
+
+
+class StoppedError(Exception):
+    """Raised by the body of a job between two of its calls, to leave its row; nobody sees it.
+
+    What was asked for is known as a reply: other calls of such a job have come to nothing.
+
+    Args:
+        cut: Why the row is left.
+    """
+
+    def __init__(self, cut: Cut = Cut.STOP) -> None:
+        self.cut = cut
+        super().__init__(cut.value)
+
+
+def cut_by(error: BaseException) -> Cut | None:
+    """Why the row of a job that raised this is left for another time; None if it is not.
+
+    Example:
+        >>> cut_by(StoppedError())
+        <Cut.STOP: 'stop'>
+        >>> cut_by(BudgetError("requests", limit=3, used=3, wanted=1))
+        <Cut.BUDGET: 'budget_exceeded'>
+        >>> cut_by(ValueError("no")) is None
+        True
+    """
+    if isinstance(error, StoppedError):
+        return error.cut
+    return None if refusal_in(error) is None else Cut.BUDGET
+
+
+def refusal_in(error: BaseException) -> BudgetError | None:
+    """What the budget said, if an error is that, or comes from that; None if it is not."""
+    left, seen = [error], set[int]()
+    while left:
+        for one in leaves(left.pop()):
+            if isinstance(one, BudgetError) and one.wanted <= one.limit:
+                return one
+            if one.__cause__ is not None and id(one) not in seen:
+                seen.add(id(one))
+                left.append(one.__cause__)
+    return None
+
+
+def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
+    """How a job ended, where a failure that the budget is the cause of is none, and a job withdrawn not run.
+
+    Args:
+        outcome: As the kernel has it.
+        begun: Whether there is a reply already, wherever it came from.
+
+    Returns:
+        `NotRun` if nothing has been asked; `Interrupted` if something has; anything else as it is.
+    """
+    paid = begun or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
+    if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP and not paid:
+        return NotRun(outcome.index, Cut.STOP)
+    if not isinstance(outcome, Failed):
+        return outcome
+    if isinstance(outcome.error, StoppedError):
+        cut = outcome.error.cut
+        return _cut(outcome, cut) if begun else NotRun(outcome.index, cut)
+    if (refusal := refusal_in(outcome.error)) is None:
+        return outcome
+    return _cut(outcome, Cut.BUDGET) if paid else NotRun(outcome.index, Cut.BUDGET, str(refusal))
+
+
+def _cut(failed: Failed, cut: Cut) -> Interrupted:
+    times = (failed.started_at, failed.finished_at, failed.waited)
+    return Interrupted(failed.index, *times, failed.calls, cut)
+
+
+TaskEnd: TypeAlias = Literal["complete", "incomplete", "cut"]
+"""How a task ended: everything of it is there; something is missing; or only what was left for another time
+is, because the budget of the run is used up."""
+
+NAMES: Mapping[type, str] = {
+    Done: "done",
+    Failed: "failed",
+    TimedOut: "timed_out",
+    Interrupted: "interrupted",
+    Blocked: "blocked",
+    NotRun: "not_run",
+}
+
+_CUTS = {
+    Cut.DEADLINE: "the run's deadline (maxEvalTimeMs) passed",
+    Cut.STOP: "the run was stopped",
+    Cut.CANCEL: "the run was cancelled",
+    Cut.LANE: "its lane is closed",
+    Cut.BUDGET: "the budget of the run is used up",
+    Cut.FAULT: "the run itself failed",
+}
+
+
+def name_of(outcome: Outcome[Any]) -> str:
+    """How a job ended, in a word. One that found out itself that it may not begin is blocked."""
+    if isinstance(outcome, Failed) and isinstance(outcome.error, BlockedError):
+        return NAMES[Blocked]
+    return NAMES[type(outcome)]
+
+
+def provider_failure(outcome: Outcome[Any]) -> ProviderError | None:
+    """How the provider failed; None if it did not."""
+    if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
+        return outcome.error
+    return None
+
+
+def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
+    """What else is known of why a row could not be judged."""
+    if isinstance(outcome, Failed) and isinstance(outcome.error, GradingError):
+        return outcome.error.metadata
+    return {}
+
+
+def lacking_task(row: Row, lacking: Lacking) -> Row:
+    """A row of a task that never began, because another task is not complete."""
+    kind: type = Blocked
+    why, cut = f"blocked by task {lacking.by}", None
+    if lacking.how == "fail":
+        kind, why = Failed, f"task {lacking.by}, which it depends on, is not complete"
+    elif lacking.how == "cut":
+        kind, cut = NotRun, Cut.BUDGET
+        why = f"not run: {_CUTS[cut]} before task {lacking.by} was complete"
+    question = row.question
+    if question is not None and question.run_error is not None:
+        kind_of = question.run_error.kind if cut is None else "budget_exhausted"
+        run_error = attrs.evolve(question.run_error, kind=kind_of, message=why)
+        question = attrs.evolve(question, run_error=run_error)
+    outcome = NAMES[kind]
+    status = Status.without_verdict(outcome)
+    return attrs.evolve(row, status=status, outcome=outcome, error=why, cut=cut, question=question)
+
+
+def cut_of(outcome: Outcome[Any]) -> Cut | None:
+    """What kept a job from running to its end; None if nothing did."""
+    return outcome.cut if isinstance(outcome, NotRun | Interrupted) else None
+
+
+def explain(outcome: Outcome[Verdict]) -> str | None:
+    """Why there is no verdict, or why it is not a pass."""
+    match outcome:
+        case Done():
+            return None if outcome.value.passed else outcome.value.reason
+        case Failed():
+            if isinstance(outcome.error, TrioevalError):
+                return str(outcome.error)
+            return f"{type(outcome.error).__name__}: {outcome.error}"
+        case TimedOut():
+            return f"timed out after {outcome.timeout:g} s of working time (timeoutMs)"
+        case Interrupted():
+            return f"interrupted: {_CUTS[outcome.cut]}"
+        case Blocked():
+            return f"blocked by row {outcome.by}"
+        case NotRun():
+            more = "" if outcome.reason is None else f": {outcome.reason}"
+            return f"not run: {_CUTS[outcome.cut]}{more}"

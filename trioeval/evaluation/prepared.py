@@ -1,0 +1,161 @@
+"""A suite that is ready to run, and its tasks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.columns.makers.seeds import Source
+from trioeval.documents.files import Around
+from trioeval.errors import Problem
+from trioeval.evaluation.graders import Graders
+from trioeval.evaluation.hooks import may_store
+from trioeval.evaluation.registers import ByCells, FindAccess, OneByOne, Sharing
+from trioeval.kernel import LaneSpec, Readiness
+from trioeval.providers import ProviderSpec
+from trioeval.providers.http.wire import TlsSettings
+from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.expand import Expansion
+from trioeval.suite.extensions import Extension
+from trioeval.suite.limit_settings import QuotaKey
+from trioeval.suite.model import Suite
+from trioeval.templates import Templates
+
+
+@attrs.frozen(kw_only=True)
+class PreparedSuite:
+    """A suite whose providers are known to be right; nothing is open yet."""
+
+    suite: Suite
+    steps: Expansion = attrs.field(repr=False)
+    """What it expands to."""
+    specs: tuple[ProviderSpec, ...]
+    """In the order of `steps.providers`, and behind them those of `graders.entries`."""
+    lane_names: tuple[str, ...]
+    """The lane of each, in the same order."""
+    graders: Graders = attrs.field(factory=Graders)
+    """Who judges."""
+    lane_specs: tuple[LaneSpec, ...]
+    """The lanes that it uses, with the limits that it gives them."""
+    lane_rooms: Mapping[str, int] = attrs.field(factory=dict)
+    """Of those whose width it does not say, the questions that are to be under way there at once."""
+    lane_quotas: Mapping[str, tuple[QuotaKey, ...]] = attrs.field(factory=dict)
+    """The limits shared with others that calls count against, by lane."""
+    templates: Templates = attrs.field(repr=False)
+    around: Around = attrs.field(repr=False)
+    sharing: Sharing
+    """What its steps leave for each other."""
+    trust: TlsSettings = attrs.field(factory=TlsSettings)
+    """How servers are trusted of which no config says anything."""
+    hosts: frozenset[str] | None = None
+    """The only hosts that it asks, if it is not trusted."""
+    unknown: tuple[str, ...] = ()
+    """What only a run will show, where no code was to run when it was prepared."""
+    one_by_one: bool = False
+    """Whether its steps run one after another, whatever they share."""
+    has_own_providers: bool = False
+    """Whether callables of the program stand for providers, which no file can name."""
+    extensions: tuple[Extension, ...] = ()
+    """What is told of its rows, and of its end."""
+    warnings: tuple[Problem, ...] = ()
+    """What is odd about it but no mistake."""
+    tasks: tuple["PreparedTask", ...] = ()
+    """What it consists of, if that is several things; all steps are theirs then."""
+    seeds: Mapping[str | None, Mapping[str, Source]] | None = attrs.field(default=None, repr=False)
+    """What `trioeval.columns.open.read_seeds` has read, if it was asked before the run."""
+
+    @property
+    def parts(self) -> tuple["PreparedTask", ...]:
+        """Its tasks; a suite without them is one task without a name."""
+        return self.tasks or (PreparedTask(prepared=self),)
+
+    @property
+    def size(self) -> int:
+        """Rows of all of its tasks, as far as they are known."""
+        return sum(part.rows or 0 for part in self.parts)
+
+    @property
+    def provider_names(self) -> tuple[str, ...]:
+        """The label, or else the id, of each provider of the suite."""
+        return tuple(entry.label or entry.id for entry in self.suite.providers)
+
+    @property
+    def judge_lanes(self) -> tuple[str, ...]:
+        """The lanes of its judges."""
+        return self.lane_names[len(self.steps.providers) :]
+
+    @property
+    def access(self) -> FindAccess:
+        """What its steps may read of what others leave, and what they leave themselves."""
+        opaque = (place for place, spec in enumerate(self.specs) if not spec.ignores_variables)
+        return FindAccess(
+            self.steps, self.sharing, self.templates, self.provider_names, frozenset(opaque)
+        )
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its steps run one after another."""
+        return self.why_in_order is not None
+
+    @property
+    def why_in_order(self) -> str | None:
+        """Why its steps run one after another, in words; None if they do not."""
+        sharing, mode = self.sharing, self.suite.evaluate_options.serialize
+        if self.one_by_one:
+            return "a delay is set"
+        # A hook may change what a test reads, which is not known before.
+        is_hooked = bool(self.extensions)
+        if sharing.conversations and (is_hooked or mode not in {"conversation", "auto"}):
+            speaking = [
+                str(number)
+                for number, prompt in enumerate(self.steps.suite.prompts, 1)
+                if any(
+                    column.prompt == prompt and column.prompt_idx in sharing.conversations
+                    for column in self.steps.columns
+                )
+            ]
+            several = "prompts {} use" if len(speaking) > 1 else "prompt {} uses"
+            return f"{several.format(', '.join(speaking))} _conversation"
+        if sharing.registers and (is_hooked or mode not in {"register", "auto"}):
+            return f"tests use storeOutputAs ({', '.join(sorted(sharing.registers))})"
+        if any(map(may_store, self.extensions)):
+            return "an extension may change what rows leave for each other"
+        return None
+
+    @property
+    def order(self) -> Callable[[], Readiness] | None:
+        """What decides which steps may start; None if all of them may at once."""
+        steps = self.steps
+        serial = steps.serial_indices
+        if self.in_order:
+            return lambda: OneByOne.of(len(steps), serial)
+        if not self.sharing.any:
+            return None
+        access = self.access
+        return lambda: ByCells.of(len(steps), serial, access)
+
+
+@attrs.frozen(kw_only=True)
+class PreparedTask:
+    """One of the tasks of a prepared suite."""
+
+    id: str | None = None
+    """None for a suite that has no tasks but is one."""
+    place: int | None = None
+    """Its place among the tasks of the file."""
+    depends_on: tuple[str, ...] = ()
+    """Ids of the tasks that come first."""
+    when_failed: FailedDependency = "skip"
+    """What becomes of it when one of those is not complete."""
+    prepared: PreparedSuite
+    settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite] | None = attrs.field(
+        default=None, eq=False, repr=False
+    )
+    """Prepares it with the rows that its tests are, which another task leaves; `prepared` has one test in
+    place of them. Raises what `prepare` raises, and `InputError`. None where its tests are known."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has; None where that is not known yet, and of a dataset."""
+        is_known = self.settle is None and self.prepared.suite.columns is None
+        return len(self.prepared.steps) if is_known else None

@@ -1,0 +1,424 @@
+"""What stands between a test and a provider: variables, prompts, transforms, and what rows leave each other.
+
+Everything here is the row's own work: it holds no slot of any lane.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.documents.files import Around, names_file
+from trioeval.documents.mistakes import MistakenError
+from trioeval.documents.structure import camel
+from trioeval.errors import InputError, ScriptError, TemplateError
+from trioeval.evaluation.registers import CONVERSATION_VARIABLE, History, Sharing, conversation_of
+from trioeval.evaluation.scripts import LIMIT, Scripts
+from trioeval.evaluation.transforms import OutputTransform, apply_transform
+from trioeval.grading import output_text
+from trioeval.providers import Reply
+from trioeval.providers.generic.reply import plain
+from trioeval.suite.expand import Expansion, Step
+from trioeval.suite.model import Prompt, PromptFunction
+from trioeval.suite.sources.values import JAVASCRIPT, VARIABLE_NAMES, load_file_value
+from trioeval.templates import Templates
+from trioeval.text import Verbatim, from_model, verbatim
+
+# Prompts that a program of the user's makes when a row runs.
+
+
+@attrs.frozen
+class MadePrompt:
+    """What a function made for one row."""
+
+    raw: str
+    """A template, as the text of any other prompt; a list of messages as JSON."""
+    config: Mapping[str, Any]
+    """That of the prompt, and over it what the function says."""
+
+
+async def render_function(
+    prompt: Prompt,
+    variables: Mapping[str, Any],
+    provider: Mapping[str, Any],
+    scripts: Scripts,
+    limit: float = LIMIT,
+) -> MadePrompt:
+    """The text of a prompt that has a function. Always a checkpoint.
+
+    Args:
+        prompt: One with a function.
+        variables: Those of the row.
+        provider: Its `id`, and its `label` if it has one.
+        scripts: What runs the function.
+        limit: Seconds that it may take, > 0; a `timeout` in the config of the prompt, in milliseconds, is
+            for programs and wins.
+
+    Raises:
+        ScriptError: It failed, took longer, or gave nothing that could be a prompt.
+    """
+    if prompt.function is None:
+        msg = "a prompt without a function was to be made by one; please report this"
+        raise RuntimeError(msg)
+    named = {key: value for key, value in provider.items() if value is not None}
+    seen = plain({"vars": dict(variables), "provider": named, "config": dict(prompt.config)})
+    value = await _made(prompt.function, seen, scripts, limit)
+    match value:
+        case str():
+            return MadePrompt(value, prompt.config)
+        case {"prompt": made}:
+            config = value.get("config") or {}
+            if not isinstance(config, Mapping):
+                raise ScriptError(f"{_name(prompt.function)}: config must be an object")
+            return MadePrompt(output_text(made), {**prompt.config, **config})
+        case dict() | list():
+            return MadePrompt(output_text(value), prompt.config)
+        case _:
+            what = f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
+            raise ScriptError(f"{_name(prompt.function)} {what}")
+
+
+async def _made(
+    function: PromptFunction, seen: Mapping[str, Any], scripts: Scripts, limit: float
+) -> Any:
+    file = Path(function.target)
+    if function.kind == "python" and function.function:
+        return await scripts.call(file, function.function, [seen], limit)
+    argument = output_text(seen)
+    if function.kind == "python":
+        return await scripts.python_file(file, argument, limit)
+    timeout_ms = seen["config"].get("timeout")
+    if isinstance(timeout_ms, int | float) and timeout_ms > 0:
+        limit = timeout_ms / 1000
+    return await scripts.program(function.target, argument, limit)
+
+
+def _name(function: PromptFunction) -> str:
+    named = Path(function.target).name
+    return f"{named}:{function.function}" if function.function else named
+
+
+# The variables of a row when it runs: those of its test, from files where they say so, and what others left.
+#
+# In this order, so that what comes later wins: the test's own, the conversation, the registers, and what the
+# run itself tells. What models answered is data (see `history`), and so are rows of a dataset: neither names
+# a file that is read, and neither is a template.
+#
+# A row gets the registers that it may look at. Where rows run in order anyway nothing is gained by leaving
+# out the others, so it gets those as well, unless they are many: a thousand rows with a register each would
+# show each other half a million.
+
+
+_GET_VAR = "get_var"
+_FEW = 64  # registers that a row may get without looking at them
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """The variables of a row, not rendered."""
+
+    own: Mapping[str, Any]
+    """Those of its test, and its conversation."""
+    seen: Mapping[str, Any]
+    """The registers that it may look at."""
+    others: Mapping[str, Any]
+    """Registers that it is given though it does not name them."""
+    runtime: Mapping[str, Any]
+    """What the run tells."""
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What the row needs."""
+        return {**self.own, **self.seen, **self.runtime}
+
+    @property
+    def everything(self) -> dict[str, Any]:
+        """All of it."""
+        return {**self.own, **self.seen, **self.others, **self.runtime}
+
+
+@attrs.frozen(kw_only=True)
+class Variables:
+    """Finds the variables of rows."""
+
+    around: Around
+    scripts: Scripts
+    history: History
+    sharing: Sharing
+    visible: Callable[[Step, Mapping[str, Any]], Mapping[str, Any]]
+    """Those of some registers that a row may look at; it is not concerned by what is in others."""
+    in_order: bool
+    """Whether rows run one after another."""
+    provider_names: Sequence[str]
+    """Label or id of each provider of the suite."""
+    run_id: str | None = None
+
+    async def of(self, step: Step) -> Found:
+        """The variables of a row. A checkpoint if a file is read.
+
+        Raises:
+            InputError: A file cannot be read, or its function gives no text.
+            ScriptError: Its function failed.
+        """
+        found = {
+            name: copy.deepcopy(value) if isinstance(value, dict | list) else value
+            for name, value in step.vars.items()
+        }
+        for name, value in step.vars.items():
+            if name == CONVERSATION_VARIABLE:
+                found[name] = from_model(value)
+            elif step.test.is_data:
+                found[name] = verbatim(value)
+            elif names_file(value):
+                found[name] = await self._from_file(name, value, step, found)
+        if step.prompt_idx in self.sharing.conversations and not (
+            step.test.options.disable_conversation_var
+        ):
+            found[CONVERSATION_VARIABLE] = self.history.turns(step, self.conversation(step))
+        registers = self.history.registers(step)
+        seen = self.visible(step, registers)
+        others: Mapping[str, Any] = {}
+        if self.in_order and len(registers) <= _FEW:
+            others = {name: value for name, value in registers.items() if name not in seen}
+        return Found(own=found, seen=seen, others=others, runtime=self.runtime(step))
+
+    def runtime(self, step: Step) -> dict[str, Any]:
+        """What the run tells of a step, for templates and providers; rows do not keep it."""
+        number = f"test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}"
+        own = {} if self.run_id is None else {"__evalId": self.run_id}
+        return {**own, "__evalStepId": number, "__repeatIndex": step.repeat_index}
+
+    def conversation(self, step: Step) -> Any:
+        """Which conversation a step is a turn of."""
+        return conversation_of(step, self.provider_names[step.column.provider_index])
+
+    async def _from_file(
+        self, name: str, reference: str, step: Step, variables: Mapping[str, Any]
+    ) -> str:
+        try:
+            # Whoever made the value: a hook is not asked when the suite is loaded.
+            path = self.around.file(reference)
+            suffix = path.suffix.lower()
+            if suffix != ".py" and suffix not in JAVASCRIPT:
+                return await trio.to_thread.run_sync(
+                    load_file_value, path, self.around, abandon_on_cancel=True
+                )
+        except MistakenError as error:
+            raise InputError(f"variable {name}: {error}") from error
+        arguments = [name, step.column.prompt.raw, dict(variables)]
+        if suffix == ".py":
+            answer = await self.scripts.call(path, _GET_VAR, arguments)
+            return _output(answer, name, f"{_GET_VAR} of {reference}")
+        answer = await self.scripts.javascript_file(path, None, VARIABLE_NAMES, arguments)
+        return _output(answer, name, f"the function of {reference}")
+
+
+def _output(answer: Any, name: str, function: str) -> str:
+    """What the function of a file gives, if it is as it has to be."""
+    match answer:
+        case {"error": error} if error:
+            raise InputError(f"variable {name}: {function} says: {error}")
+        case {"output": str(output)} if output:
+            return output.strip()
+        case _:
+            msg = f'variable {name}: {function} must return {{"output": text}}'
+            raise InputError(msg)
+
+
+_RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """What a row asks."""
+
+    prompt: str
+    vars: Mapping[str, Any]
+    """The variables, rendered, and with what earlier rows left."""
+    options: Mapping[str, Any]
+    """Keys of the provider's config that are different for this row."""
+    templates: Templates
+    """What renders its texts."""
+    named: Mapping[str, Any]
+    """The variables that its texts may name, not rendered."""
+
+    def fill(self, text: str) -> str:
+        """A text of an assertion, with the variables.
+
+        Raises:
+            TemplateError: It cannot be rendered; what is told of variables is the same in every mode.
+        """
+        try:
+            return self.templates.fill(text, self.vars)
+        except TemplateError:
+            return self.templates.fill(text, self.templates.rendered_variables(self.named))
+
+
+@attrs.frozen(kw_only=True)
+class Tools:
+    """What the rows of one run are made with."""
+
+    steps: Expansion
+    templates: Templates
+    variables: Variables
+    scripts: Scripts
+    read_transform: Callable[[str], OutputTransform]
+    """From the text of a transform to what can be applied; the same text is read once."""
+    hooked: bool = False
+    """Whether extensions may give rows other registers and conversations than their tests have."""
+
+    async def ask(self, step: Step) -> Asked:
+        """What a row asks: its variables, and the prompt that they make.
+
+        Raises:
+            InputError: A variable cannot be used.
+            ScriptError: A function of the user's failed.
+            TemplateError: The prompt cannot be rendered.
+        """
+        found = await self.variables.of(step)
+        templates = self.templates.for_data() if step.test.is_data else self.templates
+        if found.others:
+            try:
+                asked = await self._asked(step, found.everything, templates)
+                return attrs.evolve(asked, named=found.named)
+            except TemplateError:
+                pass  # perhaps of a register that the row has nothing to do with
+        return await self._asked(step, found.named, templates)
+
+    async def _asked(self, step: Step, found: Mapping[str, Any], templates: Templates) -> Asked:
+        prompt = step.column.prompt
+        template, config = step.template, prompt.config
+        if prompt.function is not None:
+            entry = self.steps.suite.providers[step.column.provider_index]
+            named = {"id": entry.id, "label": entry.label}
+            made = await render_function(prompt, found, named, self.scripts)
+            template, config = made.raw, made.config
+            if self._sees_data(step, found):
+                template = from_model(template)
+        return Asked(
+            prompt=templates.render_prompt(template, found),
+            vars=templates.rendered_variables(found),
+            options={**config, **step.test.options.overrides},
+            templates=templates,
+            named=found,
+        )
+
+    def _sees_data(self, step: Step, found: Mapping[str, Any]) -> bool:
+        """Whether code that is given the variables may be given what models wrote, in this row or another."""
+        sharing = self.variables.sharing
+        return (
+            step.test.is_data
+            or bool(sharing.registers)
+            or step.prompt_idx in sharing.conversations
+            or any(isinstance(value, Verbatim) for value in found.values())
+        )
+
+    async def transform(self, step: Step, asked: Asked, reply: Reply) -> Any:
+        """The output of a reply after the provider's transform and the test's.
+
+        Raises:
+            InputError: A transform is not what one can be.
+            ScriptError: One failed, or gave nothing.
+        """
+        output = reply.output
+        entry = self.steps.providers[step.column.provider_index]
+        if entry.transform is None and step.test.options.transform is None:
+            return output
+        prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
+        early: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
+        late = {**early, "metadata": dict(reply.metadata)}
+        for text, context in ((entry.transform, early), (step.test.options.transform, late)):
+            if text is None:
+                continue
+            try:
+                transform = self.read_transform(text)
+            except MistakenError as error:
+                raise InputError(f"transform: {error}") from error
+            output = await apply_transform(transform, output, context, self.scripts)
+        return output
+
+    def remember_turn(self, step: Step, asked: Asked, reply: Reply) -> None:
+        """Add an answered call to its conversation."""
+        self._add_turn(step, asked.prompt, reply)
+
+    def _add_turn(self, step: Step, prompt: str, reply: Reply) -> None:
+        if step.prompt_idx in self.variables.sharing.conversations:
+            conversation = self.variables.conversation(step)
+            self.variables.history.add_turn(step, conversation, _turn(prompt, reply))
+
+    def store(self, step: Step, output: Any) -> None:
+        """Leave an output in the register that the test names, unless it is empty."""
+        name = step.test.options.store_output_as
+        if name and output not in ("", 0, False):
+            self.variables.history.store(step, name, output)
+
+    def over(self, step: Step) -> None:
+        """A row is over, and all with a lower index."""
+        self.variables.history.over(step)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether any row may leave something for later ones."""
+        return self.hooked or self.variables.sharing.any
+
+    def stores(self, step: Step) -> bool:
+        """Whether a row may leave its output in a register."""
+        return self.hooked or bool(step.test.options.store_output_as)
+
+    def leaves(self, step: Step) -> bool:
+        """Whether a row may leave anything for later ones."""
+        return self.stores(step) or step.prompt_idx in self.variables.sharing.conversations
+
+    def restore(self, step: Step, record: Mapping[str, Any]) -> None:
+        """Leave what a row left that was recorded, as `trioeval.report.row_json` has it.
+
+        Args:
+            step: The row, as the suite has it.
+            record: What was recorded of it.
+        """
+        response = record.get("response")
+        if response is None:
+            return
+        if self.hooked:
+            step = _as_recorded(step, record["testCase"])
+        output = response.get("output")
+        sent = response.get("raw", output)
+        if sent is not None:
+            asked = record["prompt"]["raw"]
+            self._add_turn(step, asked, Reply(output=sent, metadata=response["metadata"]))
+        if record.get("gradingResult") is not None:
+            self.store(step, output)
+
+
+def _as_recorded(step: Step, test: Mapping[str, Any]) -> Step:
+    """A step with the register and the conversation that extensions gave it."""
+    register = test["options"].get(camel("store_output_as"))
+    options = attrs.evolve(step.test.options, store_output_as=register)
+    found = attrs.evolve(step.test, options=options, metadata=test["metadata"])
+    return attrs.evolve(step, test=found)
+
+
+def kept(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables without what only the run itself is told."""
+    return {name: value for name, value in variables.items() if name not in _RUNTIME}
+
+
+def _turn(prompt: str, reply: Reply) -> Mapping[str, Any]:
+    """What later turns see of a call."""
+    try:
+        parsed = json.loads(prompt)
+    except (ValueError, RecursionError):
+        parsed = None
+    asked = parsed or prompt
+    last = parsed[-1] if isinstance(parsed, list) and parsed else None
+    content = last.get("content") or last if isinstance(last, dict) else last
+    return {
+        "prompt": asked,
+        "input": content or asked,
+        "output": reply.output or "",
+        "metadata": dict(reply.metadata),
+    }

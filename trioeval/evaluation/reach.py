@@ -1,0 +1,158 @@
+"""The hosts that a suite calls, and which keys of the environment go there.
+
+A key is for the hosts of its vendor. The user is warned of a suite that sends one elsewhere. An
+untrusted one is refused, and sends requests only to its providers.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+import attrs
+
+from trioeval.documents.files import Around
+from trioeval.documents.trust import LEAVE_OUT
+from trioeval.errors import Problem
+from trioeval.providers import ProviderSpec
+from trioeval.providers.config import AsksUrls, ChoosesCredentials
+from trioeval.providers.generic.urls import fixed_host
+from trioeval.providers.http.adapter import HasAdapter
+from trioeval.providers.http.endpoint import Endpoint, is_own_machine
+
+_CODE = "is code, and an untrusted suite runs none"
+
+
+@attrs.frozen
+class SentKey:
+    """A key of the environment on its way."""
+
+    variable: str
+    host: str
+    is_safe: bool
+    """Whether the host is its vendor's, or one that the environment itself names for it."""
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether the user of a trusted suite is warned; a proxy on this machine is their own."""
+        return not (self.is_safe or is_own_machine(self.host))
+
+
+def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:
+    """The hosts that a provider asks; None for one that only a call decides."""
+    if isinstance(spec.settings, HasAdapter):
+        host = spec.settings.adapter.endpoint.host
+        return (host.lower(),) if host else ()
+    if isinstance(spec.settings, AsksUrls):
+        return tuple(map(fixed_host, spec.settings.urls))
+    return ()
+
+
+def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
+    """The keys of the environment that a provider sends, as far as their vendors are known.
+
+    Args:
+        spec: The provider.
+        own: Names of variables that the suite gives itself: those are no secret of the machine's.
+    """
+    hosts = [host for host in hosts_of(spec) if host is not None]
+    endpoint = spec.settings.adapter.endpoint if isinstance(spec.settings, HasAdapter) else None
+    if not hosts:
+        return
+    from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - a suite of echoes loads no vendor
+
+    named = [*spec.named_variables]
+    if isinstance(spec.settings, AsksUrls):
+        named += spec.settings.named_variables
+    read = () if endpoint is None else endpoint.sent_variables
+    for variable in dict.fromkeys((*read, *named)):
+        vendor = vendor_of(variable)
+        if variable in own or vendor is None:
+            continue
+        for host in hosts:
+            is_safe = vendor.owns(host) or _is_place_of(endpoint, variable, own)
+            yield SentKey(variable, host, is_safe)
+
+
+def _is_place_of(endpoint: Endpoint | None, variable: str, own: Collection[str]) -> bool:
+    """Whether the environment names this place for this key."""
+    if endpoint is None or not endpoint.url_variable or endpoint.url_variable in own:
+        return False
+    service = endpoint.service
+    own_keys = service.key_variables or endpoint.sent_variables  # those of AWS are boto3's to find
+    return variable in (*own_keys, service.organization_variable)
+
+
+def strange_key(sent: SentKey, path: str) -> Problem:
+    """The warning of a key that goes to a host that is not its vendor's.
+
+    Args:
+        sent: The key.
+        path: Where the provider stands in the suite.
+    """
+    message = f"{sent.variable} goes to {sent.host}, which is not a host of its vendor"
+    return Problem(
+        path, message, "if that is not meant, give the provider a key of its own: apiKey"
+    )
+
+
+def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterator[Problem]:
+    """What a provider of an untrusted suite may not do; paths are relative to its entry.
+
+    Args:
+        spec: The provider.
+        around: What the suite may do.
+        own: Names of variables that the suite gives itself.
+    """
+    settings = spec.settings
+    if isinstance(settings, AsksUrls):
+        for key in settings.code_keys:
+            yield Problem(f".config.{key}", f"{key} {_CODE}", LEAVE_OUT)
+    if isinstance(settings, ChoosesCredentials):
+        for key, variable in settings.credential_choices.items():
+            if variable not in around.trust.allow_env:
+                message = (
+                    f"{key} chooses among your credentials, which an untrusted suite may not do"
+                )
+                hint = f"choose with {variable} in your environment, or allow it with --allow-env {variable}"
+                yield Problem(f".config.{key}", message, hint)
+    if None in hosts_of(spec):
+        message = "the host of a provider of an untrusted suite must not be a template"
+        yield Problem(".id", message, "write the host as it is, for example https://api.example/")
+    if not isinstance(settings, HasAdapter):
+        return  # what templates name was looked at when they were filled in
+    endpoint = settings.adapter.endpoint
+    free = {*own, *around.trust.allow_env}
+    safe = {sent.variable for sent in sent_keys(spec, own) if sent.is_safe}
+    is_open = endpoint.base_url.startswith("http:") and not endpoint.url_variable
+    for variable in endpoint.sent_variables:
+        if variable in free or (variable in safe and not is_open):
+            continue
+        how = " without TLS" if variable in safe else ", which is not a host of its vendor"
+        message = f"an untrusted suite may not send {variable} to {endpoint.host}{how}"
+        hint = f"leave out the base URL, or allow it with --allow-env {variable}"
+        yield Problem(".config.apiBaseUrl", message, hint)
+
+
+def strange_graders(
+    specs: Iterable[ProviderSpec], paths: Iterable[str], hosts: Collection[str | None]
+) -> Iterator[Problem]:
+    """Judges of an untrusted suite on hosts that belong to neither its providers nor a vendor.
+
+    Args:
+        specs: The judges.
+        paths: Where each of them stands.
+        hosts: Those of the providers.
+    """
+    for spec, path in zip(specs, paths, strict=True):
+        strange = [host for host in hosts_of(spec) if host is not None and host not in hosts]
+        for host in strange:
+            if not _is_vendors(spec, host):
+                message = f"an untrusted suite asks only its providers, and {host} is none of them"
+                yield Problem(path, message, "name it among the providers, or leave it out")
+
+
+def _is_vendors(spec: ProviderSpec, host: str) -> bool:
+    from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - see above
+
+    if not isinstance(spec.settings, HasAdapter):
+        return False
+    vendors = map(vendor_of, spec.settings.adapter.endpoint.service.key_variables)
+    return any(vendor is not None and vendor.owns(host) for vendor in vendors)

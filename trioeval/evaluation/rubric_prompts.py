@@ -1,0 +1,152 @@
+"""With which prompt a judge is asked: the user's or the type's own, filled in with what it may name.
+
+What is filled in is never a template itself: an output may hold any marks, and they stay as they are. Objects
+stand in a prompt as JSON, unless the environment leaves them open to templates. An output that is JSON is
+read first, so that its text is that of its value.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trioeval.errors import GradingError, TemplateError
+from trioeval.suite.grader_entries import are_messages
+from trioeval.text import json_text, parse_json
+
+PARSED = frozenset({"answer", "completion", "output", "outputs"})
+"""Names under which an output stands."""
+
+_MESSAGE_KEYS = frozenset({"content", "contents", "messages", "role"})
+"""Of an object with one of these a prompt is made as it is; any other one has a prompt for each part."""
+
+
+def chosen_prompt(own: str, said: Any, part: int | str | None) -> str:
+    """The prompt that is filled in.
+
+    Args:
+        own: The type's own.
+        said: The user's, as the suite has it; None if there is none.
+        part: Which of several prompts is wanted; None of a type that asks one question, which is asked with
+            all that there is.
+
+    Example:
+        >>> chosen_prompt("own", ["first", "second"], 1), chosen_prompt("own", "theirs", None)
+        ('second', 'theirs')
+        >>> chosen_prompt("own", ["first", "second"], None)
+        '["first","second"]'
+        >>> chosen_prompt("own", "theirs", 1)
+        'own'
+    """
+    if not said:
+        return own
+    if part is None:
+        return _text_of(said)
+    return _text_of(_part_of(said, part)) or own
+
+
+def _part_of(said: Any, part: int | str) -> Any:
+    match said:
+        case list() | tuple() if isinstance(part, int) and part < len(said):
+            found = said[part]
+            # One message in place of a prompt stands for its text.
+            return found.get("content") if isinstance(found, Mapping) else found
+        case Mapping() if said.keys().isdisjoint(_MESSAGE_KEYS):
+            return said.get(part)
+        case _:
+            return None
+
+
+def _text_of(said: Any) -> str:
+    if said is None:
+        return ""
+    return said if isinstance(said, str) else json_text(said)
+
+
+def named_values(names: Mapping[str, Any], *, open_objects: bool) -> dict[str, Any]:
+    """What prompts may name, as it stands in them.
+
+    Args:
+        names: Variables and what the type adds to them.
+        open_objects: Whether templates may look into objects.
+
+    Example:
+        >>> named_values({"output": '{"a": 1}', "tags": ["x", {"y": 2}]}, open_objects=False)
+        {'output': '{"a":1}', 'tags': ['x', '{"y":2}']}
+    """
+    found = {name: _parsed(value) if name in PARSED else value for name, value in names.items()}
+    if open_objects:
+        return found
+    return {name: _closed(value) for name, value in found.items()}
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_parsed(member) if isinstance(member, str) else member for member in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value)
+    except ValueError:
+        return value
+
+
+def _closed(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return json_text(value)
+        case list() | tuple():
+            return [json_text(one) if isinstance(one, Mapping | list) else one for one in value]
+        case _:
+            return value
+
+
+def render_prompt(
+    text: str, names: Mapping[str, Any], fill: Callable[[str, Mapping[str, Any]], str]
+) -> str:
+    """A prompt filled in: one that is JSON inside of its texts, any other one as a text.
+
+    Args:
+        text: The prompt.
+        names: What it may name.
+        fill: Fills in a text; raises `TemplateError`.
+
+    Raises:
+        GradingError: It cannot be filled in, or nothing is left of it.
+    """
+    try:
+        try:
+            document = parse_json(text)
+        except ValueError:
+            return _saying_something(fill(text, names))
+        if not isinstance(document, list | dict):
+            return _saying_something(fill(text, names))
+        filled = _inside(document, names, fill)
+        if are_messages(filled):
+            _saying_something("".join(str(one.get("content", one)) for one in filled))
+        return json_text(filled)
+    except TemplateError as error:
+        msg = f"the grading prompt cannot be rendered: {error}"
+        raise GradingError(msg) from error
+    except RecursionError as error:
+        msg = "the grading prompt cannot be rendered: it is nested too deeply"
+        raise GradingError(msg) from error
+
+
+def _saying_something(prompt: str) -> str:
+    if not prompt.strip():
+        msg = "the grading prompt is empty: nothing that it names is there"
+        raise GradingError(msg)
+    return prompt
+
+
+def _inside(
+    value: Any, names: Mapping[str, Any], fill: Callable[[str, Mapping[str, Any]], str]
+) -> Any:
+    match value:
+        case str():
+            return fill(value, names)
+        case list():
+            return [_inside(part, names, fill) for part in value]
+        case dict():
+            return {key: _inside(part, names, fill) for key, part in value.items()}
+        case _:
+            return value

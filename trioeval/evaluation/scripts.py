@@ -1,0 +1,437 @@
+"""The suite's own code while it runs: functions, expressions and programs, all of them in other processes.
+
+Processes that call functions stay for the next call, and are ended when a call is cancelled or takes too
+long; so there is one pool of them for each function, made when it is first called.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.columns.model import MOST_WORKERS
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import MistakenError
+from trioeval.documents.trust import TRUSTED, Trust
+from trioeval.errors import ProviderError, ScriptError
+from trioeval.providers.config import show
+from trioeval.providers.generic.queries import apply_query, query_workers
+from trioeval.providers.generic.reply import Answer, Query, engine_workers
+from trioeval.providers.programs import worker
+from trioeval.providers.programs.exec import Tail, last_line, read_stream, to_text
+from trioeval.providers.programs.processes import describe_end, start_tree
+from trioeval.providers.programs.workers import (
+    Encoded,
+    OutOfMemoryError,
+    Workers,
+    WorkerSpec,
+    open_workers,
+)
+from trioeval.scripting.evaluator import program as evaluator
+from trioeval.scripting.javascript import Script
+from trioeval.suite.sources.prompts import read_text
+from trioeval.suite.sources.tests import RUBY, ruby_command
+
+# A program of the user's that is run once, for what it prints.
+
+
+LARGEST = 10 * 1024 * 1024
+"""Bytes that a program may print."""
+
+_LAST_WORDS = 1.0
+
+
+@attrs.frozen
+class Printed:
+    """What a program wrote before it ended without a fault."""
+
+    output: bytes
+    errors: str | None
+    """The end of what it wrote to its standard error; None if it wrote nothing there."""
+
+
+@trio.lowlevel.enable_ki_protection  # as for `start_tree`
+async def run_program(
+    command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], limit: float
+) -> Printed:
+    """Run a program to its end, and end whatever it leaves behind. Always a checkpoint.
+
+    Args:
+        command: The program and its arguments; no shell is involved.
+        cwd: Where it runs.
+        environ: Its whole environment.
+        limit: Seconds that it may take, > 0.
+
+    Raises:
+        ScriptError: It cannot be started, fails, prints too much, or takes longer.
+    """
+    output, errors = bytearray(), Tail()
+    code: int | None = None
+    run = trio.CancelScope(relative_deadline=limit)
+
+    def keep(part: bytes) -> bool:
+        output.extend(part)
+        return len(output) <= LARGEST
+
+    async def read_output(stream: trio.abc.ReceiveStream) -> None:
+        await read_stream(stream, keep)
+        if len(output) > LARGEST:  # nobody reads on, so it would wait for ever
+            run.cancel("too much output")
+
+    try:
+        started = await start_tree(
+            command, cwd=cwd, environ=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except (OSError, ValueError) as error:  # a ValueError: a NUL among the arguments
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ScriptError(f"{command[0]} cannot be started: {reason}") from error
+    async with started as tree, trio.open_nursery() as nursery:
+        if tree.process.stdout is not None and tree.process.stderr is not None:
+            nursery.start_soon(read_output, tree.process.stdout)
+            nursery.start_soon(read_stream, tree.process.stderr, errors.feed)
+        with run:
+            code = await tree.wait()
+        # What it left behind may hold its pipes open for ever. That is no time of the program.
+        await tree.end()
+        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+    if len(output) > LARGEST:
+        raise ScriptError(f"{command[0]} printed more than {LARGEST} bytes", trace=errors.text)
+    if code is None:
+        raise ScriptError(f"{command[0]} did not end within {limit:g} seconds", trace=errors.text)
+    if code != 0:
+        message = f"{command[0]} {describe_end(code)}{last_line(errors.text)}"
+        raise ScriptError(message, trace=errors.text)
+    return Printed(bytes(output), errors.text)
+
+
+RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
+"""The worker that is written in Ruby, and what it calls where no file of the user's is named."""
+
+_EVALUATOR = Path(evaluator.__file__)
+
+LIMIT = 60.0
+"""Seconds that a call may take where nobody says how long."""
+
+
+@asynccontextmanager
+async def open_scripts(
+    directory: Path,
+    environ: Mapping[str, str],
+    *,
+    workers: int | None = None,
+    memory_mb: int = 0,
+    trust: Trust = TRUSTED,
+) -> AsyncGenerator["Scripts"]:
+    """What runs the code of one suite, for as long as the block.
+
+    Args:
+        directory: Where all of it runs; absolute.
+        environ: What it inherits. Its `PYTHON` is the interpreter, and its `PYTHON_WORKERS` the number of
+            processes for each function, under `TRIOEVAL_` or `PROMPTFOO_`.
+        workers: Processes for each function, ≥ 1; None takes those of the environment, or one.
+        memory_mb: Mebibytes that each of them may have for its data; 0 does not limit them.
+        trust: What the suite may do; of one that is not trusted, nothing runs.
+    """
+    around = Around(directory=directory, environ=environ, trust=trust)
+    wanted = around.variable("PYTHON_WORKERS")
+    if workers is None:
+        workers = int(wanted) if wanted.isdecimal() else 1
+    async with AsyncExitStack() as stack:
+        is_said = wanted.isdecimal()
+        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_said)
+
+
+@attrs.define(eq=False)
+class Scripts:
+    """Runs the suite's code; obtained from `open_scripts` only."""
+
+    _around: Around
+    _workers: int
+    _memory_mb: int
+    _stack: AsyncExitStack = attrs.field(repr=False)
+    _is_said: bool
+    """Whether the environment says how many processes each function has."""
+    _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict, repr=False)
+    _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
+    _queries: Workers | None = attrs.field(init=False, default=None, repr=False)
+    _modules: dict[tuple[Path, str | None], Script] = attrs.field(
+        init=False, factory=dict, repr=False
+    )
+
+    def workers_of(self, wanted: int | None) -> int:
+        """Processes for a function: as wanted, else as the environment says, else one for each processor."""
+        if wanted is None:
+            wanted = self._workers if self._is_said else os.cpu_count() or 1
+        return min(max(wanted, 1), MOST_WORKERS)
+
+    async def call(
+        self,
+        file: Path,
+        function: str,
+        arguments: Sequence[Any],
+        limit: float = LIMIT,
+        *,
+        workers: int | None = None,
+        continues: bool = False,
+    ) -> Any:
+        """What a function of a Python file returns. Always a checkpoint.
+
+        Args:
+            file: Absolute.
+            function: Its name; it may be async, for asyncio.
+            arguments: JSON.
+            limit: Seconds that it may take, > 0.
+            workers: Processes for the function, ≥ 1; None takes those of all code.
+            continues: Whether it may depend on calls before this one.
+
+        Raises:
+            ScriptError: It failed, took longer, or returned what is not JSON; or it continues calls of
+                another process, and keeps state.
+        """
+        name = f"{file.name}:{function}"
+        pool = await self._pool(file, function, name, workers or self._workers)
+        return await _called(pool, arguments, limit, continues=continues)
+
+    async def python(self, code: str, values: Mapping[str, Any], limit: float = LIMIT) -> Any:
+        """What Python code gives that sees the values under their names. Always a checkpoint.
+
+        Args:
+            code: An expression, or statements of which one returns.
+            values: JSON.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: As for `call`.
+        """
+        return await self._ask(_EVALUATOR, "run", [code, dict(values)], limit, "Python")
+
+    async def python_rows(
+        self, code: str, rows: Sequence[Mapping[str, Any]], limit: float = LIMIT
+    ) -> Sequence[Mapping[str, Any]]:
+        """What Python code gives for each of several rows: `value`, or an `error`. Always a checkpoint.
+
+        Args:
+            code: As of `python`.
+            rows: Of each the values by name: JSON, and all with the same names.
+            limit: Seconds that all of them together may take, > 0.
+
+        Raises:
+            ScriptError: They took longer, or the process ended.
+        """
+        told: list[Mapping[str, Any]] = await self._ask(
+            _EVALUATOR, "run_each", [code, list(rows)], limit, "Python"
+        )
+        return told
+
+    async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
+        """What the Python code of an assertion gives. Always a checkpoint.
+
+        Args:
+            code: An expression on one line, or several lines of which one returns.
+            output: JSON.
+            context: An object.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: As for `call`.
+        """
+        return await self._ask(_EVALUATOR, "judge", [code, output, context], limit, "Python")
+
+    async def ruby(
+        self, file: Path | None, function: str, arguments: Sequence[Any], limit: float = LIMIT
+    ) -> Any:
+        """What a function of a Ruby file returns. Always a checkpoint.
+
+        Args:
+            file: Absolute; None is what judges by code: `judge`, with code, output and context.
+            function: Its name.
+            arguments: JSON.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: As for `call`.
+        """
+        name = "Ruby" if file is None else f"{file.name}:{function}"
+        return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
+
+    async def query(self, query: Query, answer: Answer, size: int) -> Any:
+        """What a query into an output finds. A checkpoint unless it is quick.
+
+        Args:
+            query: What is looked for.
+            answer: Where.
+            size: Characters of the output, as JSON.
+
+        Raises:
+            TransformError: It finds nothing, fails, or takes more than it may.
+        """
+        if query.is_quick(size):
+            return query.apply(answer)
+        if self._queries is None:
+            spec = query_workers(self._around.directory, self._around.environ)
+            self._queries = await self._stack.enter_async_context(open_workers(spec))
+        return await apply_query(query, answer, size, self._queries)
+
+    async def javascript(
+        self,
+        script: Script,
+        arguments: Sequence[Any],
+        limit: float = LIMIT,
+        name: str | None = None,
+    ) -> Any:
+        """What a script gives; None if that is nothing. Always a checkpoint.
+
+        Args:
+            script: One without a fault.
+            arguments: JSON, in the order of its names.
+            limit: Seconds that it may take, > 0; of computing it has two.
+            name: Its name in errors; None is its code.
+
+        Raises:
+            ScriptError: It failed, or took longer.
+        """
+        self._check(name or show(script.code))
+        if self._engine is None:
+            spec = engine_workers(self._around.directory, self._around.environ)
+            spec = attrs.evolve(spec, memory_mb=self._memory_mb)
+            self._engine = await self._stack.enter_async_context(open_workers(spec))
+        told = await _called(self._engine, [script.source, Encoded.of(list(arguments))], limit)
+        if "error" in told:
+            what = f"{name or show(script.code)} fails: {told['error']}"
+            raise ScriptError(what, at_limit=told["limit"])
+        return told["value"]
+
+    async def javascript_file(
+        self,
+        file: Path,
+        function: str | None,
+        names: tuple[str, ...],
+        arguments: Sequence[Any],
+        limit: float = LIMIT,
+    ) -> Any:
+        """What a function that a JavaScript file exports gives. Always a checkpoint.
+
+        Args:
+            file: Absolute; it is read once.
+            function: Its name, which must be there; None is what the file exports by default.
+            names: What the arguments are called.
+            arguments: JSON.
+            limit: Seconds that it may take, > 0; of computing it has two.
+
+        Raises:
+            ScriptError: It failed, or took longer.
+        """
+        name = file.name if function is None else f"{file.name}:{function}"
+        return await self.javascript(self._module(file, function, names), arguments, limit, name)
+
+    async def program(self, command: str, argument: str, limit: float = LIMIT) -> str:
+        """What a program prints, without space around it. Always a checkpoint.
+
+        Args:
+            command: Its command line, split as a shell would split it; no shell runs.
+            argument: One more argument.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: It failed, took longer, or wrote nothing but to its standard error.
+        """
+        words = shlex.split(command)
+        self._check(show(command))
+        around = self._around
+        printed = await run_program(
+            [*words, argument], cwd=around.directory, environ=around.environ, limit=limit
+        )
+        if printed.errors and not printed.output.strip():
+            what = f"{words[0]} wrote nothing but to its standard error{last_line(printed.errors)}"
+            raise ScriptError(what, trace=printed.errors)
+        return to_text(printed.output)
+
+    async def python_file(self, file: Path, argument: str, limit: float = LIMIT) -> str:
+        """What a Python file prints when it is run, without the last end of a line. Always a checkpoint.
+
+        Args:
+            file: Absolute.
+            argument: Its only argument.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: It failed, or took longer.
+        """
+        around = self._around
+        self._check(file.name)
+        command = [self._interpreter, str(file), argument]
+        printed = await run_program(
+            command, cwd=around.directory, environ=around.environ, limit=limit
+        )
+        return printed.output.decode("utf-8", "replace").removesuffix("\n")
+
+    def _module(self, file: Path, function: str | None, names: tuple[str, ...]) -> Script:
+        script = self._modules.get((file, function))
+        if script is None:
+            try:
+                code = read_text(file)
+            except MistakenError as error:
+                raise ScriptError(str(error)) from error
+            script = Script(code, names, "module", function, must_exist=True)
+            self._modules[file, function] = script
+        return script
+
+    def _check(self, what: str) -> None:
+        """Refuse code that passed the checks when the suite was loaded."""
+        try:
+            self._around.check_code(what)
+        except MistakenError as error:
+            raise ScriptError(str(error)) from None
+
+    @property
+    def _interpreter(self) -> str:
+        return self._around.variable("PYTHON") or sys.executable
+
+    async def _ask(
+        self, file: Path, function: str, arguments: Sequence[Any], limit: float, name: str
+    ) -> Any:
+        pool = await self._pool(file, function, name, self._workers)
+        return await _called(pool, arguments, limit)
+
+    async def _pool(self, file: Path, function: str, name: str, workers: int) -> Workers:
+        self._check(name)
+        pool = self._pools.get((file, function, workers))
+        if pool is None:
+            spec = WorkerSpec(
+                name=name,
+                executable=self._interpreter,
+                file=file,
+                function=function,
+                cwd=self._around.directory,
+                environ=self._around.environ,
+                workers=workers,
+                memory_mb=self._memory_mb,
+                limit_key=None,  # it has another name in each place, or none
+            )
+            if file.suffix.lower() == RUBY:
+                ruby = ruby_command(self._around)
+                spec = attrs.evolve(spec, executable=ruby, program=RUBY_WORKER)
+            pool = await self._stack.enter_async_context(open_workers(spec))
+            self._pools[file, function, workers] = pool
+        return pool
+
+
+async def _called(
+    workers: Workers, arguments: Sequence[Any], limit: float, *, continues: bool = False
+) -> Any:
+    try:
+        return await workers.call(arguments, limit, continues=continues)
+    except ProviderError as error:
+        raise ScriptError(
+            error.message,
+            trace=error.body_excerpt,
+            timed_out=error.kind == "attempt_timeout",
+            at_limit=isinstance(error, OutOfMemoryError),
+        ) from error

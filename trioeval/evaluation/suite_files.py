@@ -1,0 +1,196 @@
+"""The files that a suite is made of, and whether they are what they were.
+
+A suite whose files, flags and environment are the same has the same rows, so a run of it can be continued
+without a look at them. To a Python file belong the modules beside it that it imports, and those that they
+import. Some things cannot be seen from files: what a generator of tests returns that looks elsewhere, what
+variables `file://…` hold, which are read when their rows run, and modules that are installed elsewhere, or
+imported by a computed name.
+"""
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.columns.model import ColumnsSettings, PythonColumn, SeedColumns
+from trioeval.evaluation.registers import texts_in
+from trioeval.suite.model import ProviderEntry, Suite, Test
+from trioeval.suite.tests import remarkable_places
+
+_CODE = re.compile(
+    r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?js|rb|sh))(?::[\w.]+[?!]?)?"
+)
+"""What names a file of code, as a text of its own."""
+
+_PREFIX = re.compile(r"\A(?:file://|python:|replay:)")
+
+
+@attrs.define(eq=False)
+class CodeFiles:
+    """The digests of files of code, by the references to them; each is read once.
+
+    Args:
+        directory: What references are relative to.
+    """
+
+    directory: Path
+    _digests: dict[str, str | None] = attrs.field(init=False, factory=dict)
+
+    def __call__(self, text: str) -> str | None:
+        """The digest of the file that a text names; None if it names none that can be read."""
+        found = _CODE.fullmatch(text)
+        if found is None:
+            return None
+        if text not in self._digests:
+            self._digests[text] = _code_digest(self.directory / found[1])
+        return self._digests[text]
+
+
+def files_of(suite: Suite) -> tuple[Path, ...]:
+    """All files that decide what a suite says: those it was read from, those of its code, and seeds."""
+    files = list(suite.files)
+    for part in (suite, *(task.suite for task in suite.tasks)):
+        named = (_CODE.fullmatch(text) for text in _texts(part))
+        for found in named:
+            files += [] if found is None else with_imports(part.directory / found[1])
+        files += _seed_files(part)
+    return tuple(dict.fromkeys(file for file in files if file.is_file()))
+
+
+def named_files(suite: Suite) -> Iterator[Path]:
+    """The files that providers and options of a suite name: recordings, requests, variables.
+
+    Some may not exist, since any text of a config may be meant as one.
+    """
+    for part in (suite, *(task.suite for task in suite.tasks)):
+        said = part.command_line_options
+        texts = [*said.env_file, *said.env_path]
+        for entry in part.providers:
+            texts += _of_provider(entry)
+        for text in texts:
+            name = _PREFIX.sub("", text)
+            if "\0" not in name:
+                yield part.directory / name
+
+
+def file_digests(files: Iterable[Path | str]) -> dict[str, str | None]:
+    """SHA-256 of files by their paths, in hexadecimal; None of one that cannot be read."""
+    return {str(file): _digest(Path(file)) for file in files}
+
+
+def suite_digest(suite: Suite, flags: Mapping[str, Any]) -> str:
+    """What tells a suite with its flags from another one: 32 digits.
+
+    Args:
+        suite: As it was loaded; its files are read.
+        flags: What else decides which rows there are, as JSON data.
+    """
+    said = json.dumps([file_digests(files_of(suite)), flags], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def with_imports(file: Path) -> list[Path]:
+    """A file of code and, of a Python file, the modules in its folder that it imports, directly or not."""
+    found, folder = [file], file.parent
+    for one in found:  # it grows meanwhile
+        for name in _imported(one, folder) if one.suffix == ".py" else ():
+            stem = folder.joinpath(*name.split("."))
+            for module in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if module not in found and module.is_file():
+                    found.append(module)
+    return found
+
+
+def _imported(file: Path, folder: Path) -> Iterator[str]:
+    """Names of modules that a file may import, each with the packages that it is in."""
+    try:
+        tree = ast.parse(file.read_bytes())
+        package = file.parent.relative_to(folder).parts
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) + 1 - node.level] if node.level else ()
+            base = ".".join((*around, *([node.module] if node.module else [])))
+            names += [base, *(f"{base}.{one.name}".strip(".") for one in node.names)]
+    for name in dict.fromkeys(names):
+        parts = [part for part in name.split(".") if part.isidentifier()]
+        yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _code_digest(file: Path) -> str | None:
+    """The digest of a file of code, and of the modules beside it that it imports."""
+    digests = [_digest(one) for one in with_imports(file)]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(json.dumps(sorted(map(str, digests))).encode()).hexdigest()
+
+
+def _texts(suite: Suite) -> Iterator[str]:
+    """The texts of a suite that may name code."""
+    yield from suite.extensions
+    yield from suite.nunjucks_filters.values()
+    yield from suite.assertion_types.values()
+    yield from (metric.value for metric in suite.derived_metrics)
+    for prompt in suite.prompts:
+        if prompt.function is not None:
+            yield prompt.function.target
+    if suite.questions is not None:
+        yield from (tool.target for tool in suite.questions.tools)
+    if suite.columns is not None:
+        yield from _of_columns(suite.columns)
+    for entry in suite.providers:
+        yield from _of_provider(entry)
+    if suite.default_test is not None:
+        yield from _of_test(suite.default_test)
+    for place in remarkable_places(suite.tests):
+        yield from _of_test(suite.tests[place])
+    for scenario in suite.scenarios or ():
+        for test in (*scenario.config, *scenario.tests):
+            yield from _of_test(test)
+
+
+def _of_columns(settings: ColumnsSettings) -> Iterator[str]:
+    yield from (one.target for one in settings.columns if isinstance(one, PythonColumn))
+    yield from (one.target for one in settings.processors if one.target is not None)
+
+
+def _seed_files(suite: Suite) -> Iterator[Path]:
+    columns = () if suite.columns is None else suite.columns.columns
+    for one in columns:
+        if isinstance(one, SeedColumns) and one.file is not None:
+            yield one.file
+
+
+def _of_provider(entry: ProviderEntry) -> Iterator[str]:
+    yield entry.id
+    if entry.transform is not None:
+        yield entry.transform
+    yield from texts_in(entry.config)
+
+
+def _of_test(test: Test) -> Iterator[str]:
+    own = (test.options.transform, test.assert_scoring_function)
+    yield from (text for text in own if text is not None)
+    for entry in (test.provider, test.judge):
+        if entry is not None:
+            yield from _of_provider(entry)
+    for assertion in test.assertions:
+        if assertion.transform is not None:
+            yield assertion.transform
+
+
+def _digest(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,415 @@
+"""What a model said, and how the conversation goes on when it called tools.
+
+Pure. Providers put the calls of tools into an output in four forms, and take results back in three:
+
+* chat completions: a list of calls with a `function` each, or a message with text and `tool_calls`;
+  results are messages of the role `tool`. What a provider made in Python gives and gets is this form.
+* responses: a `function_call` a line of text; they are sent back as chat completions, which its adapter
+  translates.
+* Anthropic: a `tool_use` block a line of text; results are blocks of a message of the user.
+* Gemini: a list of parts, some of which hold a `functionCall`; results are parts likewise.
+
+A prompt is made of what outputs say, and of nothing else that came with a reply: an output is written down,
+so a conversation that is resumed asks with the same prompts, and what was paid for is known again.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import attrs
+
+from trioeval.errors import GradingError, ProviderError
+from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.metering import counted_tokens
+from trioeval.evaluation.scoring import Spending, spent_on_failure
+from trioeval.grading import Spent
+from trioeval.grading.kinds.tools import Call, Function, UndeclaredError, call_fault
+from trioeval.providers import Reply, Usage
+from trioeval.text import parse_json
+
+Form: TypeAlias = Literal["chat", "anthropic", "gemini"]
+Message: TypeAlias = Mapping[str, Any]
+
+
+@attrs.frozen
+class ToolCall:
+    """A call of a tool, as a model wrote it."""
+
+    name: str
+    arguments: Any
+    """JSON data, or the text of it."""
+    id: str | None = None
+    """By which its result is known again; None where results come in the order of calls."""
+
+
+@attrs.frozen
+class ToolResult:
+    """What became of a call."""
+
+    value: Any
+    """JSON data; of a failure, what went wrong."""
+    failed: bool = False
+
+
+@attrs.frozen
+class Turn:
+    """What a model said in one step."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    said: Message | None = None
+    """The same as the next prompt repeats it; None where nothing was called."""
+    form: Form = "chat"
+
+
+class Offered(Protocol):
+    """A tool as a model is told of it."""
+
+    @property
+    def name(self) -> str:
+        """By which it is called."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it is good for; may be empty."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments, which are an object."""
+        ...
+
+
+def tool_offers(tools: Iterable[Offered]) -> list[dict[str, Any]]:
+    """The tools as chat completions offer them, which every vendor's adapter understands."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                **({"description": tool.description} if tool.description else {}),
+                "parameters": dict(tool.parameters) or {"type": "object", "properties": {}},
+            },
+        }
+        for tool in tools
+    ]
+
+
+def read_turn(output: Any) -> Turn:
+    """What an output says, and which tools it calls.
+
+    Example:
+        >>> read_turn("It is blue.")
+        Turn(text='It is blue.', calls=(), said=None, form='chat')
+        >>> turn = read_turn([{"id": "c", "function": {"name": "add", "arguments": "{}"}}])
+        >>> turn.calls
+        (ToolCall(name='add', arguments='{}', id='c'),)
+    """
+    match output:
+        case str():
+            return _of_lines(output)
+        case {"tool_calls": list(calls)}:
+            return _of_chat(_text(output.get("content")), calls)
+        case list():
+            return _of_list(output)
+        case _:
+            return Turn(_text(output))
+
+
+def first_messages(prompt: str) -> tuple[Message, ...]:
+    """The conversation that a prompt opens."""
+    return ({"role": "user", "content": prompt},)
+
+
+def prompt_of(messages: Sequence[Message]) -> str:
+    """The text of the prompt that a conversation is: what its single message says, else all of it as JSON."""
+    match messages:
+        case [{"role": "user", "content": str(content)}]:
+            return content
+    return json.dumps(list(messages), ensure_ascii=False)
+
+
+def with_results(
+    messages: Sequence[Message], turn: Turn, results: Sequence[ToolResult]
+) -> tuple[Message, ...]:
+    """A conversation after a turn whose tools gave these results, in the order of its calls."""
+    if turn.said is None:
+        return tuple(messages)
+    pairs = list(zip(turn.calls, results, strict=True))
+    match turn.form:
+        case "chat":
+            told = [_chat_result(call, result) for call, result in pairs]
+        case "anthropic":
+            told = [{"role": "user", "content": [_anthropic_result(*pair) for pair in pairs]}]
+        case "gemini":
+            told = [{"role": "user", "parts": [_gemini_result(*pair) for pair in pairs]}]
+    return (*messages, turn.said, *told)
+
+
+def _of_lines(output: str) -> Turn:
+    """A text in which each call is a line of its own."""
+    said: list[str] = []
+    found: list[Mapping[str, Any]] = []
+    for line in output.split("\n"):
+        call = _call_line(line)
+        if call is None:
+            said.append(line)
+        else:
+            found.append(call)
+    text = "\n".join(said).strip() if found else output
+    if not found:
+        return Turn(text)
+    if all(call["type"] == "tool_use" for call in found):
+        return _of_blocks(text, found)
+    return _of_chat(
+        text,
+        [
+            {
+                "id": call.get("call_id"),
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call.get("arguments")},
+            }
+            for call in found
+            if call["type"] == "function_call"
+        ],
+    )
+
+
+def _call_line(line: str) -> Mapping[str, Any] | None:
+    line = line.strip()
+    if not (line.startswith("{") and line.endswith("}")):
+        return None
+    try:
+        data: dict[str, Any] = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match data:
+        case {"type": "tool_use", "name": str(), "id": str(), "input": dict()}:
+            return data
+        case {"type": "function_call", "name": str(), "call_id": str()}:
+            return data
+        case _:
+            return None
+
+
+def _of_list(output: list[Any]) -> Turn:
+    parts = [part for part in output if isinstance(part, Mapping)]
+    if any(isinstance(part.get("functionCall"), Mapping) for part in parts):
+        return _of_parts(parts)
+    blocks = [part for part in parts if part.get("type") == "tool_use"]
+    if blocks:
+        said = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        return _of_blocks("\n\n".join(said), blocks)
+    if any(isinstance(part.get("function"), Mapping) for part in parts):
+        return _of_chat("", parts)
+    return Turn(_text(output))
+
+
+def _of_chat(text: str, calls: Sequence[Any]) -> Turn:
+    found = []
+    for call in calls:
+        match call:
+            case {"function": {"name": str(name)} as function}:
+                given = call.get("id")
+                id_ = given if isinstance(given, str) else None
+                found.append((call, ToolCall(name, function.get("arguments"), id_)))
+            case _:
+                pass
+    if not found:
+        return Turn(text)
+    said = {
+        "role": "assistant",
+        "content": text or None,
+        "tool_calls": [dict(call) for call, _ in found],
+    }
+    return Turn(text, tuple(call for _, call in found), said)
+
+
+def _of_blocks(text: str, blocks: Sequence[Mapping[str, Any]]) -> Turn:
+    calls = tuple(
+        ToolCall(str(block.get("name")), block.get("input"), str(block.get("id")))
+        for block in blocks
+    )
+    content = [{"type": "text", "text": text}] if text else []
+    said = {"role": "assistant", "content": [*content, *map(dict, blocks)]}
+    return Turn(text, calls, said, "anthropic")
+
+
+def _of_parts(parts: Sequence[Mapping[str, Any]]) -> Turn:
+    calls = []
+    for part in parts:
+        match part:
+            case {"functionCall": {"name": str(name), **call}}:
+                given = call.get("id")
+                id_ = given if isinstance(given, str) else None
+                calls.append(ToolCall(name, call.get("args") or {}, id_))
+            case _:
+                pass
+    said = [
+        part["text"]
+        for part in parts
+        if isinstance(part.get("text"), str) and not part.get("thought")
+    ]
+    message = {"role": "model", "parts": [dict(part) for part in parts]}
+    return Turn("".join(said), tuple(calls), message if calls else None, "gemini")
+
+
+def _chat_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    known = {} if call.id is None else {"tool_call_id": call.id}
+    return {"role": "tool", **known, "content": _text(result.value)}
+
+
+def _anthropic_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    failed = {"is_error": True} if result.failed else {}
+    told = {"type": "tool_result", "tool_use_id": call.id, "content": _text(result.value)}
+    return {**told, **failed}
+
+
+def _gemini_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    known = {} if call.id is None else {"id": call.id}
+    said = {"error" if result.failed else "result": result.value}
+    return {"functionResponse": {**known, "name": call.name, "response": said}}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# A conversation with a model that calls tools: what was said, and what it has used until now.
+#
+# What a conversation has got to outlives its job: one that failed by mishap and is run again goes on where it
+# failed, and nothing is asked twice.
+
+
+@attrs.define
+class Chain:
+    """What a conversation has got to."""
+
+    messages: tuple[Message, ...]
+    """The conversation that the next step asks with."""
+    replies: list[Reply] = attrs.field(factory=list)
+    """One a step."""
+    wasted: list[Reply] = attrs.field(factory=list)
+    """Those that said nothing, and are no steps."""
+    latency_ms: float = 0.0
+    """Of all steps."""
+    tokens: int = 0
+    """Of all steps, estimated where a provider tells none."""
+    failures: Spending = attrs.field(factory=Spending)
+    """What calls used that failed, as far as providers told it."""
+    lost_tokens: int = 0
+    """What those count as at limits."""
+    sent_tokens: int = 0
+    """What the call counts as of which nothing was heard yet."""
+    tool_calls: Counter[str] = attrs.field(factory=Counter)
+    recalled: int = 0
+    """Steps that an earlier execution paid for."""
+    recalled_s: float = 0.0
+    """Seconds that those took then."""
+    worked_s: float = 0.0
+    """Seconds of work of earlier runs of its job."""
+    cached: int = 0
+    """Steps whose reply came from the cache."""
+
+    @classmethod
+    def of(cls, prompt: str) -> "Chain":
+        """One of which nothing was said yet."""
+        return cls(first_messages(prompt))
+
+    @property
+    def prompt(self) -> str:
+        """What the next step asks."""
+        return prompt_of(self.messages)
+
+    @property
+    def steps(self) -> int:
+        """Steps that were made."""
+        return len(self.replies)
+
+    def sent(self, tokens: int) -> None:
+        """A call is made."""
+        self.sent_tokens = tokens
+
+    def failed(self, error: ProviderError, tokens: int) -> None:
+        """It has failed."""
+        self.sent_tokens = 0
+        self.lost_tokens += tokens
+        self.failures.add(spent_on_failure(error))
+
+    def heard(self, paid: Paid, *, recalled: bool) -> None:
+        """There is a reply."""
+        reply, self.sent_tokens = paid.reply, 0
+        self.tokens += counted_tokens(self.prompt, reply)
+        (self.wasted if reply.output is None else self.replies).append(reply)
+        self.latency_ms += paid.latency_ms
+        self.cached += paid.cached
+        if recalled and not paid.cached:
+            self.recalled += 1
+            self.recalled_s += paid.latency_ms / 1000
+
+    def go_on(self, turn: Turn, results: Sequence[ToolResult]) -> None:
+        """The tools that a step called have given these results."""
+        self.messages = with_results(self.messages, turn, results)
+
+    def elapsed(self, working: float) -> float:
+        """Seconds of work until now.
+
+        Args:
+            working: Those of the present run of its job.
+        """
+        return self.recalled_s + self.worked_s + working
+
+    @property
+    def used(self) -> Spent:
+        """What all replies used, and calls that failed."""
+        replies = (Spent(usage=one.usage, cost=one.cost) for one in (*self.wasted, *self.replies))
+        return Spent.sum((*replies, self.failures.total))
+
+    def reply(self) -> Reply | None:
+        """The last reply, with what all of them used; None before the first."""
+        every = [*self.wasted, *self.replies]
+        if len(every) <= 1:
+            return every[0] if every else None
+        costs = [reply.cost for reply in every if reply.cost is not None]
+        return attrs.evolve(
+            every[-1],
+            usage=Usage.sum(reply.usage for reply in every),
+            cost=math.fsum(costs) if costs else None,
+        )
+
+
+# The arguments of a call that a model wrote, held against what the tool takes.
+
+
+def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, Any] | ToolResult:
+    """The arguments of a call; or, where it cannot be made, what its model is told.
+
+    Args:
+        call: As it was written.
+        functions: Those that were offered.
+
+    Example:
+        >>> clock = Function("clock", {"type": "object"})
+        >>> arguments_of(ToolCall("clock", '{"zone": "UTC"}'), [clock])
+        {'zone': 'UTC'}
+        >>> arguments_of(ToolCall("watch", "{}"), [clock]).failed
+        True
+    """
+    # Of a function without arguments some services write nothing.
+    arguments = call.arguments if call.arguments not in (None, "") else {}
+    try:
+        fault = call_fault(Call(call.name, arguments), functions)
+        if isinstance(arguments, str) and fault is None:
+            arguments = parse_json(arguments)
+    except (UndeclaredError, GradingError) as error:
+        fault = str(error)
+    if fault is None and isinstance(arguments, Mapping):
+        return arguments
+    fault = fault or "has arguments that are no object"
+    return ToolResult(f"the call of {call.name} {fault}", failed=True)

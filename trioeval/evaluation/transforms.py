@@ -1,0 +1,190 @@
+r"""`transform`: what becomes of an output before assertions see it, read once, then applied to many.
+
+The form tells the language:
+
+* JSONPath, which begins with `$`, and JMESPath, which begins with `jmespath:`, look into the output, or into
+  what it says if it is a text of JSON;
+* `python:` is followed by an expression, or by statements of which one returns;
+* `file://` names a function in a Python or JavaScript file;
+* anything else is JavaScript, as promptfoo reads it.
+
+Code runs in other processes, and so do queries that are not cheap. Other queries, and the members of an
+output (`output.answer.text`), which are JavaScript as well, are followed at once.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.documents.files import FILE, Around
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.errors import ScriptError
+from trioeval.evaluation.scripts import LIMIT, Scripts
+from trioeval.grading import output_text, quote
+from trioeval.providers.generic.reply import (
+    NOTHING,
+    Answer,
+    MemberPath,
+    Transform,
+    TransformError,
+    plain,
+    read_transform,
+)
+from trioeval.providers.generic.reply import Query as PathQuery
+from trioeval.scripting.javascript import Script, transform_script
+from trioeval.suite.sources.code import FUNCTION, PYTHON, checked_python, checked_script, code_file
+from trioeval.suite.sources.output_paths import is_query, names_members
+from trioeval.suite.sources.prompts import read_text
+from trioeval.text import parse_json
+
+NAMES = ("output", "context")
+"""What the code sees: the output, and `{"vars", "prompt", "metadata"}`."""
+
+
+@attrs.frozen
+class Query:
+    """A query into the output, or into the JSON that it is the text of."""
+
+    find: PathQuery
+
+
+@attrs.frozen
+class Members:
+    """A path of members of the output."""
+
+    find: MemberPath
+
+
+@attrs.frozen
+class PythonCode:
+    """An expression, or statements of which one returns."""
+
+    code: str
+
+
+@attrs.frozen
+class PythonFunction:
+    """A function of a file."""
+
+    file: Path
+    name: str
+
+
+OutputTransform: TypeAlias = Query | Members | PythonCode | PythonFunction | Script
+
+
+def read_output_transform(text: str, around: Around) -> OutputTransform:
+    """The transform that a text is.
+
+    Args:
+        text: As in the suite.
+        around: What paths are relative to.
+
+    Raises:
+        MistakenError: It is wrong as it is written, names no file, or needs an engine that is not there.
+    """
+    code = text.strip()
+    if not code:
+        raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
+    if is_query(code):
+        return Query(_query(code))
+    if names_members(code):
+        return Members(_members(code))
+    around.check_code(quote(code))
+    if code.startswith(PYTHON):
+        return PythonCode(checked_python(code.removeprefix(PYTHON).strip(), NAMES))
+    if code.startswith(FILE):
+        file, function = code_file(code, around)
+        if file.suffix == ".py":
+            return PythonFunction(file, function or FUNCTION)
+        return checked_script(Script(read_text(file), NAMES, "module", function))
+    return checked_script(transform_script(text, NAMES))
+
+
+async def apply_transform(
+    transform: OutputTransform,
+    output: Any,
+    context: Mapping[str, Any],
+    scripts: Scripts,
+    limit: float = LIMIT,
+) -> Any:
+    """What a transform makes of an output. A checkpoint only if it may take long.
+
+    Args:
+        transform: What is applied.
+        output: A text, or JSON.
+        context: What code is told besides: `vars`, `prompt` and `metadata`.
+        scripts: What runs code.
+        limit: Seconds that code may take, > 0.
+
+    Raises:
+        ScriptError: It fails, or gives nothing.
+    """
+    try:
+        match transform:
+            case Query(find):
+                answer = _answer(_parsed(output), output)
+                return await scripts.query(find, answer, len(answer.text))
+            case Members(find):
+                return find.apply(_answer(NOTHING if isinstance(output, str) else output, output))
+            case PythonCode(code):
+                seen = {"output": output, "context": plain(context)}
+                value, shown = await scripts.python(code, seen, limit), code
+            case PythonFunction(file, name):
+                value = await scripts.call(file, name, [output, plain(context)], limit)
+                shown = f"{file.name}:{name}"
+            case Script():
+                value = await scripts.javascript(transform, [output, plain(context)], limit)
+                shown = transform.code
+    except ScriptError as error:
+        raise ScriptError(f"the transform fails: {error.message}", trace=error.trace) from error
+    except TransformError as error:
+        raise ScriptError(f"the transform fails: {error}") from error
+    if value is None:
+        why = "; code on several lines needs a return" if "\n" in shown else ""
+        raise ScriptError(f"the transform gives nothing{why}: {_one_line(shown)}")
+    return value
+
+
+def _members(code: str) -> MemberPath:
+    path = _read(f"json{code.removeprefix('output')}", code)
+    if not isinstance(path, MemberPath):
+        raise _misread(code)
+    return attrs.evolve(path, written=code)
+
+
+def _query(code: str) -> PathQuery:
+    query = _read(code, code)
+    if not isinstance(query, PathQuery):
+        raise _misread(code)
+    return query
+
+
+def _read(path: str, code: str) -> Transform | Script:
+    found = read_transform(path)
+    if isinstance(found, str):
+        raise MistakenError(Mistake(f"{_one_line(code)} {found}"))
+    return found
+
+
+def _misread(code: str) -> Exception:
+    return RuntimeError(f"{code} is no path; please report this")
+
+
+def _parsed(output: Any) -> Any:
+    if not isinstance(output, str):
+        return output
+    try:
+        return parse_json(output)
+    except ValueError:
+        return NOTHING
+
+
+def _answer(data: Any, output: Any) -> Answer:
+    return Answer(json=data, text=output_text(output), context={})
+
+
+def _one_line(code: str) -> str:
+    return " ".join(code.split())[:80]

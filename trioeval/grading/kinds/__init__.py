@@ -1,0 +1,1 @@
+"""Kinds of assertions that need no model: one module a family."""

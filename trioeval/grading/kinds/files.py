@@ -1,0 +1,281 @@
+"""Types that look at the workspace that an agent leaves, and at how its work ended.
+
+Files are read where nobody waits for it. What an agent did not make is a failure, and so is what nobody may
+or can look at, such as a link that leads elsewhere: that is its work as well. Only what the suite says can
+make an assertion that cannot be evaluated.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from trioeval.errors import GradingError, Problem
+from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError
+from trioeval.grading.kinds.text import regex_fault
+from trioeval.grading.kinds.workspace_files import NoFileError, find_file, path_fault, read_file
+from trioeval.grading.model import Assertion
+from trioeval.grading.patterns import compile_javascript, found_in_time
+from trioeval.grading.query_search import values_at
+from trioeval.grading.schemas import rules_of, schema_faults, schema_of
+from trioeval.grading.subject import Subject
+from trioeval.text import is_template, parse_json, quote, same_json
+
+_PATHS = (
+    'the path of a file in the workspace, in which "*" may stand for any text, or a list of these'
+)
+_CONTAINS = "{file, text}, {file, texts} or {file, pattern}"
+_JSON = (
+    "the path of a file in the workspace, or {file} with path, equals and schema as far as wanted"
+)
+
+
+def workspace_of(subject: Subject) -> Path:
+    """The workspace of what is judged.
+
+    Raises:
+        GradingError: It has none.
+    """
+    if subject.workspace is None:
+        msg = "only what a task of type agent makes has a workspace"
+        raise GradingError(msg)
+    return subject.workspace
+
+
+def _agent_done(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
+    match subject.metadata.get("agent"):
+        case {"outcome": str(outcome), "message": str(message)}:
+            return Finding(holds=outcome == "done", reason=message)
+        case _:
+            msg = "only what a task of type agent makes has an agent that can be done"
+            raise GradingError(msg)
+
+
+_Look: TypeAlias = Callable[[Path, Any, Assertion], Finding]
+
+
+def _reading(look: _Look) -> Judge:
+    """A judge that reads files, which may take long, so others need not wait for it."""
+
+    def judge(subject: Subject, value: Any, assertion: Assertion) -> Finding:
+        workspace = workspace_of(subject)
+
+        def finish() -> Finding:
+            try:
+                return look(workspace, value, assertion)
+            except NoFileError as error:  # a misspelt name must not pass under `not-`
+                return Finding(holds=False, reason=str(error), invertible=False)
+
+        raise SlowError(finish)
+
+    return judge
+
+
+def _exists(workspace: Path, value: Any, assertion: Assertion) -> Finding:
+    # Each of several files is forbidden, and each is wanted.
+    inverted = assertion.type.startswith("not-")
+    for named in [value] if isinstance(value, str) else value:
+        is_there = find_file(workspace, named) is not None
+        if is_there is inverted:
+            reason = f"there is {quote(named)}" if is_there else f"there is no file {quote(named)}"
+            return Finding(holds=is_there, reason=reason)
+    nothing = "there is no file" if isinstance(value, str) else "there is none of"
+    reason = f"{nothing if inverted else 'there is'} {quote(value)}"
+    return Finding(holds=not inverted, reason=reason)
+
+
+def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) -> Finding:
+    named = value["file"]
+    text = read_file(workspace, named).decode("utf-8-sig", "replace")
+    if "pattern" in value:
+        pattern = value["pattern"]
+        try:
+            compiled = compile_javascript(pattern)
+        except ValueError as error:
+            return Finding(holds=False, reason=regex_fault(pattern, error), invertible=False)
+        holds = found_in_time(compiled, text, written=pattern)
+        verb = "matches" if holds else "does not match"
+        return Finding(holds=holds, reason=f"{quote(named)} {verb} {quote(pattern)}")
+    wanted = [value["text"]] if "text" in value else value["texts"]
+    missing = next((one for one in wanted if one not in text), None)
+    if missing is not None:
+        return Finding(holds=False, reason=f"{quote(named)} does not contain {quote(missing)}")
+    what = quote(wanted[0]) if len(wanted) == 1 else f"all of {quote(wanted)}"
+    return Finding(holds=True, reason=f"{quote(named)} contains {what}")
+
+
+def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
+    asked = {"file": value} if isinstance(value, str) else value
+    named = asked["file"]
+    try:
+        text = read_file(workspace, named).decode("utf-8-sig")
+        found = parse_json(text)
+    except UnicodeDecodeError:
+        return Finding(holds=False, reason=f"{quote(named)} is not JSON: it is not UTF-8")
+    except ValueError as error:
+        return Finding(holds=False, reason=f"{quote(named)} is not JSON: {error}")
+    what = quote(named)
+    if "path" in asked:
+        values = _values_at(asked["path"], found, len(text))
+        if not values:
+            return Finding(holds=False, reason=f"{asked['path']} finds nothing in {what}")
+        found, what = values[0], f"{asked['path']} in {what}"
+    if "equals" in asked and not same_json(found, asked["equals"]):
+        reason = f"{what} is {quote(found)}, and not {quote(asked['equals'])}"
+        return Finding(holds=False, reason=reason)
+    if "schema" in asked:
+        try:
+            rules = rules_of(schema_of(asked["schema"]))
+        except ValueError as error:
+            msg = f"the schema cannot be used: {error}"
+            raise GradingError(msg) from None
+        if not rules.hold(found):
+            faults = "; ".join(rules.faults(found))
+            return Finding(holds=False, reason=f"{what} does not follow the schema: {faults}")
+    if "equals" in asked:
+        return Finding(holds=True, reason=f"{what} is {quote(found)}")
+    follows = "follows the schema" if "schema" in asked else "is there" if "path" in asked else ""
+    return Finding(holds=True, reason=f"{what} {follows or 'is JSON'}")
+
+
+def _values_at(path: str, document: Any, size: int) -> list[Any]:
+    """See `values_at`; a path that fails does so on what an agent wrote, which may be nested deeply."""
+    _check_path(path)
+    try:
+        return values_at(path, document, size)
+    except ValueError as error:
+        raise NoFileError(str(error)) from None
+
+
+def _check_path(path: str) -> None:
+    """See that a text is a JSONPath.
+
+    Raises:
+        GradingError: It is none.
+    """
+    try:
+        _json_paths().compile(path)
+    except Exception as error:  # noqa: BLE001 - the library's own types, imported late
+        reason = str(error).partition("\n")[0]
+        msg = f"{quote(path)} is not a JSONPath: {reason}"
+        raise GradingError(msg) from None
+
+
+@functools.cache
+def _json_paths() -> Any:
+    import jsonpath  # noqa: PLC0415 - few suites need it
+
+    environment = jsonpath.JSONPathEnvironment(strict=True)
+    for name in ("match", "search"):  # patterns that may take for ever, on what an agent wrote
+        environment.function_extensions.pop(name, None)
+    return environment
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(map(_is_text, value))
+
+
+def _are_paths(value: Any) -> bool:
+    return _is_text(value) or _are_texts(value)
+
+
+def _says_contents(value: Any) -> bool:
+    match value:
+        case {"file": file, "text": text, **rest}:
+            return not rest and _is_text(file) and _is_text(text)
+        case {"file": file, "texts": texts, **rest}:
+            return not rest and _is_text(file) and _are_texts(texts)
+        case {"file": file, "pattern": pattern, **rest}:
+            return not rest and _is_text(file) and _is_text(pattern)
+        case _:
+            return False
+
+
+def _says_json(value: Any) -> bool:
+    match value:
+        case {"file": file, **rest}:
+            return (
+                _is_text(file)
+                and not rest.keys() - {"path", "equals", "schema"}
+                and _is_text(rest.get("path", "$"))
+                and isinstance(rest.get("schema", {}), str | Mapping)
+            )
+        case _:
+            return _is_text(value)
+
+
+def _check_paths(assertion: Assertion) -> Iterator[Problem]:
+    value = assertion.value
+    if isinstance(value, list | tuple):
+        for place, named in enumerate(value):
+            yield from _path_problems(f".value[{place}]", named)
+    else:
+        yield from _path_problems(".value", value)
+
+
+def _check_contents(assertion: Assertion) -> Iterator[Problem]:
+    value = assertion.value
+    if is_template(value):
+        return
+    yield from _path_problems(".value.file", value["file"])
+    pattern = value.get("pattern")
+    if pattern is not None and not is_template(pattern):
+        try:
+            compile_javascript(pattern)
+        except ValueError as error:
+            hint = "patterns are those of JavaScript, without flags"
+            yield Problem(".value.pattern", regex_fault(pattern, error), hint)
+
+
+def _check_json(assertion: Assertion) -> Iterator[Problem]:
+    value = assertion.value
+    if not isinstance(value, Mapping):
+        yield from _path_problems(".value", value)
+        return
+    yield from _path_problems(".value.file", value["file"])
+    path = value.get("path", "$")
+    if not is_template(path):
+        try:
+            _check_path(path)
+        except GradingError as error:
+            yield Problem(".value.path", str(error), 'write one such as "$.scores[0]"')
+    if "schema" in value and not is_template(value["schema"]):
+        yield from _schema_problems(value["schema"])
+
+
+def _schema_problems(written: Any) -> Iterator[Problem]:
+    try:
+        schema = schema_of(written)
+    except ValueError as error:
+        yield Problem(".value.schema", f"must be a JSON schema, got text that is not YAML: {error}")
+        return
+    for fault in schema_faults(schema):
+        where = fault.path if isinstance(written, Mapping) else ""
+        yield Problem(f".value.schema{where}", fault.message, fault.hint)
+
+
+def _path_problems(at: str, named: Any) -> Iterator[Problem]:
+    if is_template(named):
+        return
+    fault = path_fault(named)
+    if fault is not None:
+        hint = "write a path that is relative to the workspace"
+        yield Problem(at, f"{quote(named)} {fault}", hint)
+
+
+def _anything(_value: Any) -> bool:
+    return True
+
+
+KINDS: Kinds = {
+    "agent-done": Kind("left out", _anything, _agent_done, bare=True),
+    "file-contains": Kind(
+        _CONTAINS, _says_contents, _reading(_contains), check=_check_contents, fills_objects=True
+    ),
+    "file-exists": Kind(_PATHS, _are_paths, _reading(_exists), check=_check_paths),
+    "file-json": Kind(_JSON, _says_json, _reading(_json), check=_check_json, fills_objects=True),
+}

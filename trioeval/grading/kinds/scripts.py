@@ -1,0 +1,318 @@
+"""Types whose value is code: whatever the user's own script says, holds."""
+
+import math
+import re
+import warnings
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from trioeval.errors import Problem, ScriptError
+from trioeval.grading.kind import Asking, Extra, Finding, Kind, Kinds, OutsideJudge
+from trioeval.grading.model import Assertion, Verdict
+from trioeval.grading.services import Outside
+from trioeval.grading.subject import Subject
+from trioeval.scripting.evaluator import program as evaluator
+from trioeval.scripting.javascript import Script, assertion_script
+from trioeval.scripting.python_syntax import python_fault
+from trioeval.text import Computed, is_template, number_text, parse_json, quote, score_text
+
+# What a script's answer says of an output.
+#
+# A script answers with true or false, with a number, or with an object of pass, score and reason. Python and
+# Ruby may write the object's keys in snake case, and any of it as a text; JavaScript may not, as in
+# promptfoo.
+
+
+WANTED = "true or false, a number, or an object with pass, score and reason"
+"""What a script is to answer with."""
+
+_NOTHING_IN_JAVASCRIPT = (
+    "the script gives undefined, null, NaN or a function that nobody calls: "
+    f"it must give {WANTED}; several lines need a return"
+)
+"""None of these is JSON; what waits stands in a function that is called: `(async () => …)()`."""
+
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
+_NAMES: Mapping[str, str] = {
+    "pass_": "pass",
+    "named_scores": "namedScores",
+    "named_score_weights": "namedScoreWeights",
+    "component_results": "componentResults",
+}
+_DEEPEST = 8
+"""Levels of results in results that are kept."""
+
+
+def read_result(result: Any, threshold: float | None, *, strict: bool = False) -> Finding:
+    """The finding that a script's answer means; one that means nothing is a failure, also under `not-`.
+
+    Args:
+        result: JSON.
+        threshold: That of the assertion: the least number to pass, and the least score of an object.
+        strict: Whether the answer is that of JavaScript: no texts, no keys in snake case, and an object
+            passes if it says so.
+
+    Example:
+        >>> read_result(0.4, 0.5).reason
+        'the script gives 0.4; at least 0.5 is wanted'
+        >>> read_result({"pass": True, "score": 1, "reason": "fine"}, None).reason
+        'fine'
+        >>> read_result("yes", None).invertible
+        False
+    """
+    try:
+        match result:
+            case bool():
+                return Finding(result, f"the script gives {'true' if result else 'false'}")
+            case int() | float():
+                return _of_number(result, threshold)
+            case Mapping():
+                return _of_object(result, threshold, strict=strict)
+            case str() if not strict:
+                return _of_text(result, threshold)
+            case None if strict:
+                return failed(_NOTHING_IN_JAVASCRIPT)
+            case _:
+                return failed(_unusable(result))
+    except ValueError as error:
+        return failed(str(error))
+
+
+def failed(reason: str) -> Finding:
+    """What a script found that did not do its work: nothing, and that is a failure whatever was asked."""
+    return Finding(holds=False, reason=reason, invertible=False)
+
+
+def _of_number(score: float, threshold: float | None) -> Finding:
+    score = finite(score, "the number")
+    said = f"the script gives {score_text(score, threshold)}"
+    if threshold is None:
+        return Finding(score > 0, said, score=score, negated=score)
+    holds = score >= threshold
+    wanted = f"at least {number_text(threshold)} is wanted"
+    return Finding(holds, said if holds else f"{said}; {wanted}", score=score, negated=score)
+
+
+def _of_text(text: str, threshold: float | None) -> Finding:
+    if (word := text.lower()) in {"true", "false"}:
+        return read_result(word == "true", threshold)
+    if text.startswith("{"):
+        try:
+            parsed = parse_json(text)
+        except ValueError:
+            return failed(_unusable(text))
+        return read_result(parsed, threshold)
+    if _NUMBER.fullmatch(text):
+        return _of_number(float(text), threshold)
+    return failed(_unusable(text))
+
+
+def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bool) -> Finding:
+    said = result if strict else _camel(result)
+    match said:
+        case {"pass": bool(passed), "score": int() | float() as given, "reason": str(reason)}:
+            score = finite(given, "score")
+        case _:
+            return failed(_unusable(result))
+    if not strict and threshold is not None and score < threshold:
+        passed = False
+        shown = score_text(score, threshold)
+        low = f"the script's score {shown} is below {number_text(threshold)}"
+        reason = f"{low}: {reason}" if reason else low
+    metadata = said.get("metadata")
+    return Finding(
+        passed,
+        reason,
+        score=score,
+        negated=score,
+        named_scores=_numbers(said, "namedScores"),
+        named_score_weights=_numbers(said, "namedScoreWeights"),
+        parts=tuple(_parts(said, strict=strict, deepest=_DEEPEST)),
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+    )
+
+
+def _camel(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object with JavaScript's keys; where a key is there in both ways, JavaScript's counts."""
+    renamed = {_NAMES[key]: value for key, value in result.items() if key in _NAMES}
+    return {**renamed, **result}
+
+
+def _parts(said: Mapping[str, Any], *, strict: bool, deepest: int) -> Iterator[Verdict]:
+    """The results that a result was made from; they are shown, and count for nothing."""
+    listed = said.get("componentResults")
+    if listed is None or deepest == 0:
+        return
+    if not isinstance(listed, list):
+        msg = f"componentResults must be a list, got {quote(listed)}"
+        raise ValueError(msg)  # noqa: TRY004 - what a script gives is wrong
+    for entry in listed:
+        if not isinstance(entry, Mapping):
+            msg = f"componentResults must be a list of objects, got {quote(entry)}"
+            raise ValueError(msg)  # noqa: TRY004 - what a script gives is wrong
+        part = entry if strict else _camel(entry)
+        passed = bool(part.get("pass"))
+        score, reason = part.get("score"), part.get("reason")
+        yield Verdict(
+            passed=passed,
+            score=float(passed) if score is None else finite(score, "score"),
+            reason=reason if isinstance(reason, str) else "",
+            assertion=_assertion(part.get("assertion")),
+            named_scores=_numbers(part, "namedScores"),
+            named_score_weights=_numbers(part, "namedScoreWeights"),
+            parts=tuple(_parts(part, strict=strict, deepest=deepest - 1)),
+        )
+
+
+def _assertion(said: Any) -> Assertion | None:
+    match said:
+        case {"type": str(name)}:
+            metric = said.get("metric")
+            return Assertion(
+                type=name,
+                value=said.get("value"),
+                metric=metric if isinstance(metric, str) else None,
+            )
+        case _:
+            return None
+
+
+def _numbers(said: Mapping[str, Any], key: str) -> Mapping[str, float]:
+    given = said.get(key)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        msg = f"{key} must be an object of numbers, got {quote(given)}"
+        raise ValueError(msg)  # noqa: TRY004 - what a script gives is wrong
+    return {name: finite(value, f"{key}.{name}") for name, value in given.items()}
+
+
+def finite(value: Any, what: str) -> float:
+    """A number of an answer.
+
+    Raises:
+        ValueError: It is none, or not finite.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):  # an integer of many digits
+            if math.isfinite(value):
+                return float(value)
+    msg = f"{what} must be a finite number, got {quote(value)}"
+    raise ValueError(msg)
+
+
+def _unusable(result: Any) -> str:
+    if result is None:
+        return f"the script gives nothing: it must give {WANTED}; several lines need a return"
+    return f"the script must give {WANTED}, got {quote(result)}"
+
+
+NAMES = ("output", "context")
+"""What the code sees."""
+
+_ONE_LINE = (
+    "code on one line is an expression; write statements on several lines, one of which returns"
+)
+_KEPT = 256
+
+
+async def _python(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
+    if isinstance(value, Computed):
+        answer = _from_file(value, subject, outside)
+    else:
+        answer = outside.code.python(value, subject.output)
+    return await _judged(answer, assertion.threshold)
+
+
+async def _ruby(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
+    if isinstance(value, Computed):
+        answer = _from_file(value, subject, outside)
+    else:
+        answer = outside.code.ruby(value, subject.output)
+    return await _judged(answer, assertion.threshold)
+
+
+async def _javascript(
+    subject: Subject, value: Any, assertion: Assertion, outside: Outside
+) -> Finding:
+    if isinstance(value, Computed):
+        answer = _from_file(value, subject, outside)
+    else:
+        answer = outside.code.javascript(value, subject.output)
+    return await _judged(answer, assertion.threshold, strict=True)
+
+
+def _from_file(value: Computed, subject: Subject, outside: Outside) -> Awaitable[Any]:
+    return outside.code.file(value.file, value.function, subject.output)
+
+
+async def _judged(
+    answer: Awaitable[Any], threshold: float | None, *, strict: bool = False
+) -> Finding:
+    try:
+        return read_result(await answer, threshold, strict=strict)
+    except ScriptError as error:  # the script is part of the test, so its failure is the test's
+        return failed(error.message)
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, Computed) or (isinstance(value, str) and bool(value.strip()))
+
+
+def _checks(
+    fault: Callable[[str], tuple[str, bool] | None],
+) -> Callable[[Assertion], Iterator[Problem]]:
+    """Finds faults of code that no row changes, before rows are paid for."""
+
+    def check(assertion: Assertion) -> Iterator[Problem]:
+        code = assertion.value
+        if not isinstance(code, str) or is_template(code):
+            return
+        found = fault(code)
+        if found is not None:
+            reason, is_statement = found
+            hint = _ONE_LINE if is_statement else None
+            yield Problem(".value", f"{quote(code)} {reason}", hint)
+
+    return check
+
+
+def _python_fault(code: str) -> tuple[str, bool] | None:
+    """Why code is not Python, and whether it would be on several lines; None if it is."""
+    with warnings.catch_warnings(action="ignore"):  # the code's own, told where it runs
+        try:
+            evaluator.make_judge(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = python_fault(error, code)
+            return reason, "\n" not in code and _python_fault(f"{code}\n") is None
+    return None
+
+
+# Many tests have the same few, and each look makes an engine.
+@lru_cache(_KEPT)
+def _javascript_fault(code: str) -> tuple[str, bool] | None:
+    """Likewise of JavaScript."""
+    fault = assertion_script(code, NAMES).fault()
+    if fault is None:
+        return None
+    is_statement = "\n" not in code.rstrip() and Script(code, NAMES, "body").fault() is None
+    return fault, is_statement
+
+
+def _kind(language: str, judge: OutsideJudge, **more: Any) -> Kind:
+    right = f"{language} code, or file://<file>[:<function>]"
+    return Kind(right, _is_code, Asking(judge), runs_code=True, **more)
+
+
+KINDS: Kinds = {
+    "javascript": _kind(
+        "JavaScript",
+        _javascript,
+        check=_checks(_javascript_fault),
+        requires=Extra("js", "quickjs"),
+    ),
+    "python": _kind("Python", _python, check=_checks(_python_fault)),
+    "ruby": _kind("Ruby", _ruby),
+}

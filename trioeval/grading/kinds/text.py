@@ -1,0 +1,369 @@
+"""Types that compare the text of an output with another text."""
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from trioeval.errors import GradingError, Problem
+from trioeval.grading.kind import Finding, Kind, Kinds, SlowError
+from trioeval.grading.model import Assertion
+from trioeval.grading.patterns import compile_javascript, found_at_once, found_in_time
+from trioeval.grading.subject import Subject
+from trioeval.text import is_template, number_text, output_text, parse_json, quote, same_json
+
+# Lists of texts that are written as one text, with commas.
+
+
+SPACES = (
+    "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""What counts as space; the characters of JavaScript, not those of Python."""
+
+_BEFORE = re.compile(f"[{SPACES},]*")
+_ELEMENT = re.compile(
+    rf'"(?P<quoted>(?:[^"\\]|\\.|"")*)"[{SPACES}]*(?:,|\Z)|(?P<plain>[^",][^,]*)', re.DOTALL
+)
+_ESCAPE = re.compile(r'\\(["\\])|""')
+
+
+def comma_list(text: str) -> list[str]:
+    r"""The elements of a list as text: separated by commas, those with a comma in them between quotes.
+
+    Raises:
+        ValueError: A quote is never closed, or text stands behind one.
+
+    Example:
+        >>> comma_list('alpha, "x, y" ,, beta')
+        ['alpha', 'x, y', 'beta']
+    """
+    elements: list[str] = []
+    at = _end(_BEFORE.match(text))
+    while at < len(text):
+        found = _ELEMENT.match(text, at)
+        if found is None:
+            msg = f"the quotes in {quote(text)} do not fit together"
+            raise ValueError(msg)
+        if found["plain"] is not None:
+            elements.append(found["plain"].strip(SPACES))
+        else:
+            elements.append(_ESCAPE.sub(lambda escape: escape[1] or '"', found["quoted"]))
+        at = _end(_BEFORE.match(text, found.end()))
+    return elements
+
+
+def texts_of(value: Any) -> Sequence[str]:
+    """The texts that a value stands for: a list of anything, or a list as text.
+
+    Raises:
+        ValueError: It is no list, or the quotes in it do not fit together.
+
+    Example:
+        >>> texts_of(["a", 1.0, None]), texts_of("a, b")
+        (['a', '1', 'null'], ['a', 'b'])
+    """
+    if isinstance(value, str):
+        return comma_list(value)
+    if not isinstance(value, list | tuple):
+        msg = f"{quote(value)} is no list"
+        raise ValueError(msg)  # noqa: TRY004 - the same to whoever reads it
+    return [output_text(element) for element in value]
+
+
+def is_list(value: Any) -> bool:
+    """Whether a value stands for one text or more."""
+    try:
+        return bool(texts_of(value))
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _end(found: re.Match[str] | None) -> int:
+    return 0 if found is None else found.end()
+
+
+# Tells whether a text refuses what was asked, by phrases that refusals begin with or have in them.
+#
+# The phrases are data, in refusal.json: lower-case, with straight apostrophes; a name in braces stands for
+# each of several phrases.
+
+
+_APOSTROPHES = str.maketrans("’′", "''")
+_PIECE = 65_536
+_LONGER = 256
+"""Characters that no phrase has."""
+_PLACE = re.compile(r"\{([^}]*)\}")
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a text is a refusal; a blank one is.
+
+    Example:
+        >>> is_refusal("I’m sorry, but that is not for me."), is_refusal("Sure, here it is.")
+        (True, False)
+    """
+    text = text.strip(SPACES)
+    begins, says = _patterns()
+    said = text.lower().translate(_APOSTROPHES)
+    return not said or begins.match(said) is not None or _searched(says, said)
+
+
+def _searched(says: re.Pattern[str], text: str) -> bool:
+    """Whether a phrase stands in a text; piece by piece, so that other threads go on."""
+    for start in range(0, len(text), _PIECE):
+        end = start + _PIECE + _LONGER
+        found = says.search(text, start, end)
+        # What ends with a piece may be no whole word; it stands in the next piece as well.
+        if found is not None and (found.end() < end or end >= len(text)):
+            return True
+    return False
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    data = json.loads(files("trioeval.grading").joinpath("refusal.json").read_text("utf-8"))
+    begins, says = (_pattern(data[part], data["where"]) for part in ("begins", "says"))
+    return re.compile(begins), re.compile(rf"\b{says}\b", re.ASCII)
+
+
+def _pattern(phrases: Sequence[str], where: Mapping[str, Sequence[str]]) -> str:
+    return _any(_written(phrase, where) for phrase in phrases)
+
+
+def _written(phrase: str, where: Mapping[str, Sequence[str]]) -> str:
+    text, *rest = _PLACE.split(phrase)
+    pieces = [re.escape(text)]
+    for name, after in zip(rest[::2], rest[1::2], strict=True):
+        pieces += _any(map(re.escape, where[name])), re.escape(after)
+    return "".join(pieces)
+
+
+def _any(patterns: Iterable[str]) -> str:
+    return f"(?:{'|'.join(patterns)})"
+
+
+_IN_ANY_CASE = " in any case"
+_EDITS = 5
+"""How many edits may lie between two texts where nobody says how many."""
+_COMPARISONS = 3_000_000_000
+"""Of characters, for counting edits; takes about a tenth of a second, because many are made at once, and
+nothing else runs meanwhile."""
+_WORD = re.compile(f"[^{SPACES}]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
+
+
+def _equals(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    if value is None or isinstance(value, list | tuple | Mapping):
+        try:
+            holds = same_json(parse_json(subject.text), value)
+        except ValueError:
+            holds = False
+    else:
+        holds = subject.text == output_text(value)
+    return _finding("equals" if holds else "does not equal", quote(value), holds=holds)
+
+
+def _contains(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    holds = output_text(value) in subject.text
+    return _finding("contains" if holds else "does not contain", quote(value), holds=holds)
+
+
+def _icontains(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    holds = output_text(value).lower() in subject.text.lower()
+    what = f"{quote(value)}{_IN_ANY_CASE}"
+    return _finding("contains" if holds else "does not contain", what, holds=holds)
+
+
+def _starts_with(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    holds = subject.text.startswith(value)
+    return _finding("starts with" if holds else "does not start with", quote(value), holds=holds)
+
+
+def _contains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    return _any_of(subject.text, texts_of(value), "")
+
+
+def _icontains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    return _any_of(subject.text.lower(), _lower(texts_of(value)), _IN_ANY_CASE)
+
+
+def _contains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    return _all_of(subject.text, texts_of(value), "")
+
+
+def _icontains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    return _all_of(subject.text.lower(), _lower(texts_of(value)), _IN_ANY_CASE)
+
+
+def _lower(texts: Sequence[str]) -> Sequence[str]:
+    return [text.lower() for text in texts]
+
+
+def _any_of(output: str, texts: Sequence[str], how: str) -> Finding:
+    found = next((text for text in texts if text in output), None)
+    if found is None:
+        return _finding("contains", f"none of {quote(texts)}{how}", holds=False)
+    return _finding("contains", f"{quote(found)}{how}", holds=True)
+
+
+def _all_of(output: str, texts: Sequence[str], how: str) -> Finding:
+    missing = [text for text in texts if text not in output]
+    if missing:
+        return _finding("does not contain", f"{quote(missing[0])}{how}", holds=False)
+    return _finding("contains", f"all of {quote(texts)}{how}", holds=True)
+
+
+def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
+    from rapidfuzz.distance import Levenshtein  # noqa: PLC0415 - few suites need it
+
+    most = _EDITS if assertion.threshold is None else assertion.threshold
+    cutoff = max(0, math.floor(min(most, len(subject.text) + len(value))))
+    rows, width = sorted((len(subject.text), len(value)))
+    # Whoever differs in length by more is told apart at once.
+    if width - rows <= cutoff and width * min(rows, 2 * cutoff + 1) > _COMPARISONS:
+        msg = f"the texts are too long to count edits up to {number_text(most)}"
+        raise GradingError(msg)
+    holds = Levenshtein.distance(subject.text, value, score_cutoff=cutoff) <= most
+    relation = "at most" if holds else "more than"
+    return _finding("is", f"{relation} {number_text(most)} edits from {quote(value)}", holds=holds)
+
+
+def _word_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    least, most = _bounds(value)
+    count = sum(1 for _ in _WORD.finditer(subject.text))  # no call is long: other threads go on
+    words = "1 word" if count == 1 else f"{count} words"
+    asked = f"{_range_text(least, most)} is asked for"
+    return _finding("has", f"{words}; {asked}", holds=least <= count <= most)
+
+
+def _bounds(value: Any) -> tuple[float, float]:
+    """The least and the largest number of words; raises `ValueError` where there are none."""
+    if not isinstance(value, Mapping):
+        exact = _number(value)
+        return exact, exact
+    least, most = (value.get(key) for key in ("min", "max"))
+    if value.keys() - {"min", "max"} or (least is None and most is None):
+        msg = "min or max, and nothing else"
+        raise ValueError(msg)
+    bounds = (
+        -math.inf if least is None else _number(least),
+        math.inf if most is None else _number(most),
+    )
+    if bounds[0] > bounds[1]:
+        msg = "min is more than max"
+        raise ValueError(msg)
+    return bounds
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip(SPACES)):
+        return float(value.strip(SPACES))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        msg = f"{quote(value)} is no number"
+        raise ValueError(msg)
+    return value
+
+
+def _range_text(least: float, most: float) -> str:
+    if least == most:
+        return number_text(least)
+    if most == math.inf:
+        return f"at least {number_text(least)}"
+    if least == -math.inf:
+        return f"at most {number_text(most)}"
+    return f"{number_text(least)} to {number_text(most)}"
+
+
+def _is_number_of_words(value: Any) -> bool:
+    try:
+        _bounds(value)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _is_refusal(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
+    if not isinstance(subject.output, str):
+        return _finding("is", "no text, which counts as a refusal", holds=True)
+    holds = is_refusal(subject.output)
+    return _finding("is" if holds else "is not", "a refusal", holds=holds)
+
+
+def _regex(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    try:
+        pattern = compile_javascript(value)
+    except ValueError as error:
+        return Finding(holds=False, reason=regex_fault(value, error), invertible=False)
+
+    def finish() -> Finding:
+        return _matched(value, holds=found_in_time(pattern, subject.text, written=value))
+
+    holds = found_at_once(pattern, subject.text)
+    if holds is None:
+        raise SlowError(finish)
+    return _matched(value, holds=holds)
+
+
+def _matched(value: str, *, holds: bool) -> Finding:
+    return _finding("matches" if holds else "does not match", quote(value), holds=holds)
+
+
+def regex_fault(pattern: str, error: ValueError) -> str:
+    """The sentence for a pattern that cannot be compiled."""
+    return f"{quote(pattern)} is not a regular expression that can be used: {error}"
+
+
+def _finding(verb: str, what: str, *, holds: bool) -> Finding:
+    return Finding(holds=holds, reason=f"the output {verb} {what}")
+
+
+def _anything(_value: Any) -> bool:
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_text_or_number(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number or _is_text(value)
+
+
+def _is_any_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_TEXT = "text that is not empty"
+_LIST = 'a list that is not empty, or texts with commas between them and "…" around one with a comma in it'
+_WORDS = "a number of words, or {min, max}, one of them at least, with min ≤ max"
+
+
+def _check_pattern(assertion: Assertion) -> Iterator[Problem]:
+    if is_template(assertion.value):
+        return
+    try:
+        compile_javascript(assertion.value)
+    except ValueError as error:
+        hint = "patterns are those of JavaScript, without flags"
+        yield Problem(".value", regex_fault(assertion.value, error), hint)
+
+
+KINDS: Kinds = {
+    "contains": Kind(f"{_TEXT}, or a number", _is_text_or_number, _contains),
+    "contains-all": Kind(_LIST, is_list, _contains_all),
+    "contains-any": Kind(_LIST, is_list, _contains_any),
+    "equals": Kind("any value, null included", _anything, _equals),
+    "icontains": Kind(f"{_TEXT}, or a number", _is_text_or_number, _icontains),
+    "icontains-all": Kind(_LIST, is_list, _icontains_all),
+    "icontains-any": Kind(_LIST, is_list, _icontains_any),
+    "is-refusal": Kind("left out", _anything, _is_refusal, bare=True),
+    "levenshtein": Kind("text", _is_any_text, _levenshtein),
+    "regex": Kind(_TEXT, _is_text, _regex, check=_check_pattern),
+    "starts-with": Kind(_TEXT, _is_text, _starts_with),
+    "word-count": Kind(_WORDS, _is_number_of_words, _word_count),
+}

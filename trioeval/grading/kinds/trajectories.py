@@ -1,0 +1,271 @@
+"""The steps that an agent took, as the spans of a trace tell them.
+
+Each span is one step. Which kind it is, and of what, follows from its attributes; libraries that write
+traces name them in many ways. What counts is, in this order: a command that a tool for commands ran, a
+tool, a command, a search, a thought, a message; any other span is a step of no special kind. A step can be
+asked for by what it is called, by the name of its span, and by the program of its command.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.grading.kinds.traces import Span, Trace
+from trioeval.grading.kinds.workspace_files import matches
+from trioeval.text import output_text, parse_json
+
+StepType: TypeAlias = Literal["tool", "command", "search", "reasoning", "message", "span"]
+
+STEP_TYPES: tuple[StepType, ...] = ("tool", "command", "search", "reasoning", "message", "span")
+"""What a step can be."""
+
+SHOWN = 24
+"""Steps that the summary of a trajectory shows; those in the middle are left out where there are more."""
+
+_DOTTED = (".args", ".arguments", ".input")
+_TOOL_NAMES = (
+    *("tool.name", "tool_name", "tool", "function.name", "function_name", "ai.toolCall.name"),
+    *("gen_ai.tool.name", "agent.tool_name", "agent.tool", "agent.toolName", "codex.mcp.tool"),
+)
+_ARGUMENTS = (
+    *(f"tool{ending}" for ending in (*_DOTTED, "_args", "_arguments", "_input")),
+    *(f"function{ending}" for ending in (*_DOTTED, "_args", "_arguments")),
+    *(f"ai.toolCall{ending}" for ending in _DOTTED),
+    *(f"gen_ai.tool{ending}" for ending in (*_DOTTED, ".call.args", ".call.arguments")),
+    *(f"agent.tool{ending}" for ending in _DOTTED),
+    *(f"codex.mcp{ending}" for ending in _DOTTED),
+    *("args", "arguments", "input"),
+)
+_COMMANDS = ("codex.command", "command", "command.name", "command_name")
+_QUERIES = ("codex.search.query", "search.query", "search_query")
+_COMMAND_TOOLS = frozenset({"exec_command", "local_shell", "shell"})
+_KIND = "codex.item.type"
+
+_NAMES_TOOL = re.compile(r"tool.?name|function.?name", re.IGNORECASE)
+_IS_TOOL = re.compile(r"(?:^|[._])tool(?:$|[._])", re.IGNORECASE)
+_OF_TOOL = re.compile(r"result|output|definition", re.IGNORECASE)
+_IS_ARGUMENTS = re.compile(r"(?:^|[._])(?:arguments|args|input)(?:$|[._])", re.IGNORECASE)
+_IS_RESULT = re.compile(r"result|output|error|status", re.IGNORECASE)
+_IS_COMMAND = re.compile("command", re.IGNORECASE)
+_OF_COMMAND = re.compile("output|result", re.IGNORECASE)
+_SEARCHES = re.compile(
+    r"(?:^|[\s._:/-])(?:search|find|lookup|retriev(?:e|al))(?:$|[\s._:/-])", re.IGNORECASE
+)
+_OF_SEARCH = re.compile(r"(?:^|[._])(?:search|lookup|retriev(?:e|al))(?:$|[._])", re.IGNORECASE)
+_REASONS = re.compile(r"reasoning(?:[_\s]|$)", re.IGNORECASE)
+
+
+@attrs.frozen
+class TrajectoryStep:
+    """One thing that an agent did."""
+
+    type: StepType
+    name: str
+    """Of the tool, the command, the query, or else of the span."""
+    aliases: tuple[str, ...]
+    """All that it can be asked for by."""
+    span: Span
+    args: Any = None
+    """What a tool was called with; None where that is not known."""
+
+    def fits(self, pattern: str) -> bool:
+        """Whether one of its names fits a pattern."""
+        return any(matches(alias, pattern) for alias in self.aliases)
+
+    def __str__(self) -> str:
+        """For messages.
+
+        Example:
+            >>> str(TrajectoryStep("tool", "search", ("search",), Span("search")))
+            'tool:search'
+        """
+        return f"{self.type}:{self.name}"
+
+
+def steps_of(trace: Trace) -> tuple[TrajectoryStep, ...]:
+    """The steps of a trajectory, by the time at which they began.
+
+    Example:
+        >>> spans = (Span("mcp db/query", 2), Span("exec ls -l", 1))
+        >>> [str(step) for step in steps_of(Trace(spans))]
+        ['command:ls -l', 'tool:query']
+    """
+    commands = _COMMAND_TOOLS | trace.commands
+    return tuple(_step(span, commands) for span in sorted(trace.spans, key=_begins))
+
+
+def _begins(span: Span) -> tuple[float, float]:
+    start = math.inf if span.start is None else span.start
+    return start, start if span.end is None else span.end
+
+
+def _step(span: Span, command_tools: frozenset[str]) -> TrajectoryStep:
+    tool, args = _tool(span), _arguments(span.attributes)
+    runs_commands = tool is not None and tool.lower() in command_tools
+    command = _command(span, args if runs_commands else None)
+    query = _query(span)
+
+    def step(kind: StepType, name: str, *aliases: str, args: Any = None) -> TrajectoryStep:
+        return TrajectoryStep(kind, name, (span.name, name, *aliases), span, args)
+
+    if command and tool and runs_commands:
+        return step("command", command, tool, command.split(maxsplit=1)[0], args=args)
+    if tool:
+        return step("tool", tool, args=args)
+    if command:
+        return step("command", command, command.split(maxsplit=1)[0])
+    if query:
+        return step("search", query)
+    if span.attributes.get(_KIND) == "reasoning" or _REASONS.match(span.name):
+        return step("reasoning", span.name, "reasoning")
+    if span.attributes.get(_KIND) == "agent_message" or span.name in _MESSAGES:
+        return step("message", span.name, "message")
+    return step("span", span.name)
+
+
+_MESSAGES = ("agent response", "send input")
+
+
+def _tool(span: Span) -> str | None:
+    attributes = span.attributes
+    if name := _first(attributes, _TOOL_NAMES):
+        return name
+    for key, text in _texts(attributes):
+        if _is_structured(text):
+            continue
+        if _NAMES_TOOL.search(key) or (_IS_TOOL.search(key) and not _OF_TOOL.search(key)):
+            return text
+    if span.name.startswith("mcp ") and "/" in span.name:
+        return span.name.rpartition("/")[2].strip() or None
+    return None
+
+
+def _arguments(attributes: Mapping[str, Any]) -> Any:
+    """What a tool was called with; text that is JSON is read."""
+    others = (key for key in attributes if _IS_ARGUMENTS.search(key) and not _IS_RESULT.search(key))
+    for key in (*_ARGUMENTS, *others):
+        value = attributes.get(key)
+        if isinstance(value, str):
+            value = _read(value.strip())
+        if value is not None and value != "":
+            return value
+    return None
+
+
+def _command(span: Span, args: Any) -> str | None:
+    """The command that a span ran, perhaps as its tool was told to."""
+    attributes = span.attributes
+    if command := _first(attributes, _COMMANDS):
+        return command
+    for key, text in _texts(attributes):
+        if _IS_COMMAND.search(key) and not _OF_COMMAND.search(key):
+            return text
+    if isinstance(args, Mapping):
+        for key, between in (("cmd", " "), ("command", " "), ("commands", "; ")):
+            if key in args:
+                parts = [args[key]] if isinstance(args[key], str) else args[key]
+                told = [output_text(part).strip() for part in parts] if _is_list(parts) else []
+                if joined := between.join(filter(None, told)):
+                    return joined
+                break
+    if span.name.startswith("exec "):
+        return span.name.removeprefix("exec ").strip() or None
+    return None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _query(span: Span) -> str | None:
+    attributes = span.attributes
+    if query := _first(attributes, _QUERIES):
+        return query
+    if (query := _first(attributes, ("query",))) and _is_search(span):
+        return query
+    if span.name.startswith("search "):
+        told = span.name.removeprefix("search ")
+        return told.removeprefix('"').removesuffix('"').strip() or None
+    return None
+
+
+def _is_search(span: Span) -> bool:
+    return _SEARCHES.search(span.name) is not None or any(map(_OF_SEARCH.search, span.attributes))
+
+
+def _first(attributes: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    found = (attributes.get(key) for key in keys)
+    texts = (value.strip() for value in found if isinstance(value, str))
+    return next(filter(None, texts), None)
+
+
+def _texts(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Attributes that are text, and not blank."""
+    for key, value in attributes.items():
+        if isinstance(value, str) and (text := value.strip()):
+            yield key, text
+
+
+def _is_structured(text: str) -> bool:
+    return text.startswith(("{", "[")) and isinstance(_read(text), dict | list)
+
+
+def _read(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
+
+
+def trajectory_summary(trace: Trace) -> str:
+    """The steps of a trajectory as JSON for a judge: kinds, names and what is said of their status.
+
+    Equal steps in a row are one with `collapsedCount`; of more than `SHOWN`, those in the middle are one
+    entry with `omittedCount`.
+
+    Example:
+        >>> spans = [Span("mcp db/query", start) for start in range(3)]
+        >>> json.loads(trajectory_summary(Trace(tuple(spans))))[
+        ...     "steps"
+        ... ]  # doctest: +NORMALIZE_WHITESPACE
+        [{'index': 1, 'type': 'tool', 'name': 'query', 'spanName': 'mcp db/query',
+          'collapsedCount': 3}]
+    """
+    steps = steps_of(trace)
+    shown: list[dict[str, Any]] = []
+    for place, step in enumerate(steps, 1):
+        told = _told(step)
+        same = shown and {k: v for k, v in shown[-1].items() if k not in _COUNTS} == told
+        if same:
+            shown[-1]["collapsedCount"] = shown[-1].get("collapsedCount", 1) + 1
+        else:
+            shown.append({"index": place, **told})
+    compacted = len(shown)
+    if compacted > SHOWN:
+        half = SHOWN // 2
+        shown = [*shown[:half], {"omittedCount": compacted - SHOWN}, *shown[-half:]]
+    whole = {
+        **({} if trace.id is None else {"traceId": trace.id}),
+        "stepCount": len(steps),
+        "compactedStepCount": compacted,
+        "steps": shown,
+    }
+    return json.dumps(whole, ensure_ascii=False, indent=2)
+
+
+_COUNTS = frozenset({"index", "collapsedCount"})
+
+
+def _told(step: TrajectoryStep) -> dict[str, Any]:
+    told: dict[str, Any] = {"type": step.type, "name": step.name}
+    if step.span.name != step.name:
+        told["spanName"] = step.span.name
+    if step.span.code:
+        told["status"] = {"code": step.span.code}
+        if step.span.message:
+            told["status"]["message"] = step.span.message
+    return told

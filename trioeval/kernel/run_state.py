@@ -1,0 +1,319 @@
+"""What all parts of one run share, and where every outcome passes through.
+
+An outcome is recorded, told, and sets free what waited for it. One that may still become better is not an
+outcome yet: a job that failed by mishap is set aside until nothing else of the run can go on, and is run
+once more then, together with the others of its kind (a *salvage round*). A readiness may say when instead.
+
+Laws: TOTAL, BLOCK.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol
+
+import attrs
+import trio
+
+from trioeval.errors import BudgetError, PlanError
+from trioeval.kernel.backlog import Backlog, Released
+from trioeval.kernel.calls import Attempts, Calls, worth_salvaging
+from trioeval.kernel.events import Admitted, Finished, Observer, Salvaged, Waiting, Why
+from trioeval.kernel.jobs import Job, P
+from trioeval.kernel.lanes import Lanes
+from trioeval.kernel.ledger import Ledger
+from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
+from trioeval.kernel.reservations import Need, Purse
+from trioeval.kernel.terms import Terms, Withdrawal
+from trioeval.kernel.timeouts import Timeouts, Timer
+from trioeval.rates import Budget
+
+
+class Standing(Protocol):
+    """Whoever waits for jobs of a run."""
+
+    def notify(self) -> None:
+        """Look again: there may be a job, or none any more."""
+        ...
+
+    def stand_down(self) -> None:
+        """Give up waiting: no new job starts."""
+        ...
+
+    def forget(self, index: int) -> None:
+        """A job that it may be waiting for was withdrawn."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job of it is under way and none could be."""
+        ...
+
+
+@attrs.define(eq=False)
+class Running(Generic[P, V]):
+    """The state of one run."""
+
+    perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
+    lanes: Lanes
+    ledger: Ledger[V]
+    backlog: Backlog[P]
+    deadline: float
+    stop: trio.Event
+    observe: Observer | None = None
+    budget: Budget | None = None
+    rounds: int = 0
+    """How often a job that failed by mishap is run again."""
+    window: float = math.inf
+    """How far a job may run ahead of the first outcome that is not emitted; infinite if that is free."""
+    settled: Callable[[Outcome[V]], None] | None = None
+    """Told of each outcome as soon as it is there."""
+    scope: trio.CancelScope = attrs.field(init=False)
+    """What all jobs of the run live in; its deadline is the run's."""
+    terms: Terms = attrs.field(init=False)
+    timeouts: Timeouts = attrs.field(factory=Timeouts)
+    """When jobs are cut off."""
+    standing: list[Standing] = attrs.field(factory=list)
+    """The serial line, or the crews."""
+    pause_at: float = -math.inf
+    """When a worker between two jobs has to let others run."""
+    emitted: int = 0
+    """Outcomes that the consumer has taken."""
+    failure: Exception | None = None
+    """What the run as a whole failed with; raised to its caller at the end."""
+    exhausted: BudgetError | None = None
+    """What is used up of the budget."""
+    _failed: dict[int, Failed] = attrs.field(factory=dict)
+    """How jobs ended that are set aside, or run again."""
+    _attempts: dict[int, Attempts] = attrs.field(factory=dict)
+    """Of calls with which such jobs failed."""
+    _aside: set[int] = attrs.field(factory=set)
+    """Those of them whose round comes when nothing else can go on."""
+    _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
+    """Jobs that have yet to get their outcome, each with the job that blocks it."""
+    _releasing: bool = False
+    _salvaged: dict[int, int] = attrs.field(factory=dict)
+    """How often jobs were run again."""
+
+    def __attrs_post_init__(self) -> None:
+        self.scope = trio.CancelScope(deadline=self.deadline)
+        purse = None if self.budget is None else Purse(self.budget, self.exhaust)
+        self.terms = Terms(
+            self.lanes.by_name,
+            self.deadline,
+            self.observe,
+            purse,
+            Need(purse=purse),
+            Withdrawal(self.stop),
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether every job has its outcome."""
+        return self.ledger.recorded == self.ledger.size
+
+    def admits(self, now: float) -> bool:
+        """Whether new jobs may still start."""
+        if self.failure is not None:
+            return False
+        return now < self.deadline and not self.stop.is_set() and self.exhausted is None
+
+    def start(
+        self,
+        job: Job[P],
+        timer: Timer,
+        now: float,
+        *,
+        favoured: bool,
+        rested: Callable[[int], None],
+    ) -> Calls[P]:
+        """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`.
+
+        Args:
+            job: Admitted in this very step.
+            timer: Cuts it off.
+            now: The present.
+            favoured: Whether its lane was found ready for its first call.
+            rested: Told when it begins and ceases to rest; see `Calls`.
+        """
+        made, attempts = 0, None
+        if self._failed and (before := self._failed.get(job.index)) is not None:
+            made, attempts = before.calls, self._attempts.get(job.index)
+        calls = Calls(job, self.terms, timer, now, made=made, rested=rested)
+        calls.attempts = attempts
+        if favoured:
+            self.lanes.by_name[job.lane].favourite = calls
+        if self.observe is not None:
+            self.observe(Admitted(now, job.index, job.lane))
+        return calls
+
+    def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
+        """The body of a job is over."""
+        calls.close()
+        if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome, calls.attempts):
+            return
+        self.settle(outcome)
+
+    def settle(self, outcome: Outcome[V]) -> None:
+        """Give a job its outcome, and those their own that it blocks."""
+        if self._failed and self._failed.pop(outcome.index, None) is not None:
+            self._aside.discard(outcome.index)
+            self._salvaged.pop(outcome.index, None)
+            self._attempts.pop(outcome.index, None)
+        self.ledger.record(outcome)
+        if self.settled is not None:
+            self._tell_settled(self.settled, outcome)
+        if self.observe is not None:
+            self.observe(Finished(trio.current_time(), outcome))
+        if self.backlog.tracking:
+            self._release(outcome)
+        if self.ledger.recorded == self.ledger.size:
+            self.notify()
+
+    def never_ran(self, index: int, cut: Cut, reason: str) -> None:
+        """A job will not be run, or not be run again."""
+        self.settle(self._failed.get(index) or NotRun(index, cut, reason))
+
+    def pass_on(self, emitted: int) -> None:
+        """The consumer has taken so many outcomes: the window moves."""
+        self.emitted = emitted
+        self.notify()
+
+    def notify(self) -> None:
+        """There may be something to do for everybody."""
+        for standing in self.standing:
+            standing.notify()
+
+    def go_on(self) -> None:
+        """A job is over: if nothing else can go on, it is time for those that were set aside."""
+        if not self._aside and not self.backlog.tracking:
+            return
+        if not all(standing.idle for standing in self.standing):
+            return
+        if self._aside:
+            try:
+                for index in self.next_round():
+                    self.backlog.put_back(index)
+            except PlanError as error:
+                self.fail(error)
+            self.notify()
+        elif not self.over and self.backlog.empty and self.admits(trio.current_time()):
+            self._fail_stuck()
+
+    def next_round(self) -> Sequence[int]:
+        """Those that were set aside, in index order; they are not any more."""
+        indices, self._aside = sorted(self._aside), set()
+        self._tell_salvaged(indices)
+        return indices
+
+    def tell_waiting(self, lane: str, why: Why, index: int | None) -> None:
+        """Tell the observer of a wait whose end is not known."""
+        if self.observe is not None:
+            self.observe(Waiting(trio.current_time(), lane, why, None, index))
+
+    def cut(self, now: float, *, started: bool) -> Cut:
+        """Why a job was cut off at `now`, or not started until then."""
+        if self.failure is not None:
+            return Cut.FAULT
+        if now >= self.deadline:
+            return Cut.DEADLINE
+        if not started and self.exhausted is not None:
+            return Cut.BUDGET
+        return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
+
+    def close(self) -> None:
+        """No job is under way any more and none will start."""
+        self.backlog.tracking = False  # nothing is set free any more
+        for failed in tuple(self._failed.values()):
+            self.settle(failed)
+        self.ledger.cut = self.cut(trio.current_time(), started=False)
+        if self.exhausted is not None:
+            self.ledger.reason = str(self.exhausted)
+        self.ledger.close()
+
+    def fail(self, error: Exception) -> None:
+        """End the run because of a fault that is not a job's."""
+        if self.failure is None:
+            self.failure = error
+        self.scope.cancel(f"the run failed: {error}")
+
+    def exhaust(self, error: BudgetError) -> None:
+        """A call found the budget used up; one that no budget of this size could serve tells nothing."""
+        if self.exhausted is None and error.wanted <= error.limit:
+            self.exhausted = error
+            self.stand_down()
+
+    def stand_down(self) -> None:
+        """No new job starts."""
+        for standing in self.standing:
+            standing.stand_down()
+
+    def drain(self) -> None:
+        """The caller has set `stop`: no new job starts, and no first request waits for its permit."""
+        self.stand_down()
+        self.terms.withdrawal.withdraw()
+
+    def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
+        try:
+            settled(outcome)
+        except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
+            self.settled = None
+            self.fail(error)
+
+    def _tell_salvaged(self, indices: Sequence[int]) -> None:
+        if indices and self.observe is not None:
+            self.observe(Salvaged(trio.current_time(), tuple(indices)))
+
+    def _fail_stuck(self) -> None:
+        left = self.ledger.size - self.ledger.recorded
+        again = f", {len(self._failed)} of them again" if self._failed else ""
+        self.fail(PlanError(f"{left} jobs of the plan never became ready{again}"))
+
+    def _set_aside(self, failed: Failed, attempts: Attempts | None) -> bool:
+        index = failed.index
+        rounds = self._salvaged.get(index, 0)
+        if rounds >= self.rounds or not worth_salvaging(failed.error):
+            return False
+        if attempts is not None:
+            if attempts.exhausted or attempts.is_own:
+                return False
+            self._attempts[index] = attempts
+        self._salvaged[index] = rounds + 1
+        self._failed[index] = failed
+        try:
+            released = self.backlog.aside(index)
+        except PlanError as error:
+            self.fail(error)
+            return True
+        if released is None:
+            self._aside.add(index)
+        else:
+            self._pass_on(released)
+        return True
+
+    def _release(self, outcome: Outcome[V]) -> None:
+        try:
+            released = self.backlog.over(outcome.index, done=isinstance(outcome, Done))
+        except PlanError as error:
+            self.fail(error)
+            return
+        self._pass_on(released)
+
+    def _pass_on(self, released: Released) -> None:
+        """Wake who has something to do now, and end those that are blocked."""
+        if self._failed:
+            self._tell_salvaged(sorted(i for i in released.ready if i in self._failed))
+        if released.lanes:
+            self.notify()
+        for index in released.withdrawn:
+            for standing in self.standing:
+                standing.forget(index)
+        self._blocked += released.blocked
+        if self._releasing:
+            return
+        # A chain of a million jobs may hang on one: no recursion.
+        self._releasing = True
+        while self._blocked:
+            index, by = self._blocked.popleft()
+            self.settle(self._failed.get(index) or Blocked(index, by))
+        self._releasing = False

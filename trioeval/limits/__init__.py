@@ -1,0 +1,15 @@
+"""Limits that are shared beyond this process, held through leases: reserve, then complete.
+
+This package's front imports neither trio nor a network: what a suite file says of quotas is read with it.
+"""
+
+from trioeval.limits.model import Actual as Actual
+from trioeval.limits.model import Ask as Ask
+from trioeval.limits.model import Decision as Decision
+from trioeval.limits.model import Denied as Denied
+from trioeval.limits.model import Granted as Granted
+from trioeval.limits.model import Limit as Limit
+from trioeval.limits.model import LimitState as LimitState
+from trioeval.limits.model import Requirement as Requirement
+from trioeval.limits.model import Settlement as Settlement
+from trioeval.limits.model import Unknown as Unknown

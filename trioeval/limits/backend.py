@@ -1,0 +1,170 @@
+"""Whoever keeps limits: what the in-memory, the Redis and the HTTP one have in common, and its users."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import attrs
+
+from trioeval.kernel import Permits
+from trioeval.limits.model import (
+    MOST,
+    Actual,
+    Ask,
+    Decision,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+    Unit,
+)
+
+# What goes wrong with leases and ends no call, told to whoever wants to know.
+
+
+@attrs.frozen
+class Trouble:
+    """Something that people should know of."""
+
+    kind: Literal["silent", "heartbeat", "expired", "settling", "unleased"]
+    """Nobody answers who is asked for leases; holds could not be put off; a hold is over while its call
+    runs; what calls used could not be told; calls are made without a lease, because nobody can be asked."""
+    message: str
+    leases: tuple[str, ...] = ()
+    """The ids that it is about."""
+
+
+ToldTrouble: TypeAlias = Callable[[Trouble], None]
+"""Called synchronously; must not raise."""
+
+
+def ignore(_trouble: Trouble) -> None:
+    """Tell nobody."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Keeps limits and decides about leases. Every method is one round trip, however many items it has.
+
+    Raises:
+        QuotaError: `limiter_unavailable`: nobody knows what became of the request; it may be repeated, with
+            the same lease ids.
+    """
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        """Decide about each, in order; the decisions have the same places."""
+        ...
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        """End leases. One that is unknown, or over already, changes nothing."""
+        ...
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        """Put off the expiry of the holds of leases; False for one that is over or unknown."""
+        ...
+
+    async def states(self) -> Sequence[LimitState]:
+        """All limits, by key."""
+        ...
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        """Make a limit, or change one. A smaller capacity holds as soon as so much of it is free."""
+        ...
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        """Grant nothing of a limit for so many seconds from now; 0 opens it again."""
+        ...
+
+    async def remove(self, key: str, /) -> None:
+        """Forget a limit: whoever asks for it from now on, or waits for it, is denied for good.
+
+        Leases that took of it live on with what else they have.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        ...
+
+
+@attrs.frozen
+class KeyUse:
+    """A limit that the calls of a lane count against."""
+
+    key: str
+    unit: Unit
+    """What of a call counts: 1 for `requests` and `slots`, its tokens, or its cost in millionths."""
+
+
+class Quota(Protocol):
+    """An open quota, as lanes use it."""
+
+    def permits(self, lane: str, keys: Sequence[KeyUse]) -> Permits:
+        """What the calls of one lane ask before they start.
+
+        Args:
+            lane: Its name, for people.
+            keys: What each of its calls counts against.
+        """
+        ...
+
+    async def states(self) -> Sequence[LimitState]:
+        """All limits, by key. A checkpoint."""
+        ...
+
+
+# What a call counts against its limits: before it, at most; after it, really.
+#
+# Amounts are whole numbers: money counts in millionths, and what is counted at most is rounded up.
+
+
+_MICRO = 1_000_000
+
+
+def requirements_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Requirement, ...]:
+    """What a request takes at most of each limit, 1 at least.
+
+    Args:
+        keys: What it counts against.
+        tokens: The most that it may use, ≥ 0.
+        money: Likewise, ≥ 0.
+
+    Example:
+        >>> keys = KeyUse("m:rpm", "requests"), KeyUse("m:tpm", "tokens")
+        >>> [one.amount for one in requirements_of(keys, 512, 0.0)]
+        [1, 512]
+    """
+    return tuple(Requirement(use.key, max(1, _amount(use.unit, tokens, money))) for use in keys)
+
+
+def actuals_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Actual, ...]:
+    """What it has used; of requests and slots nothing is said: they keep what they took.
+
+    Args:
+        keys: What it counts against.
+        tokens: What it used; less than nothing is taken as nothing.
+        money: Likewise.
+
+    Example:
+        >>> keys = KeyUse("m:rpm", "requests"), KeyUse("team:cost_micro", "cost_micro")
+        >>> actuals_of(keys, 512, 0.0125)
+        (Actual(key='team:cost_micro', amount=12500),)
+    """
+    return tuple(
+        Actual(use.key, _amount(use.unit, tokens, money))
+        for use in keys
+        if use.unit in {"tokens", "cost_micro"}
+    )
+
+
+def nothing_of(requirements: Iterable[Requirement]) -> tuple[Actual, ...]:
+    """What a request has used that was never made."""
+    return tuple(Actual(one.key, 0) for one in requirements)
+
+
+def _amount(unit: Unit, tokens: int, money: float) -> int:
+    if unit == "tokens":
+        return max(0, min(tokens, MOST))
+    if unit == "cost_micro":
+        # A float times a million is off by so little that it must not cost a millionth more.
+        return MOST if money >= MOST / _MICRO else max(0, math.ceil(round(money * _MICRO, 3)))
+    return 1

@@ -1,0 +1,237 @@
+"""Puts requests together that are made at about the same time.
+
+The first item opens a batch; the batch is sent when it is full, or so many milliseconds later. Reserves and
+completes are collected apart. Inside of a batch the order is that in which they were asked for, and answers
+are found by their place: a batch that nobody answered, or not with as many answers as it has items, leaves
+every item unknown.
+
+Several batches may be on their way at once. The other way, one after another, would let each request wait for
+the round trip of the one before it, and so halve what a lane far from its server can start.
+
+Whoever asked and was cancelled takes an item that was not sent yet along: nobody ever hears of it. One that
+was sent stays sent, because others share its batch; its asker knows that it knows nothing.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from trioeval.errors import QuotaError
+from trioeval.limits.backend import Backend
+from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+
+CLOSE_GRACE = 5.0
+"""Seconds that the last batches may take once the block is left."""
+
+I = TypeVar("I")  # noqa: E741 - an item
+A = TypeVar("A")  # its answer
+
+
+@asynccontextmanager
+async def open_batching(
+    backend: Backend, *, size: int = 128, flush: float = 0.002
+) -> AsyncGenerator[Backend]:
+    """The same backend, asked less often for the same.
+
+    When the block is left, what waits is sent at once, and every item is answered within `CLOSE_GRACE`
+    seconds, also when the block is cancelled; until then, cancellation does not reach batches under way.
+
+    Args:
+        backend: Who is asked in the end.
+        size: Most items of a batch, ≥ 1.
+        flush: Seconds that an item waits for others, ≥ 0.
+
+    Example:
+        ```python
+        async with open_batching(backend, size=128, flush=0.002) as batched:
+            decisions = await batched.reserve([ask])
+        ```
+    """
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        sending = _Sending()
+        nursery.start_soon(sending.run)
+        batching = _Batching(
+            backend,
+            _Collector(backend.reserve, size=size, flush=flush, sending=sending),
+            _Collector(partial(_complete, backend), size=size, flush=flush, sending=sending),
+        )
+        try:
+            await sending.opened.wait()
+            yield batching
+        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+            failure = error
+        finally:
+            batching.close()
+            sending.close()
+    if failure is not None:
+        raise failure
+
+
+@attrs.define(eq=False)
+class _Batching:
+    """A `Backend` whose reserves and completes go through collectors."""
+
+    _backend: Backend
+    _reserves: "_Collector[Ask, Decision]"
+    _completes: "_Collector[Settlement, None]"
+
+    def close(self) -> None:
+        self._reserves.close()
+        self._completes.close()
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        answers = await self._reserves.ask(asks)
+        return [_decision(answer) for answer in answers]
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        for answer in await self._completes.ask(settlements):
+            if isinstance(answer, QuotaError):
+                raise _own(answer)
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        return await self._backend.extend(lease_ids)
+
+    async def states(self) -> Sequence[LimitState]:
+        return await self._backend.states()
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        return await self._backend.define(limit)
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        return await self._backend.pause(key, seconds)
+
+    async def remove(self, key: str, /) -> None:
+        await self._backend.remove(key)
+
+
+async def _complete(backend: Backend, settlements: Sequence[Settlement]) -> Sequence[None]:
+    await backend.complete(settlements)
+    return [None] * len(settlements)
+
+
+@attrs.define(eq=False)
+class _Sending:
+    """Where batches are sent from: cancelled not with the block that asks, but a while after its end."""
+
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    _closed: trio.Event = attrs.field(factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    _nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        # The shield ends: `close` is called however the block is left, and gives it a deadline.
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                self.opened.set()
+                await self._closed.wait()
+
+    def start(self, send: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None  # noqa: S101 - nobody has the backend before `opened`
+        self._nursery.start_soon(send)
+
+    def close(self) -> None:
+        self._scope.deadline = trio.current_time() + CLOSE_GRACE
+        self._closed.set()
+
+
+@attrs.define(eq=False)
+class _Item(Generic[I, A]):
+    value: I
+    answer: A | QuotaError = attrs.field(factory=lambda: _unknown("closed before it had answered"))
+    answered: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class _Collector(Generic[I, A]):
+    """Batches of one kind."""
+
+    _send: Callable[[Sequence[I]], Awaitable[Sequence[A]]]
+    _size: int = attrs.field(kw_only=True)
+    _flush: float = attrs.field(kw_only=True)
+    _sending: _Sending = attrs.field(kw_only=True)
+    _waiting: list[_Item[I, A]] = attrs.field(init=False, factory=list)
+    _timer: trio.CancelScope | None = attrs.field(init=False, default=None)
+    """Of the task that waits until the open batch is due; None where none is open."""
+    _is_closed: bool = attrs.field(init=False, default=False)
+
+    async def ask(self, values: Sequence[I]) -> list[A | QuotaError]:
+        """Hand in items and wait for the answers, which have the same places. A checkpoint.
+
+        Raises:
+            QuotaError: It is closed.
+        """
+        if self._is_closed:
+            raise _unknown("it was closed before it was asked")
+        items: list[_Item[I, A]] = [_Item(value) for value in values]
+        for item in items:
+            self._waiting.append(item)
+            if len(self._waiting) >= self._size:
+                self._send_now()
+        if self._waiting and self._timer is None:
+            self._timer = trio.CancelScope()
+            self._sending.start(partial(self._send_later, self._timer))
+        try:
+            for item in items:
+                await item.answered.wait()
+        finally:
+            gone = {id(item) for item in items if not item.answered.is_set()}
+            if gone:
+                self._waiting = [item for item in self._waiting if id(item) not in gone]
+        return [item.answer for item in items]
+
+    def close(self) -> None:
+        """Send what waits, and take nothing more."""
+        self._is_closed = True
+        self._send_now()
+
+    async def _send_later(self, timer: trio.CancelScope) -> None:
+        with timer:
+            await trio.sleep(self._flush)
+            self._send_now()
+
+    def _send_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel("the batch is sent")
+            self._timer = None
+        if self._waiting:
+            batch, self._waiting = self._waiting, []
+            self._sending.start(partial(self._exchange, batch))
+
+    async def _exchange(self, batch: list[_Item[I, A]]) -> None:
+        problem = batch[0].answer  # nobody answered
+        answers: Sequence[A | QuotaError] = ()
+        try:
+            answers = await self._send([item.value for item in batch])
+            if len(answers) != len(batch):
+                problem = _unknown(f"{len(answers)} answers came to {len(batch)} requests")
+        except QuotaError as error:
+            problem = error
+        finally:
+            # Synchronous, and reached by cancellation too: nobody may wait for ever.
+            if len(answers) != len(batch):
+                answers = [problem] * len(batch)
+            for item, answer in zip(batch, answers, strict=True):
+                item.answer = answer
+                item.answered.set()
+
+
+def _decision(answer: Decision | QuotaError) -> Decision:
+    if not isinstance(answer, QuotaError):
+        return answer
+    if answer.reason != "limiter_unavailable":
+        raise _own(answer)
+    return Unknown(answer.message)
+
+
+def _own(error: QuotaError) -> QuotaError:
+    """The same for one of several who are told: a traceback belongs to one task."""
+    return QuotaError(error.reason, error.message, keys=error.keys)
+
+
+def _unknown(message: str) -> QuotaError:
+    return QuotaError("limiter_unavailable", message)

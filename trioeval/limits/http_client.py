@@ -1,0 +1,273 @@
+"""Limits that a server keeps, over HTTP: the client of `trioeval quota serve`.
+
+A request whose answer did not come, or cannot be understood, has an unknown outcome and is told as such: only
+a whole answer of the server grants or denies. Nothing is repeated here; that is for the user of the leases,
+who knows their ids.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import attrs
+import orjson
+import trio
+
+from trioeval.errors import ProviderError, QuotaError
+from trioeval.limits.backend import Backend
+from trioeval.limits.denials import check_pause, wrong_ask
+from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.wire import (
+    BATCH,
+    INVALID,
+    Json,
+    ask_json,
+    limit_json,
+    read_decision,
+    read_state,
+    settlement_json,
+    to_body,
+)
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.serving.door import is_loopback
+from trioeval.serving.token_files import read_token
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_http_limits(
+    url: str, *, token: str | None = None, request_timeout: float = 2.0
+) -> AsyncGenerator[Backend]:
+    """Limits that a server keeps. Nothing is sent before the first request.
+
+    Args:
+        url: Its base URL, as `trioeval quota serve` prints it.
+        token: What it demands, unless that is the password of the URL, as in `http://:token@host:8770`. None
+            looks for what a server of this user on this machine has told.
+        request_timeout: Seconds that one request may take, > 0.
+
+    Raises:
+        QuotaError: `invalid_request`: the URL is none of HTTP.
+
+    Example:
+        ```python
+        async with open_http_limits("http://127.0.0.1:8770") as backend:
+            states = await backend.states()
+        ```
+    """
+    base, password = _address(url)
+    parts = urlsplit(base)
+    port = (parts.port or 80) if is_loopback(parts.hostname or "") else None
+    async with open_http() as client:
+        yield _HttpLimits(client, base, _Credentials(password or token, port), request_timeout)
+
+
+def _address(url: str) -> tuple[str, str | None]:
+    """The URL that requests begin with, and the password that was in it."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
+        message = f"the URL of limits must be like http://host:8770, got {_shown(url)!r}"
+        raise QuotaError("invalid_request", message)
+    place = f"[{host}]" if ":" in host else host
+    netloc = place if port is None else f"{place}:{port}"
+    base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
+    return base, unquote(parts.password or parts.username or "") or None
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it."""
+    before, at, after = url.rpartition("@")
+    return f"{before.partition('//')[0]}//…@{after}" if at else url
+
+
+@attrs.define(eq=False)
+class _Credentials:
+    """The token that is sent."""
+
+    _given: str | None = attrs.field(repr=False)
+    port: int | None
+    """Of a server on this machine, which may have told its token; None elsewhere."""
+    _found: str | None = attrs.field(init=False, default=None, repr=False)
+
+    def headers(self) -> Mapping[str, str]:
+        """What says it."""
+        if self._given is None and self._found is None:
+            self.renew()
+        token = self._given or self._found
+        return {} if token is None else {"authorization": f"Bearer {token}"}
+
+    def renew(self) -> bool:
+        """Look again, since a server that was started again has another; whether there is another."""
+        if self._given is not None or self.port is None:
+            return False
+        before, self._found = self._found, read_token(self.port)
+        return self._found is not None and self._found != before
+
+
+@attrs.frozen
+class _HttpLimits:
+    """A `Backend` somewhere else."""
+
+    _client: HttpClient
+    _base: str
+    _credentials: _Credentials
+    _timeout: float
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        if len(asks) == 1:
+            if (wrong := wrong_ask(asks[0])) is not None:
+                return [wrong]
+            return [self._decision(await self._ask("POST", "/v1/reserve", ask_json(asks[0])))]
+        decisions: list[Decision] = []
+        for batch in _batches(asks):
+            try:
+                results = await self._ask_batch("/v1/reserve/batch", map(ask_json, batch))
+            except QuotaError as error:
+                if error.reason != "limiter_unavailable":
+                    raise
+                # Not raised: what another batch was granted would be forgotten.
+                decisions += [Unknown(error.message)] * len(batch)
+            else:
+                decisions += map(self._decision, results)
+        return decisions
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        if len(settlements) == 1:
+            answer = await self._ask("POST", "/v1/complete", settlement_json(settlements[0]))
+            self._check_done(answer)
+            return
+        for batch in _batches(settlements):
+            answers = await self._ask_batch("/v1/complete/batch", map(settlement_json, batch))
+            for answer in answers:
+                self._check_done(answer)
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        extended: list[bool] = []
+        for batch in _batches(lease_ids):
+            answer = await self._ask("POST", "/v1/extend", {"lease_ids": list(batch)})
+            results = self._results(answer, len(batch))
+            extended += [isinstance(one, dict) and one.get("ok") is True for one in results]
+        return extended
+
+    async def states(self) -> Sequence[LimitState]:
+        answer = await self._ask("GET", "/v1/admin/limits")
+        limits = answer.get("limits") if isinstance(answer, dict) else None
+        if not isinstance(limits, list):
+            raise self._not_understood(answer)
+        return [self._state(one) for one in limits]
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        return self._state(await self._ask("PUT", "/v1/admin/limits", limit_json(limit)))
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        check_pause(key, seconds)  # JSON has no infinity
+        wanted = {"key": key, "seconds": seconds}
+        return self._state(await self._ask("POST", "/v1/admin/pause", wanted, key=key))
+
+    async def remove(self, key: str, /) -> None:
+        path = f"/v1/admin/limits/{quote(key, safe='')}"
+        self._check_done(await self._ask("DELETE", path, key=key))
+
+    async def _ask_batch(self, path: str, items: Iterable[Json]) -> Sequence[object]:
+        requests = list(items)
+        answer = await self._ask("POST", path, {"requests": requests})
+        return self._results(answer, len(requests))
+
+    async def _ask(
+        self, method: str, path: str, data: Json | None = None, *, key: str | None = None
+    ) -> object:
+        """The JSON of an answer with status 200.
+
+        Args:
+            method: Of HTTP.
+            path: Behind the base URL.
+            data: The body; None sends none.
+            key: The limit that it is about: that it is not there is what status 404 means then.
+
+        Raises:
+            QuotaError: The server refuses it for good; or `limiter_unavailable`: there is no such answer.
+        """
+        body = None if data is None else to_body(data)
+        with trio.move_on_after(self._timeout):
+            try:
+                reply = await self._send(method, path, body)
+                if reply.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew():
+                    reply = await self._send(method, path, body)  # nothing was done before
+            except ProviderError as error:
+                raise _unavailable(error.message) from error
+            return self._read(reply, key)
+        raise _unavailable(f"no answer from {self._base} within {self._timeout:g} seconds")
+
+    async def _send(self, method: str, path: str, body: bytes | None) -> HttpReply:
+        request = HttpRequest(self._base + path, self._credentials.headers(), body, method)
+        return await self._client.send(request)
+
+    def _read(self, reply: HttpReply, key: str | None) -> object:
+        try:
+            answer = orjson.loads(reply.body)
+        except orjson.JSONDecodeError:
+            answer = None
+        said: Mapping[str, object] = answer if isinstance(answer, dict) else {}
+        message = str(said.get("message") or said.get("error") or "")
+        match reply.status:
+            case 200 if answer is not None:
+                return answer
+            case 400 if said.get("error") == INVALID:
+                raise QuotaError("invalid_request", f"{self._base} refuses it: {message}")
+            case 401:
+                hint = "give the token that it was started with, as http://:TOKEN@host:8770"
+                if self._credentials.port is not None:
+                    hint += "; programs of the user who started it need none"
+                raise QuotaError("invalid_request", f"{self._base} does not know us: {hint}")
+            case 404 if key is not None and said.get("error") == "not_found":
+                raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+            case status:
+                detail = f": {message}" if message else ""
+                raise _unavailable(f"{self._base} answered with status {status}{detail}")
+
+    def _results(self, answer: object, count: int) -> Sequence[object]:
+        results = answer.get("results") if isinstance(answer, dict) else None
+        if not isinstance(results, list) or len(results) != count:
+            raise self._not_understood(answer)
+        return results
+
+    def _state(self, answer: object) -> LimitState:
+        state = read_state(answer)
+        if state is None:
+            raise self._not_understood(answer)
+        return state
+
+    def _decision(self, answer: object) -> Decision:
+        decision = read_decision(answer)
+        if isinstance(decision, Unknown):
+            return Unknown(f"{self._base}: {decision.message}")
+        return decision
+
+    def _check_done(self, answer: object) -> None:
+        match answer:
+            case {"ok": True}:
+                pass
+            case {"error": "invalid_request"}:
+                raise QuotaError("invalid_request", f"{self._base} refuses it: {answer}")
+            case _:
+                raise self._not_understood(answer)
+
+    def _not_understood(self, answer: object) -> QuotaError:
+        return _unavailable(f"the answer of {self._base} is not understood: {str(answer)[:80]}")
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), BATCH):
+        yield items[first : first + BATCH]
+
+
+def _unavailable(message: str) -> QuotaError:
+    return QuotaError("limiter_unavailable", message)

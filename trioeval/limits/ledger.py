@@ -1,0 +1,603 @@
+"""All limits, how they stand, and which leases there are: decides, and waits for nothing.
+
+Whoever keeps limits in this process puts this behind what it waits with; the rules are here alone. A lease
+gets all of its requirements or none: first it is looked whether all fit, then all are taken, with nothing
+between. Denials that no waiting helps against are told before those that pass.
+
+Everything is synchronous and takes `now`, in seconds on one clock, which never falls. What has ended by
+then is found when it is looked at; a lease costs O(its requirements).
+
+Laws: a window, and the number of holds, never exceed their capacity; a denial takes nothing; the same
+question has the same answer and takes nothing again; what is over is over once.
+"""
+
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.errors import QuotaError
+from trioeval.limits.counters import Counter, Holds, Purse, Share, Window
+from trioeval.limits.denials import (
+    Lack,
+    denied,
+    never,
+    other_kind,
+    other_requirements,
+    two_of_one_key,
+    wrong_ask,
+)
+from trioeval.limits.json import state_data, state_of
+from trioeval.limits.model import (
+    Ask,
+    Denied,
+    Granted,
+    Kind,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
+
+# What is remembered of leases, and for how long.
+#
+# Whoever asked may ask again about the same lease because an answer was lost, so the answer is kept: for the
+# longest window or timeout of all limits, and for ten minutes at least, after the lease was last heard of.
+# Then it is dropped, whatever became of it, and memory is bounded by what happens in such a time. By then all
+# holds of a lease have ended and its windows have passed.
+#
+# A lease that belongs to a scope of this process is another matter: the scope ends it, however long that
+# takes, and nobody asks for it again. It is kept until then and not a moment longer.
+
+
+LEAST_RETENTION = 600.0
+"""Seconds for which a lease is remembered at least."""
+
+
+@attrs.define(eq=False)
+class Lease:
+    """One that is granted and not over."""
+
+    requirements: tuple[Requirement, ...]
+    granted: Granted
+    shares: list[Share]
+    """In the order of the requirements."""
+    held: bool
+    """Whether it belongs to a scope of this process."""
+    heard_at: float
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The limits that it has shares of."""
+        return tuple([one.key for one in self.requirements])
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether one of its holds has ended."""
+        return any(not share.counted and type(share.counter) is Holds for share in self.shares)
+
+
+@attrs.define(eq=False)
+class Closed:
+    """One that is over, or was denied."""
+
+    answer: Denied
+    """What whoever asks for it is told."""
+    heard_at: float
+
+
+Record: TypeAlias = Lease | Closed
+
+
+@attrs.define(eq=False)
+class Records:
+    """Those that are remembered, by lease id."""
+
+    _retention: float = attrs.field(init=False, default=LEAST_RETENTION)
+    """Seconds after which one is dropped that was not heard of."""
+    _retained_at: float = attrs.field(init=False, default=-math.inf)
+    """Since when that holds; nothing was due by it before."""
+    _due_at: float = attrs.field(init=False, default=-math.inf)
+    """Before this instant nothing is to be dropped."""
+    _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
+    _live: OrderedDict[str, Lease] = attrs.field(init=False, factory=OrderedDict)
+    """Those that are not held, in the order in which they were heard of last."""
+    _closed: OrderedDict[str, Closed] = attrs.field(init=False, factory=OrderedDict)
+    """Likewise."""
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._live) + len(self._closed)
+
+    @property
+    def live(self) -> Mapping[str, Lease]:
+        """Those that are not held and not over, in the order in which they were heard of last."""
+        return self._live
+
+    @property
+    def closed(self) -> Mapping[str, Closed]:
+        """Those that are over or were denied, in the same order."""
+        return self._closed
+
+    def find(self, lease_id: str) -> Record | None:
+        """What is remembered of a lease. Those that are due must be dropped before."""
+        return self._closed.get(lease_id) or self.lease(lease_id)
+
+    def lease(self, lease_id: str) -> Lease | None:
+        """Likewise, if it is not over."""
+        return self._live.get(lease_id) or self._held.get(lease_id)
+
+    def add(self, lease_id: str, lease: Lease) -> None:
+        """Remember a lease that is granted now."""
+        if lease.held:
+            self._held[lease_id] = lease
+        else:
+            self._live[lease_id] = lease
+
+    def hear(self, lease_id: str, lease: Lease, now: float) -> None:
+        """Remember it for longer."""
+        if not lease.held:
+            lease.heard_at = now
+            self._live.move_to_end(lease_id)
+
+    def close(self, lease_id: str, lease: Lease, answer: Denied, now: float) -> None:
+        """It is over; whoever asks for it is told so."""
+        if lease.held:
+            del self._held[lease_id]
+        else:
+            del self._live[lease_id]
+            self.deny(lease_id, answer, now)
+
+    def deny(self, lease_id: str, answer: Denied, now: float) -> None:
+        """Remember that a lease was denied."""
+        self._closed[lease_id] = Closed(answer, now)
+
+    def retain(self, retention: float, now: float) -> None:
+        """From now on, keep what is not heard of for so many seconds."""
+        self._retention, self._retained_at, self._due_at = retention, now, -math.inf
+
+    def left_at(self) -> float:
+        """The instant at which the next lease is dropped that nobody has ended; infinite if there is none."""
+        return _first_heard_at(self._live) + self._retention
+
+    def drop(self, now: float) -> list[tuple[Lease, float]]:
+        """Drop what is due; gives the leases among it that nobody has ended, and since when each was due."""
+        left: list[tuple[Lease, float]] = []
+        if now < self._due_at:
+            return left
+        live, closed, retention = self._live, self._closed, self._retention
+        while _first_heard_at(closed) + retention <= now:
+            closed.popitem(last=False)
+        while _first_heard_at(live) + retention <= now:
+            _, lease = live.popitem(last=False)
+            left.append((lease, max(lease.heard_at + retention, self._retained_at)))
+        # What is not here yet will be heard of now or later.
+        self._due_at = min(now, _first_heard_at(live), _first_heard_at(closed)) + retention
+        return left
+
+
+def _first_heard_at(records: OrderedDict[str, Lease] | OrderedDict[str, Closed]) -> float:
+    return records[next(iter(records))].heard_at if records else math.inf
+
+
+Json: TypeAlias = dict[str, Any]
+_COUNTERS: Mapping[Kind, type[Counter]] = {
+    "rolling": Window,
+    "concurrency": Holds,
+    "budget": Purse,
+}
+_COMPLETED = denied("lease_completed")
+_EXPIRED = denied("lease_expired")
+
+
+@attrs.frozen
+class Snapshot:
+    """All that a book knows, but for denials, as plain data that JSON can hold."""
+
+    at: float
+    """The instant of it."""
+    limits: list[Json]
+    """How each stands, its shares as amount and instant, and whether it is removed: a lease may have some."""
+    leases: list[list[Any]]
+    """Id, instant of the grant, and of the last request about it; for each requirement the number of its
+    limit, the amount, and the place among the shares of the limit, None if it is not among them."""
+    completed: list[list[Any]]
+    """Id, and instant of the last request about it."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says no more than the states of its limits do."""
+        is_used = any(one["shares"] or one["paused_until"] for one in self.limits)
+        return not (is_used or self.leases or self.completed)
+
+
+class Book:
+    """The state of all limits.
+
+    Args:
+        states: How they stand at the beginning. What was in use counts on: a window as if it were taken
+            now, holds until their timeout, what was outstanding of a budget as settled.
+        now: The instant of that, in seconds.
+
+    Raises:
+        QuotaError: `invalid_request`: two of them have the same key.
+
+    Example:
+        >>> book = Book([LimitState(limit=Limit(key="rpm", kind="rolling", capacity=1, window=60))])
+        >>> book.reserve(Ask("lease-1", "job-1", (Requirement("rpm", 1),)), now=0)
+        Granted(reserved_at=0)
+        >>> book.reserve(Ask("lease-2", "job-2", (Requirement("rpm", 1),)), now=15).retry_after
+        45
+    """
+
+    def __init__(self, states: Iterable[LimitState] = (), now: float = 0.0) -> None:
+        self._counters: dict[str, Counter] = {}
+        self._records = Records()
+        for state in states:
+            self.add(state, now)
+
+    def reserve(
+        self,
+        ask: Ask,
+        now: float,
+        *,
+        held: bool = False,
+        behind: Callable[[Sequence[Requirement]], Sequence[str]] | None = None,
+    ) -> Granted | Denied:
+        """Grant a lease, or say why not. What was said of a lease id is said again.
+
+        Args:
+            ask: What is asked for.
+            now: The instant.
+            held: It belongs to a scope of this process, which ends it: its holds do not end by themselves,
+                and it is forgotten as soon as it is over, or denied.
+            behind: Asked where it would be granted: the limits at which others stand before it, which are
+                then as if they had no room.
+        """
+        if (wrong := wrong_ask(ask)) is not None:
+            return wrong
+        self._drop(now)
+        records, requirements = self._records, ask.requirements
+        if (record := records.find(ask.lease_id)) is not None:
+            return self._again(ask, record, now)
+        refusal = self._refusal(requirements, now)
+        if refusal is None and behind is not None and (keys := behind(requirements)):
+            hint = max(self._counters[key].hint() for key in keys)
+            refusal = denied("no_capacity", keys, hint)
+        if refusal is not None:
+            for key in () if refusal.terminal else refusal.keys:
+                self._counters[key].streak += 1
+            if not held:
+                records.deny(ask.lease_id, refusal, now)
+            return refusal
+        counters = self._counters
+        shares = [counters[one.key].take(one.amount, now, held=held) for one in requirements]
+        granted = Granted(now)
+        records.add(ask.lease_id, Lease(requirements, granted, shares, held, now))
+        return granted
+
+    def check(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
+        """Why a new lease of these would be denied; None if it would be granted.
+
+        Takes nothing and remembers nothing. The requirements must be valid by themselves.
+        """
+        self._drop(now)
+        return self._refusal(requirements, now)
+
+    def complete(self, settlement: Settlement, now: float) -> tuple[str, ...]:
+        """End a lease; one that is unknown, or over, is left as it is.
+
+        Actual amounts of keys that it has not are left out.
+
+        Returns:
+            The limits of which there may be more room now.
+        """
+        actuals = {actual.key: actual.amount for actual in settlement.actuals}
+        if (lease := self._close(settlement.lease_id, now)) is None:
+            return ()
+        for one, share in zip(lease.requirements, lease.shares, strict=True):
+            share.counter.refresh(now)
+            share.counter.settle(share, actuals.get(one.key))
+        return lease.keys
+
+    def release(self, lease_id: str, now: float) -> tuple[str, ...]:
+        """End a lease that was not used at all; nothing of it counts.
+
+        Returns:
+            The limits of which there may be more room now.
+        """
+        if (lease := self._close(lease_id, now)) is None:
+            return ()
+        for share in lease.shares:
+            share.counter.refresh(now)
+            share.counter.give_back(share)
+        return lease.keys
+
+    def extend(self, lease_ids: Iterable[str], now: float) -> list[bool]:
+        """Put off the end of all holds of leases, to their timeout from now.
+
+        Returns:
+            For each, in order: False if it is unknown or over, or one of its holds has ended.
+        """
+        self._drop(now)
+        return [self._extend(lease_id, now) for lease_id in lease_ids]
+
+    def add(self, state: LimitState, now: float) -> None:
+        """Make a limit that stands so.
+
+        Raises:
+            QuotaError: `invalid_request`: there is one under this key.
+        """
+        key = state.limit.key
+        if key in self._counters:
+            raise two_of_one_key(key)
+        self._counters[key] = _counter_of(state, now)
+        self._retain(now)
+
+    def define(self, limit: Limit, now: float) -> LimitState:
+        """Make a limit, or change one; a smaller capacity holds as soon as so much of it is free.
+
+        Whatever else is changed, as the length of a window, holds at once for what is taken already.
+
+        Raises:
+            QuotaError: `invalid_request`: there is one of another kind under this key.
+        """
+        self._drop(now)
+        counter = self._counters.get(limit.key)
+        if counter is None:
+            counter = self._counters[limit.key] = _counter_of(LimitState(limit=limit), now)
+        elif counter.limit.kind != limit.kind:
+            raise other_kind(limit, counter.limit.kind)
+        else:
+            counter.refresh(now)
+            counter.define(limit, now)
+            counter.refresh(now)
+        self._retain(now)
+        return counter.state(now)
+
+    def pause(self, key: str, until: float, now: float) -> LimitState:
+        """Grant nothing of a limit before an instant; one that is not after `now` opens it.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        counter = self._counter(key, now)
+        counter.paused_until = until
+        return counter.state(now)
+
+    def remove(self, key: str, now: float) -> None:
+        """Forget a limit. What leases have of it ends with them, and counts nowhere.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        self._counter(key, now)
+        del self._counters[key]
+        self._retain(now)
+
+    def next_at(self, now: float, keys: Iterable[str] | None = None) -> float:
+        """The earliest instant after `now` at which the answer to a lease may change by itself.
+
+        A share ends, a pause ends, a budget begins anew, or what is outstanding of one is counted as used
+        because nobody has ended its lease. Infinite if there is none.
+
+        Args:
+            now: The instant.
+            keys: The limits to look at; None for all. Unknown ones are passed over.
+        """
+        self._drop(now)
+        found = math.inf
+        for key in self._counters if keys is None else keys:
+            if (counter := self._counters.get(key)) is not None:
+                counter.refresh(now)
+                paused = counter.paused_until
+                found = min(found, counter.next_at(), paused if paused > now else math.inf)
+                if isinstance(counter, Purse) and counter.outstanding:
+                    found = min(found, self._records.left_at())
+        return found
+
+    def room(self, key: str, now: float) -> int | None:
+        """How much of a limit could be taken now, ≥ 0; None while it is paused.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        counter = self._counter(key, now)
+        if counter.paused_until > now:
+            return None
+        return 0 if counter.pending is not None else max(0, counter.limit.capacity - counter.used)
+
+    def limit(self, key: str) -> Limit | None:
+        """A limit as it is defined; None if there is none."""
+        counter = self._counters.get(key)
+        return None if counter is None else counter.limit
+
+    def states(self, now: float) -> list[LimitState]:
+        """How all limits stand, by key."""
+        self._drop(now)
+        for counter in self._counters.values():
+            counter.refresh(now)
+        return [self._counters[key].state(now) for key in sorted(self._counters)]
+
+    def __len__(self) -> int:
+        """How many leases are remembered."""
+        return len(self._records)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The limits, and the leases that do not belong to a scope of this process; not the denials."""
+        self._drop(now)
+        leases = self._records.live
+        taken = (share.counter for lease in leases.values() for share in lease.shares)
+        counters = list(dict.fromkeys([*self._counters.values(), *taken]))
+        limits: list[Json] = []
+        place_by_share: dict[Share, int] = {}
+        for counter in counters:
+            counter.refresh(now)
+            shares = counter.listed()
+            place_by_share.update(zip(shares, itertools.count()))
+            is_budget, state = counter.limit.kind == "budget", counter.state(now)
+            kept = attrs.evolve(state, used=state.used if is_budget else 0, outstanding=0)
+            limits.append(
+                {
+                    "state": state_data(kept),
+                    "paused_until": state.paused_until,
+                    "shares": [[share.amount, share.at] for share in shares],
+                    "is_removed": self._counters.get(counter.limit.key) is not counter,
+                }
+            )
+        number_by_counter = {counter: number for number, counter in enumerate(counters)}
+        completed = self._records.closed.items()
+        return Snapshot(
+            now,
+            limits,
+            [
+                [
+                    lease_id,
+                    lease.granted.reserved_at,
+                    lease.heard_at,
+                    [
+                        [number_by_counter[share.counter], one.amount, place_by_share.get(share)]
+                        for one, share in zip(lease.requirements, lease.shares, strict=True)
+                    ],
+                ]
+                for lease_id, lease in leases.items()
+            ],
+            [[name, one.heard_at] for name, one in completed if one.answer is _COMPLETED],
+        )
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> "Book":
+        """The book as it was at the instant of a snapshot."""
+        book = cls()
+        counters: list[tuple[Counter, list[Share]]] = []
+        for data in snapshot.limits:
+            state = attrs.evolve(state_of(data["state"]), paused_until=data["paused_until"])
+            counter = _counter_of(state, snapshot.at)
+            shares = [Share(counter, amount, at, held=False) for amount, at in data["shares"]]
+            for share in shares:
+                counter.put(share)
+            counters.append((counter, shares))
+            if not data["is_removed"]:
+                book._counters[state.limit.key] = counter
+        for lease_id, reserved_at, heard_at, parts in snapshot.leases:
+            requirements, shares = [], []
+            for number, amount, place in parts:
+                counter, listed = counters[number]
+                requirements.append(Requirement(counter.limit.key, amount))
+                if place is not None:
+                    share = listed[place]
+                else:
+                    is_budget = isinstance(counter, Purse)
+                    share = Share(counter, amount, reserved_at, held=False, counted=is_budget)
+                    if is_budget:
+                        counter.put(share)
+                shares.append(share)
+            granted = Granted(reserved_at)
+            lease = Lease(tuple(requirements), granted, shares, held=False, heard_at=heard_at)
+            book._records.add(lease_id, lease)
+        for lease_id, heard_at in snapshot.completed:
+            book._records.deny(lease_id, _COMPLETED, heard_at)
+        book._retain(snapshot.at)
+        return book
+
+    def _again(self, ask: Ask, record: Record, now: float) -> Granted | Denied:
+        if isinstance(record, Closed):
+            return record.answer
+        for share in record.shares:
+            share.counter.refresh(now)
+        if record.has_expired:
+            return _EXPIRED
+        if _amounts(record.requirements) != _amounts(ask.requirements):
+            return other_requirements(ask.lease_id)
+        self._records.hear(ask.lease_id, record, now)
+        return record.granted
+
+    def _refusal(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
+        for one in requirements:
+            counter = self._counters.get(one.key)
+            if counter is None:
+                return self._why_not(requirements, now)
+            counter.refresh(now)
+            if (
+                counter.pending is not None
+                or counter.paused_until > now
+                or not counter.fits(one.amount)
+            ):
+                return self._why_not(requirements, now)
+        return None
+
+    def _why_not(self, requirements: Sequence[Requirement], now: float) -> Denied:
+        """Why these cannot be granted: what no waiting helps against comes first."""
+        counters = self._counters
+        if unknown := [one.key for one in requirements if one.key not in counters]:
+            return denied("unknown_limit_key", unknown)
+        asked = [(one.key, counters[one.key], one.amount) for one in requirements]
+        for _, counter, _ in asked:
+            counter.refresh(now)
+        if too_large := [one for one in asked if one[1].is_beyond(one[2])]:
+            return never("exceeds_capacity", [_lack(*one, now) for one in too_large])
+        if spent := [one for one in asked if not one[1].may_fit(one[2])]:
+            return never("budget_exhausted", [_lack(*one, now) for one in spent])
+        waits = {key: counter.wait(amount, now) for key, counter, amount in asked}
+        if decreasing := [key for key, counter, _ in asked if counter.pending is not None]:
+            return denied("limit_decreasing", decreasing, max(waits.values()))
+        short = [key for key, wait in waits.items() if wait > 0]
+        return denied("no_capacity", short, max(waits.values()))
+
+    def _close(self, lease_id: str, now: float) -> Lease | None:
+        """Take a lease that is not over out of the book; its shares are still to be ended."""
+        self._drop(now)
+        lease = self._records.lease(lease_id)
+        if lease is not None:
+            self._records.close(lease_id, lease, _COMPLETED, now)
+        return lease
+
+    def _extend(self, lease_id: str, now: float) -> bool:
+        lease = self._records.lease(lease_id)
+        if lease is None:
+            return False
+        for share in lease.shares:
+            share.counter.refresh(now)
+        if lease.has_expired:
+            return False
+        for share in lease.shares:
+            share.counter.extend(share, now)
+        self._records.hear(lease_id, lease, now)
+        return True
+
+    def _drop(self, now: float) -> None:
+        for lease, at in self._records.drop(now):
+            for share in lease.shares:
+                share.counter.refresh(now)
+                share.counter.abandon(share, at)
+
+    def _retain(self, now: float) -> None:
+        limits = [counter.limit for counter in self._counters.values()]
+        spans = [limit.window or limit.timeout or 0.0 for limit in limits]
+        self._records.retain(max([LEAST_RETENTION, *spans]), now)
+
+    def _counter(self, key: str, now: float) -> Counter:
+        counter = self._counters.get(key)
+        if counter is None:
+            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+        self._drop(now)
+        counter.refresh(now)
+        return counter
+
+
+def _lack(key: str, counter: Counter, amount: int, now: float) -> Lack:
+    return Lack(key, amount, counter.target, counter.left, counter.anew_at - now)
+
+
+def _amounts(requirements: Sequence[Requirement]) -> dict[str, int]:
+    return {one.key: one.amount for one in requirements}
+
+
+def _counter_of(state: LimitState, now: float) -> Counter:
+    counter = _COUNTERS[state.limit.kind](state.limit, state.pending_capacity, state.debt)
+    if state.paused_until is not None:
+        counter.paused_until = state.paused_until
+    counter.restore(state, now)
+    return counter

@@ -1,0 +1,447 @@
+"""Limits kept in this process: who must wait is served in the very step in which there is room.
+
+Whatever may make room (a lease is over, a limit is changed or opened again, something has expired) serves
+those that wait before it returns: it takes their leases for them and wakes just these. So nobody polls,
+nobody is woken in vain, and no lease is free while one who may have it waits. What expires by itself needs a
+timer: the wait of the first waiter ends then, so while nobody waits there is none.
+
+The lease of a permit belongs to the call that has it. Its holds do not expire while the call goes on,
+however long that takes, and end in the step in which the call is over.
+
+Rejected: a background task (somebody would have to own it), a condition that wakes everybody to look
+(512 waiters would look 512 times for each of 512 leases).
+
+Laws: LEASE, EAGER.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Literal
+
+import attrs
+import trio
+
+from trioeval.errors import QuotaError
+from trioeval.kernel import Permit, Permits, Shortage
+from trioeval.limits.backend import KeyUse, actuals_of, requirements_of
+from trioeval.limits.denials import check_definition, check_pause, refusal, wrong_ask
+from trioeval.limits.ledger import Book
+from trioeval.limits.model import (
+    Ask,
+    Decision,
+    Denied,
+    Granted,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
+from trioeval.limits.waiting import Order, Room, Waiter
+
+# One call that waits for its lease, in a line that others serve.
+#
+# Whoever makes room says how the wait ends, and the waiter finds that when it wakes. One of all that wait
+# also has a timer, for the room that comes by itself; it can be set while its waiter sleeps.
+
+
+@attrs.define(eq=False)
+class Place:
+    """One that waits for its lease."""
+
+    job_id: str
+    requirements: tuple[Requirement, ...]
+    _told: Callable[[Shortage], None]
+    said: Shortage | None = None
+    """What it was told last."""
+    end: str | QuotaError | None = None
+    """The id of its lease, or why it never gets one; None while it waits."""
+    wake_at: float = math.inf
+    """When it looks what has expired, for all that wait."""
+    _over: trio.Event = attrs.field(factory=trio.Event)
+    _scope: trio.CancelScope | None = None
+
+    def set_timer(self, wake_at: float) -> None:
+        """It is this one that looks what has expired, and then."""
+        if wake_at != self.wake_at:
+            self.wake_at = wake_at
+            if self._scope is not None:
+                self._scope.deadline = wake_at
+
+    def tell(self, shortage: Shortage) -> None:
+        """It waits for this."""
+        self.said = shortage
+        self._told(shortage)
+
+    def serve(self, end: str | QuotaError) -> None:
+        """Its wait is over."""
+        self.end = end
+        self._over.set()
+
+    async def wait(self) -> str | QuotaError | None:
+        """Sleep until its wait is over; None when it is time to look. A checkpoint."""
+        with trio.CancelScope(deadline=self.wake_at) as self._scope:
+            await self._over.wait()
+        # Not whether the sleep was cut short: it may have been served in that very step.
+        return self.end
+
+
+@attrs.frozen
+class MemoryStatistics:
+    """A snapshot of a `MemoryQuota`."""
+
+    leases: int
+    """Permits that are neither settled nor given back."""
+    waiting: int
+    """Calls that wait for theirs."""
+    granted: int
+    """Permits so far."""
+
+
+class MemoryQuota:
+    """Limits of this process, for its own lanes and, as a `Backend`, for whoever asks it.
+
+    Used in one `trio.run`.
+
+    Args:
+        states: The limits, and how they stand where that is known. What was in use counts on from now.
+        now: The instant from which it does, in seconds on the Trio clock; that of the call if None.
+
+    Raises:
+        QuotaError: `invalid_request`: two limits have the same key.
+
+    Example:
+        >>> async def main():
+        ...     quota = MemoryQuota(
+        ...         [Limit(key="calls", kind="concurrency", capacity=1, timeout=60)]
+        ...     )
+        ...     permits = quota.permits("model", [KeyUse("calls", "slots")])
+        ...     permit = await permits.take(0, 0, 0.0, print)
+        ...     assert permits.take_nowait(1, 0, 0.0) is None
+        ...     permit.settle(0, 0.0)
+        ...     return quota
+        >>> trio.run(main)
+        <MemoryQuota: 0 leases, 0 waiting>
+    """
+
+    def __init__(
+        self, states: Iterable[LimitState | Limit] = (), *, now: float | None = None
+    ) -> None:
+        known = [one if isinstance(one, LimitState) else LimitState(limit=one) for one in states]
+        self._book = Book(known, trio.current_time() if now is None else now)
+        self._order = Order()
+        self._places: OrderedDict[Waiter, Place] = OrderedDict()
+        """By arrival; the first has the timer."""
+        self._awaited: set[str] = set()
+        """Keys that somebody waits for."""
+        self._leases = self._granted = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryQuota: {self._leases} leases, {len(self._places)} waiting>"
+
+    def statistics(self) -> MemoryStatistics:
+        """A snapshot. Not a checkpoint."""
+        return MemoryStatistics(self._leases, len(self._places), self._granted)
+
+    def permits(self, lane: str, keys: Sequence[KeyUse]) -> Permits:
+        """What the calls of one lane ask before they start. See `Quota`.
+
+        Raises:
+            QuotaError: `invalid_request`: a key is blank or there twice, or there are none or too many.
+        """
+        wrong = wrong_ask(Ask("a call of it", lane, requirements_of(keys, 0, 0.0)))
+        if wrong is not None:
+            raise refusal(wrong)
+        return _LanePermits(self, lane, tuple(keys))
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        """Decide about each. A checkpoint. See `Backend`.
+
+        No lease is granted that one of this process waits for: it would be passed.
+        """
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        return [self._book.reserve(ask, now, behind=self._passed(now)) for ask in asks]
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        """End leases. A checkpoint. See `Backend`."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        for settlement in settlements:
+            self._news(self._book.complete(settlement, now), now)
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        """Put off the expiry of the holds of leases. A checkpoint. See `Backend`."""
+        await trio.lowlevel.checkpoint()
+        return self._book.extend(lease_ids, trio.current_time())
+
+    async def states(self) -> Sequence[LimitState]:
+        """All limits, by key. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        return self._book.states(trio.current_time())
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        """Make a limit, or change one. A checkpoint. See `Backend`.
+
+        Raises:
+            QuotaError: `invalid_request`: there is one of another kind under this key, or it is out of range.
+        """
+        await trio.lowlevel.checkpoint()
+        check_definition(limit)
+        now = trio.current_time()
+        state = self._book.define(limit, now)
+        self._refuse({limit.key}, now)
+        self._serve(now, anew=True)
+        return state
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        """Grant nothing of a limit for so many seconds; 0 opens it again. A checkpoint.
+
+        Raises:
+            QuotaError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+        """
+        await trio.lowlevel.checkpoint()
+        check_pause(key, seconds)
+        now = trio.current_time()
+        state = self._book.pause(key, now + seconds, now)
+        self._serve(now)
+        return state
+
+    async def remove(self, key: str, /) -> None:
+        """Forget a limit; who waits for it is refused. A checkpoint. See `Backend`."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        self._book.remove(key, now)
+        self._refuse({key}, now)
+        self._serve(now)
+
+    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> str | None:
+        """The id of a lease that can be had in this step and passes nobody, else None; for permits.
+
+        Raises:
+            QuotaError: It can never be had.
+        """
+        now = trio.current_time()
+        denied = self._book.check(requirements, now)
+        if denied is not None:
+            if denied.terminal:
+                raise refusal(denied)
+            return None
+        if self._places and self._order.obstacles(self._needs(requirements), self._room(now)):
+            return None
+        return self._take(job_id, requirements, now)
+
+    async def take(
+        self,
+        job_id: str,
+        requirements: tuple[Requirement, ...],
+        told: Callable[[Shortage], None],
+    ) -> str:
+        """Wait for a lease; its id. A checkpoint; cancelled, it has taken nothing. For permits.
+
+        Raises:
+            QuotaError: It can never be had.
+        """
+        now = trio.current_time()
+        denied = self._book.check(requirements, now)
+        if denied is not None and denied.terminal:
+            await trio.lowlevel.checkpoint()
+            raise refusal(denied)
+        place = Place(job_id, requirements, told)
+        needs = self._needs(requirements)
+        keys = self._order.obstacles(needs, self._room(now))
+        waiter = self._order.join(needs)
+        self._places[waiter] = place
+        handed_over = False
+        try:
+            if keys:
+                self._await(keys, now)
+                place.tell(self._shortage(denied, keys, now))
+            else:
+                self._order.leave(waiter)
+                self._start(waiter, now)
+            while (end := await place.wait()) is None:
+                self._news(self._awaited, trio.current_time())
+            if isinstance(end, QuotaError):
+                raise end
+            handed_over = True
+            return end
+        finally:
+            if not handed_over:
+                self._withdraw(waiter, place)
+
+    def settle(self, settlement: Settlement) -> None:
+        """The call of a permit is over. Not a checkpoint."""
+        self._leases -= 1
+        now = trio.current_time()
+        self._news(self._book.complete(settlement, now), now)
+
+    def give_back(self, lease_id: str) -> None:
+        """It was never made. Not a checkpoint."""
+        self._leases -= 1
+        now = trio.current_time()
+        self._news(self._book.release(lease_id, now), now)
+
+    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> str:
+        """Take a lease, for which there is room."""
+        lease_id = f"this process/{self._granted}"
+        decision = self._book.reserve(Ask(lease_id, job_id, requirements), now, held=True)
+        if not isinstance(decision, Granted):
+            msg = f"there was room for {requirements}, then not: {decision}; please report this"
+            raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
+        self._leases += 1
+        self._granted += 1
+        return lease_id
+
+    def _start(self, waiter: Waiter, now: float) -> None:
+        """Grant what one waits for that has left the order."""
+        place = self._places.pop(waiter)
+        place.serve(self._take(place.job_id, place.requirements, now))
+
+    def _withdraw(self, waiter: Waiter, place: Place) -> None:
+        """One is cancelled: as if it had never come."""
+        if isinstance(place.end, str):  # granted in the step in which it was cancelled
+            self.give_back(place.end)
+        elif waiter in self._places:
+            self._drop(waiter)
+            self._serve(trio.current_time())
+
+    def _drop(self, waiter: Waiter) -> Place:
+        self._order.leave(waiter)
+        return self._places.pop(waiter)
+
+    def _news(self, keys: Iterable[str], now: float) -> None:
+        """There may be more room of these, or less of a budget."""
+        if self._places:
+            self._refuse(set(filter(self._is_budget, keys)), now)
+            self._serve(now)
+
+    def _refuse(self, keys: set[str], now: float) -> None:
+        """Send away those that need one of these and can never have it any more."""
+        if not keys:
+            return
+        for waiter, place in list(self._places.items()):
+            if waiter.keys.isdisjoint(keys):
+                continue
+            denied = self._book.check(place.requirements, now)
+            if denied is not None and denied.terminal:
+                self._drop(waiter).serve(refusal(denied))
+
+    def _serve(self, now: float, *, anew: bool = False) -> None:
+        """Grant all leases that may be granted; tell the others what they wait for."""
+        held = self._order.serve(self._room(now), partial(self._start, now=now))
+        self._awaited.clear()
+        self._await({key for _, keys in held for key in keys}, now)
+        for waiter, keys in held:
+            self._tell(self._places[waiter], keys, now, anew=anew)
+
+    def _await(self, keys: Iterable[str], now: float) -> None:
+        """Somebody waits for these: the first in order sleeps until one may have room by itself.
+
+        What is granted to others later does not come in: nobody waits for what they have.
+        """
+        new = set(keys) - self._awaited
+        if not self._places:
+            return
+        first = next(iter(self._places.values()))
+        wake_at = self._book.next_at(now, new) if new else math.inf
+        first.set_timer(min(wake_at, first.wake_at) if self._awaited else wake_at)
+        self._awaited |= new
+
+    def _tell(self, place: Place, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
+        """Say what one waits for, if that has changed, or the instant that was named has come in vain."""
+        said = place.said
+        due = said is not None and said.until is not None and said.until <= now
+        # A limit begins to decrease when it is defined anew, and at no other time.
+        if (
+            said is not None
+            and said.keys == keys
+            and said.kind == "rate_limit"
+            and not anew
+            and not due
+        ):
+            return
+        shortage = self._shortage(self._book.check(place.requirements, now), keys, now)
+        if said is None or due or (said.kind, said.keys) != (shortage.kind, keys):
+            place.tell(shortage)
+
+    def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:
+        if denied is None:
+            return Shortage("rate_limit", keys)  # only those before it are in its way
+        kind: Literal["limit_decreasing", "rate_limit"]
+        kind = "limit_decreasing" if denied.reason == "limit_decreasing" else "rate_limit"
+        until = now + denied.retry_after if all(self._is_timed(key, now) for key in keys) else None
+        return Shortage(kind, keys, until)
+
+    def _is_timed(self, key: str, now: float) -> bool:
+        """Whether it is known when there is room of a key, if nothing is given back before."""
+        limit = self._book.limit(key)
+        return (limit is not None and limit.kind == "rolling") or self._book.room(key, now) is None
+
+    def _is_budget(self, key: str) -> bool:
+        limit = self._book.limit(key)
+        return limit is not None and limit.kind == "budget"
+
+    def _passed(self, now: float) -> Callable[[Sequence[Requirement]], tuple[str, ...]] | None:
+        """Says on which keys a lease for somebody else would pass those that wait here."""
+        if not self._places:
+            return None
+        room = self._room(now)
+        return lambda requirements: self._order.obstacles(self._needs(requirements), room)
+
+    def _room(self, now: float) -> Room:
+        return partial(self._book.room, now=now)
+
+    def _needs(self, requirements: Iterable[Requirement]) -> dict[str, int]:
+        """What a lease takes: of a concurrency limit one hold, whatever the amount."""
+        return {one.key: self._amount(one) for one in requirements}
+
+    def _amount(self, requirement: Requirement) -> int:
+        limit = self._book.limit(requirement.key)
+        return 1 if limit is not None and limit.kind == "concurrency" else requirement.amount
+
+
+@attrs.define(eq=False)
+class _MemoryPermit:
+    """One lease."""
+
+    _quota: MemoryQuota
+    _lease_id: str
+    _job_id: str
+    _keys: tuple[KeyUse, ...]
+
+    def settle(self, tokens: int, money: float) -> None:
+        """See `Permit`."""
+        actuals = actuals_of(self._keys, tokens, money)
+        self._quota.settle(Settlement(self._lease_id, self._job_id, actuals))
+
+    def give_back(self) -> None:
+        """See `Permit`."""
+        self._quota.give_back(self._lease_id)
+
+
+@attrs.define(eq=False)
+class _LanePermits:
+    """Where the calls of one lane get their permits."""
+
+    _quota: MemoryQuota
+    _lane: str
+    _keys: tuple[KeyUse, ...]
+
+    def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
+        """See `Permits`."""
+        job_id = f"{self._lane}[{index}]"
+        lease_id = self._quota.take_nowait(job_id, requirements_of(self._keys, tokens, money))
+        if lease_id is None:
+            return None
+        return _MemoryPermit(self._quota, lease_id, job_id, self._keys)
+
+    async def take(
+        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
+    ) -> Permit:
+        """See `Permits`."""
+        job_id = f"{self._lane}[{index}]"
+        requirements = requirements_of(self._keys, tokens, money)
+        lease_id = await self._quota.take(job_id, requirements, told)
+        return _MemoryPermit(self._quota, lease_id, job_id, self._keys)

@@ -1,0 +1,218 @@
+"""Opening a quota: where its limits are kept, and what is needed to ask there.
+
+What speaks to Redis or HTTP is imported only where it is asked for.
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Literal, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.errors import QuotaError, UsageError
+from trioeval.limits.availability import after_silence, made_of, make_missing
+from trioeval.limits.backend import Backend, Quota
+from trioeval.limits.limits_file import read_limits, shifted
+from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.model import Limit, LimitState, lease_ids
+from trioeval.limits.remote import Wakes, open_remote
+
+# What keeps limits elsewhere needs packages that not everybody has: told before anything is opened.
+
+
+Extra: TypeAlias = Literal["redis", "serve"]
+
+_PACKAGES: Mapping[Extra, tuple[str, ...]] = {
+    "redis": ("anyio", "coredis"),
+    "serve": ("starlette",),
+}
+
+
+def is_installed(extra: Extra) -> bool:
+    """Whether the packages of an extra are there. Does not import them.
+
+    Example:
+        >>> is_installed("redis")
+        True
+    """
+    try:
+        return all(find_spec(package) is not None for package in _PACKAGES[extra])
+    except ImportError:  # somebody keeps it from being imported
+        return False
+
+
+def install(extra: Extra) -> str:
+    """What somebody does who lacks it.
+
+    Example:
+        >>> install("serve")
+        "pip install 'trioeval[serve]'"
+    """
+    return f"pip install 'trioeval[{extra}]'"
+
+
+@contextmanager
+def needing(extra: Extra) -> Iterator[None]:
+    """Imports that only work where an extra is installed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"{error}: {install(extra)}") from error
+
+
+_log = logging.getLogger("trioeval.limits")
+
+
+@attrs.frozen
+class Batch:
+    """How requests to whoever keeps the limits are put together."""
+
+    size: int = 128
+    """Most leases in one request, 1 to 256."""
+    flush: float = 0.002
+    """Seconds that one waits for others, ≥ 0."""
+
+
+@asynccontextmanager
+async def open_quota(
+    *,
+    backend: Literal["memory", "redis", "http"] = "memory",
+    url: str | None = None,
+    namespace: str = "trioeval",
+    limits: Sequence[Limit] | None = None,
+    limits_file: Path | None = None,
+    unreachable: Literal["closed", "open"] = "closed",
+    patience: float = 30.0,
+    request_timeout: float = 2.0,
+    batch: Batch | None = None,
+    rng: Random,
+    warn: Callable[[str], None] = _log.warning,
+) -> AsyncGenerator[Quota]:
+    """A quota for as long as the block; the lanes that use it are to be done before it ends.
+
+    Args:
+        backend: Where the limits are kept: in this process, in Redis, or by `trioeval quota serve`.
+        url: Of the latter two, which need it.
+        namespace: What the limits' names in Redis begin with.
+        limits: In memory those that there are; elsewhere those that are made where they are not there yet,
+            or not any more.
+        limits_file: A file of more of them. It is read, and not written. What it says of use counts in
+            memory alone.
+        unreachable: What becomes of calls when nobody can be asked for longer than `patience`: they fail
+            (`closed`), or are made without a lease (`open`). So it is with limits that cannot be made; if
+            somebody answers later, they are made then.
+        patience: Seconds, ≥ 0.
+        request_timeout: Seconds that one request may take, > 0.
+        batch: None sends each request alone; in memory there are none to send.
+        rng: Draws the ids of leases, and spreads the waits.
+        warn: Told of what goes wrong and ends no call, and of limits that are kept otherwise than they are
+            given here; must not raise.
+
+    Raises:
+        QuotaError: `invalid_request`: the URL is missing or none, two limits have the same key, or one is
+            there of another kind; `limiter_unavailable`: nobody has answered for `patience`, and
+            `unreachable` is `closed`.
+        SuiteError: The file of limits is wrong.
+        UsageError: Limits in Redis need packages that are not installed.
+
+    Example:
+        >>> async def main():
+        ...     calls = Limit(key="calls", kind="rolling", capacity=1200, window=60)
+        ...     async with open_quota(limits=[calls], rng=Random()) as quota:
+        ...         return [state.limit.key for state in await quota.states()]
+        >>> trio.run(main)
+        ['calls']
+    """
+    states = [LimitState(limit=limit) for limit in limits or ()]
+    if limits_file is not None:
+        states += shifted(read_limits(limits_file), trio.current_time() - time.time())
+    if backend == "memory":
+        yield MemoryQuota(states)
+        return
+    made = made_of(states)
+    if url is None:
+        msg = f"limits that {backend} keeps need its url"
+        raise QuotaError("invalid_request", msg)
+    async with (
+        _open_backend(backend, url, namespace, request_timeout) as (keeper, wakes),
+        _open_batched(keeper, batch) as asked,
+        open_remote(
+            asked,
+            wakes=wakes,
+            patience=patience,
+            unreachable=unreachable,
+            limits=made,
+            told=lambda trouble: warn(trouble.message),
+            ids=lease_ids(time.time, rng.getrandbits),
+            spread=rng.random,
+        ) as quota,
+    ):
+        try:
+            # With nothing to make either: a run that nobody will let through is not begun.
+            if made or unreachable == "closed":
+                for difference in await _make_missing(keeper, made, patience, rng.random):
+                    warn(difference)
+        except QuotaError as error:
+            if error.reason != "limiter_unavailable" or unreachable == "closed":
+                raise
+            warn(f"limits could not be made: {error}")
+        yield quota
+
+
+@asynccontextmanager
+async def _open_backend(
+    backend: Literal["redis", "http"], url: str, namespace: str, request_timeout: float
+) -> AsyncGenerator[tuple[Backend, Wakes | None]]:
+    """Whoever keeps the limits, and what it has to tell of room."""
+    if backend == "redis":
+        with needing("redis"):
+            from trioeval.limits.redis import open_redis  # noqa: PLC0415 - an extra
+
+        async with open_redis(
+            url, namespace=namespace, request_timeout=request_timeout
+        ) as redis_limits:
+            yield redis_limits, redis_limits.wakes
+    else:
+        from trioeval.limits.http_client import open_http_limits  # noqa: PLC0415 - takes a while
+
+        async with open_http_limits(url, request_timeout=request_timeout) as http_limits:
+            yield http_limits, None
+
+
+@asynccontextmanager
+async def _open_batched(backend: Backend, batch: Batch | None) -> AsyncGenerator[Backend]:
+    """The same, asked in batches if so wished."""
+    if batch is None:
+        yield backend
+    else:
+        from trioeval.limits.batching import open_batching  # noqa: PLC0415 - seldom wished
+
+        async with open_batching(backend, size=batch.size, flush=batch.flush) as batched:
+            yield batched
+
+
+async def _make_missing(
+    backend: Backend, limits: Sequence[Limit], patience: float, spread: Callable[[], float]
+) -> Sequence[str]:
+    """Do that as soon as somebody answers; returns the warnings."""
+    give_up_at = trio.current_time() + patience
+    failures = 0
+    while True:
+        try:
+            return await make_missing(backend, limits)
+        except QuotaError as error:
+            failures += 1
+            again_at = trio.current_time() + after_silence(failures, spread())
+            if error.reason != "limiter_unavailable" or again_at > give_up_at:
+                raise
+        await trio.sleep_until(again_at)

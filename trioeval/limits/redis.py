@@ -1,0 +1,557 @@
+"""Limits that a Redis server keeps, for many processes and machines.
+
+Every operation, also one about many leases, is one run of one script on the server, which is one step there:
+between looking whether there is room and taking it nothing else happens. Instants are the server's, so the
+clocks of its clients do not matter. The server keeps all state; a client that is killed leaves its holds to
+their timeout, and one that is restarted finds everything as it was.
+
+Rejected: the client's clock (windows of two machines would overlap by as much as their clocks differ), and
+optimistic transactions (under contention most attempts are for nothing).
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from importlib import resources
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import attrs
+import orjson
+import trio
+from anyio.abc import ByteStream
+from coredis.connection import BaseConnection, Location, TCPLocation, UnixDomainSocketLocation
+from coredis.exceptions import (
+    AuthenticationError,
+    AuthenticationRequiredError,
+    AuthorizationError,
+    NoScriptError,
+    RedisError,
+)
+from coredis.pool import ConnectionPool
+
+from trioeval.errors import QuotaError
+from trioeval.limits.denials import (
+    Lack,
+    check_definition,
+    check_pause,
+    denied,
+    never,
+    other_kind,
+    other_requirements,
+    wrong_ask,
+)
+from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+
+# A connection to a Redis server that is made anew whenever it is lost.
+#
+# All requests of a process share it: they are written one behind another and answered in order, so a request
+# costs no connection and a cancelled one only leaves its answer unread. coredis' pool is not used: there a
+# request that is cancelled while it connects loses its place in the pool for ever, and a server that does not
+# answer for a while would leave none (guarded by test_a_server_that_does_not_answer_costs_no_connection).
+
+
+_SCHEMES = ("redis://", "rediss://", "unix://")
+_TLS = {"ssl_keyfile", "ssl_certfile", "ssl_check_hostname", "ssl_ca_certs", "ssl_cert_reqs"}
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_ESCAPED = "in a password / ? # % are written %2F %3F %23 %25"
+_REFUSED_FOR = 5.0
+"""Seconds in which a server that does not know us is not asked again: each call of a run would, and who keeps
+the server would take it for an attack."""
+_FAILURES = (
+    RedisError,
+    OSError,
+    trio.TooSlowError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+)
+
+
+# It writes tracebacks of attempts that fail, also where nobody has set up logging. We tell what failed.
+logging.getLogger("coredis").addHandler(logging.NullHandler())
+
+
+class _Connection(BaseConnection):
+    """A connection over a stream that is open already.
+
+    One that opens its own does not clean up if that fails.
+    """
+
+    def __init__(self, stream: ByteStream, location: Location, **settings: Any) -> None:
+        super().__init__(location, **settings)
+        self._opened = stream
+
+    async def _connect(self) -> ByteStream:
+        return self._opened
+
+    def describe(self) -> str:
+        return f"Redis at {self.location}"
+
+
+@attrs.frozen
+class _Refusal:
+    """A server that answers, and wants nothing to do with us. It does not pass by itself."""
+
+    reason: str
+    hint: str
+    until: float
+    """The instant from which on requests are sent again."""
+
+
+@attrs.define(eq=False)
+class _Attempt:
+    """An attempt to connect, for which any number may wait."""
+
+    over: trio.Event = attrs.field(factory=trio.Event)
+    connection: BaseConnection | None = None
+    failure: str = "it was given up"
+    refusal: _Refusal | None = None
+    """Set if the server knows us, or our password, not."""
+
+
+@attrs.define(eq=False)
+class Link:
+    """Sends commands, and connects when it must.
+
+    Args:
+        location: Where the server is.
+        settings: Of its connections.
+        request_timeout: Seconds, > 0, after which connecting, or a request, has failed.
+        nursery: Where connections live, and attempts to make one: coredis turns a cancellation during one
+            into an error of its own, so none may belong to whoever waits for it.
+    """
+
+    _location: Location
+    _settings: dict[str, Any]
+    _request_timeout: float
+    _nursery: trio.Nursery
+    _attempt: _Attempt | None = None
+    """The last one for the connection of all requests."""
+    _refusal: _Refusal | None = None
+    """The last one of any attempt to connect."""
+
+    async def request(self, command: bytes, *arguments: str | bytes | int) -> Any:
+        """The answer to a command; texts of it are `str`.
+
+        Raises:
+            RedisError: The server refuses the command.
+            QuotaError: `limiter_unavailable`: there is no answer, and nobody knows what became of it;
+                `invalid_request`: the server refuses us.
+        """
+        connection = await self._connected()
+        try:
+            return await connection.create_request(command, *arguments, decode=True)
+        except TimeoutError as error:
+            # It may be dead without our knowing; behind another one the server may be there.
+            connection.invalidate("no answer in time")
+            raise self._unavailable(_reason(error)) from error
+        except _FAILURES as error:
+            if (refusal := _refusal(error)) is not None:
+                raise self._refused(refusal) from error
+            if isinstance(error, RedisError) and connection.usable:
+                raise
+            raise self._unavailable(_reason(error)) from error
+
+    async def connect(self) -> BaseConnection:
+        """Another connection, for oneself, which lives until it is invalidated or the link is closed.
+
+        Raises:
+            QuotaError: `limiter_unavailable`; `invalid_request`: the server refuses us.
+        """
+        attempt = self._begin()
+        try:
+            return await self._connection_of(attempt)
+        except trio.Cancelled:
+            self._nursery.start_soon(_discard, attempt)
+            raise
+
+    async def _connected(self) -> BaseConnection:
+        attempt = self._attempt
+        if attempt is not None and attempt.connection is not None and attempt.connection.usable:
+            return attempt.connection
+        if attempt is None or attempt.over.is_set():
+            attempt = self._attempt = self._begin()
+        return await self._connection_of(attempt)
+
+    def _begin(self) -> _Attempt:
+        if self._refusal is not None and trio.current_time() < self._refusal.until:
+            raise self._refused(self._refusal)
+        attempt = _Attempt()
+        self._nursery.start_soon(self._make, attempt)
+        return attempt
+
+    async def _connection_of(self, attempt: _Attempt) -> BaseConnection:
+        await attempt.over.wait()
+        if attempt.connection is None:
+            if attempt.refusal is not None:
+                raise self._refused(attempt.refusal)
+            raise self._unavailable(attempt.failure)
+        return attempt.connection
+
+    async def _make(self, attempt: _Attempt) -> None:
+        try:
+            with trio.fail_after(self._request_timeout):
+                stream = await self._open()
+            # Nothing is awaited between: whoever has the stream closes it.
+            connection = _Connection(stream, self._location, **self._settings)
+            await self._nursery.start(connection.run)
+        except _FAILURES as error:
+            attempt.failure, attempt.refusal = _reason(error), _refusal(error)
+            self._refusal = attempt.refusal
+        else:
+            attempt.connection, self._refusal = connection, None
+        finally:
+            attempt.over.set()
+
+    async def _open(self) -> ByteStream:
+        if isinstance(self._location, UnixDomainSocketLocation):
+            return await anyio.connect_unix(self._location.path)
+        assert isinstance(self._location, TCPLocation)  # noqa: S101 - see `_SCHEMES`
+        host, port = self._location.host, self._location.port
+        context = self._settings.get("ssl_context")
+        if context is None:
+            return await anyio.connect_tcp(host, port)
+        return await anyio.connect_tcp(
+            host, port, ssl_context=context, tls_standard_compatible=False
+        )
+
+    def _unavailable(self, reason: str) -> QuotaError:
+        return QuotaError("limiter_unavailable", f"{self}: {reason}")
+
+    def _refused(self, refusal: _Refusal) -> QuotaError:
+        message = f"{self} refuses us: {refusal.reason.rstrip('.')}; {refusal.hint}"
+        return QuotaError("invalid_request", message)
+
+    def __str__(self) -> str:
+        user = self._settings.get("username")
+        return f"Redis at {self._location}" + (f" (user {user!r})" if user else "")
+
+
+def _refusal(error: BaseException) -> _Refusal | None:
+    """What the server says if it does not know us, or we must not; None for whatever else went wrong."""
+    cause: BaseException | None = error
+    until = trio.current_time() + _REFUSED_FOR
+    while cause is not None:
+        match cause:
+            case AuthenticationError():
+                hint = "write user and password into its URL: redis://user:password@host"
+                return _Refusal(_reason(error), hint, until)
+            case AuthorizationError():
+                hint = "its ACL must allow scripts, and the keys and channels of the namespace"
+                return _Refusal(_reason(error), hint, until)
+        cause = cause.__cause__
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    """What is behind a failure: coredis says "unable to connect" of all of them."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, AuthenticationRequiredError):
+        return "it demands a password"
+    return str(error) or "no answer in time"
+
+
+async def _discard(attempt: _Attempt) -> None:
+    await attempt.over.wait()
+    if attempt.connection is not None:
+        attempt.connection.invalidate("nobody waits for it any more")
+
+
+def _read_url(url: str, request_timeout: float) -> tuple[Location, dict[str, Any]]:
+    """Where a server is, and how its connections are made. Nothing of the URL is told: it may be secret.
+
+    Raises:
+        QuotaError: `invalid_request`.
+    """
+    wrong = _mistake(url)
+    if wrong is not None:
+        raise QuotaError("invalid_request", f"the URL of a Redis server {wrong}")
+    try:
+        # It is not used, but it reads URLs.
+        pool = ConnectionPool.from_url(url, decode_components=True, stream_timeout=request_timeout)
+    except OSError as error:
+        message = f"the certificates of a Redis server cannot be used: {error.strerror or error}"
+        raise QuotaError("invalid_request", message) from error
+    assert pool.location is not None  # noqa: S101 - there is a host, or a path
+    return pool.location, dict(pool.connection_kwargs)
+
+
+def _mistake(url: str) -> str | None:
+    """What is wrong with the URL of a server."""
+    if not url.startswith(_SCHEMES):
+        return "begins with one of " + ", ".join(f"{scheme}…" for scheme in _SCHEMES)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        port, options = 0, []
+    if port == 0:
+        return f"has a port from 1 to 65535, or none, and options like ?db=0; {_ESCAPED}"
+    is_unix, database = parts.scheme == "unix", parts.path.strip("/")
+    if is_unix and not database:
+        return "has a path behind unix://, as unix:///run/redis.sock"
+    if not is_unix and not parts.hostname:
+        return f"names its host; {_ESCAPED}"
+    if not is_unix and database and not _NUMBER.fullmatch(database):
+        return f"has the number of a database behind its host, or nothing; {_ESCAPED}"
+    known = {"db"} | (_TLS if parts.scheme == "rediss" else set())
+    if parts.fragment or not {name for name, _ in options} <= known:
+        return f"may have of options only {', '.join(sorted(known))}; {_ESCAPED}"
+    if not all(_NUMBER.fullmatch(value) for name, value in options if name == "db"):
+        return "has a number for db"
+    return None
+
+
+@contextlib.asynccontextmanager
+async def open_link(url: str, request_timeout: float) -> AsyncIterator[Link]:
+    """A link to a server, which need not be there yet: it is connected to when something is asked.
+
+    Args:
+        url: `redis://[user:password@]host[:port][/db]`, `rediss://…` for TLS, or `unix:///path[?db=…]`.
+        request_timeout: Seconds, > 0, after which connecting, or a request, has failed.
+
+    Raises:
+        QuotaError: `invalid_request`: the URL is none of these, or says what is not known.
+    """
+    location, settings = _read_url(url, request_timeout)
+
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            yield Link(location, settings, request_timeout, nursery)
+        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+            failure = error
+        finally:
+            nursery.cancel_scope.cancel("the link to Redis is closed")
+    if failure is not None:
+        raise failure
+
+
+_MICRO = 1_000_000
+_RECONNECT = 1.0
+"""Seconds between attempts to listen again."""
+
+
+@functools.cache
+def _script() -> tuple[str, str]:
+    """What runs on the server, and the name under which it remembers it."""
+    text = (resources.files("trioeval.limits") / "lua" / "quota.lua").read_text(encoding="utf-8")
+    return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@attrs.define(eq=False)
+class RedisLimits:
+    """Limits under one name on a Redis server. A `Backend`.
+
+    Args:
+        namespace: What the limits are kept under there: without braces, and not blank.
+        now: The instant in seconds, for tests that give it; None for the server's clock.
+    """
+
+    _link: Link
+    namespace: str
+    _now: Callable[[], float] | None = None
+
+    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+        """Decide about each, in order. One round trip."""
+        wrong = [wrong_ask(ask) for ask in asks]
+        sent = [ask for ask, mistake in zip(asks, wrong, strict=True) if mistake is None]
+        items = [(one.lease_id, [(r.key, r.amount) for r in one.requirements]) for one in sent]
+        answers = iter(await self._run("reserve", items) if sent else ())
+        return [
+            mistake if mistake is not None else _decision(ask, next(answers))
+            for ask, mistake in zip(asks, wrong, strict=True)
+        ]
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        """End leases. One round trip."""
+        items = [(one.lease_id, [(a.key, a.amount) for a in one.actuals]) for one in settlements]
+        await self._run("complete", items)
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        """Put off the expiry of the holds of leases. One round trip."""
+        return [answer == 1 for answer in await self._run("extend", list(lease_ids))]
+
+    async def states(self) -> Sequence[LimitState]:
+        """All limits, by key."""
+        states = [_state(row) for row in await self._run("states", [])]
+        return sorted(states, key=lambda state: state.limit.key)
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        """Make a limit, or change one.
+
+        Raises:
+            QuotaError: `invalid_request`: there is one of another kind under its key, or it is out of range.
+        """
+        check_definition(limit)
+        span = _micro(limit.window or limit.timeout or limit.reset or 0.0)
+        items = (limit.key, limit.kind, limit.capacity, span)
+        told = (limit.overage, limit.unit, limit.description)
+        is_done, answer = await self._run("define", [*items, *told])
+        if not is_done:
+            raise other_kind(limit, answer)
+        return _state(answer)
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        """Grant nothing of a limit for so many seconds; 0 opens it.
+
+        Raises:
+            QuotaError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+        """
+        check_pause(key, seconds)
+        is_done, answer = await self._run("pause", [key, _micro(seconds)])
+        if not is_done:
+            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+        return _state(answer)
+
+    async def remove(self, key: str, /) -> None:
+        """Forget a limit, and what leases have taken of it.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        if not await self._run("remove", [key]):
+            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+
+    async def wakes(self, told: Callable[[tuple[str, ...]], None]) -> NoReturn:
+        """Listen for room, so that whoever waits asks again at once. Runs until it is cancelled.
+
+        It is a help and no promise: what is told while the connection is lost, or of room that comes by
+        itself, is not heard. Whoever waits must ask again after `retry_after` all the same.
+
+        Args:
+            told: Called synchronously with the keys that have room again; with none of them whenever
+                listening begins, since anything may have happened before.
+        """
+        while True:
+            with contextlib.suppress(QuotaError, RedisError):
+                await self._listen(told)
+            await trio.sleep(_RECONNECT)
+
+    async def _listen(self, told: Callable[[tuple[str, ...]], None]) -> None:
+        connection = await self._link.connect()
+        try:
+            connection.send_command(b"SUBSCRIBE", f"{self._tag}:room")
+            async with contextlib.aclosing(connection.push_messages) as messages:
+                async for message in messages:
+                    match message:
+                        case [b"subscribe", *_]:
+                            told(())
+                        case [b"message", _, bytes() as keys]:
+                            told(tuple(orjson.loads(keys)))
+        finally:
+            connection.invalidate("nobody listens any more")
+
+    @property
+    def _tag(self) -> str:
+        return "{" + self.namespace + "}"
+
+    async def _run(self, operation: str, items: Sequence[object]) -> Any:
+        text, name = _script()
+        now = "" if self._now is None else _micro(self._now())
+        rest = (1, self._tag, operation, now, orjson.dumps(items))
+        try:
+            try:
+                return await self._link.request(b"EVALSHA", name, *rest)
+            except NoScriptError:
+                # A server that was restarted has forgotten it; this makes it remember.
+                return await self._link.request(b"EVAL", text, *rest)
+        except RedisError as error:
+            # Loading, read-only, out of memory: nothing was done, and it may pass.
+            raise QuotaError("limiter_unavailable", f"{self._link}: {error}") from error
+
+
+@contextlib.asynccontextmanager
+async def open_redis(
+    url: str,
+    *,
+    namespace: str = "trioeval",
+    request_timeout: float = 2.0,
+    now: Callable[[], float] | None = None,
+) -> AsyncIterator[RedisLimits]:
+    """Limits that a Redis server keeps. Nothing is asked of it before the first operation.
+
+    Args:
+        url: `redis://[user:password@]host[:port][/db]`, `rediss://…` for TLS, or `unix:///path[?db=…]`.
+        namespace: Whoever shares the limits uses the same one; no braces, not blank.
+        request_timeout: Seconds, > 0, after which nobody knows what became of a request.
+        now: The instant in seconds, for tests that give it; None for the server's clock.
+
+    Raises:
+        QuotaError: `invalid_request`: the URL or the namespace is none.
+    """
+    if not namespace.strip() or "{" in namespace or "}" in namespace:
+        msg = f"the namespace {namespace!r} must not be blank or have braces"
+        raise QuotaError("invalid_request", msg)
+    async with open_link(url, request_timeout) as link:
+        yield RedisLimits(link, namespace, now)
+
+
+def _micro(seconds: float) -> int:
+    return round(seconds * _MICRO)
+
+
+def _decision(ask: Ask, answer: Sequence[Any]) -> Decision:
+    match answer:
+        case [1, reserved_at]:
+            return Granted(reserved_at / _MICRO)
+        case [_, "invalid_request", *_]:
+            return other_requirements(ask.lease_id)
+        case [_, ("exceeds_capacity" | "budget_exhausted") as reason, _, lacks]:
+            return never(reason, [_lack(*one) for one in lacks])
+        case [_, reason, retry_after, keys]:
+            return denied(reason, keys, retry_after / _MICRO)
+    msg = f"Redis answers {answer!r}"  # only a script that is not ours does
+    raise QuotaError("limiter_unavailable", msg)
+
+
+def _lack(key: str, amount: int, capacity: int, left: int, anew: int) -> Lack:
+    return Lack(key, amount, capacity, left, math.inf if anew < 0 else anew / _MICRO)
+
+
+def _state(row: Sequence[Any]) -> LimitState:
+    (
+        key,
+        kind,
+        capacity,
+        span,
+        overage,
+        unit,
+        description,
+        pending,
+        used,
+        outstanding,
+        debt,
+        paused,
+        began,
+        closed,
+    ) = row
+    seconds = span / _MICRO or None
+    return LimitState(
+        limit=Limit(
+            key=key,
+            kind=kind,
+            capacity=capacity,
+            window=seconds if kind == "rolling" else None,
+            timeout=seconds if kind == "concurrency" else None,
+            reset=seconds if kind == "budget" else None,
+            overage=overage,
+            unit=unit,
+            description=description,
+        ),
+        status="decreasing" if pending else "active",
+        pending_capacity=pending or None,
+        used=used,
+        outstanding=outstanding,
+        debt=debt,
+        paused_until=paused / _MICRO if paused else None,
+        paused_for=closed / _MICRO if closed else None,
+        began_at=began / _MICRO if kind == "budget" and span else None,
+    )

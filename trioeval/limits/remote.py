@@ -1,0 +1,479 @@
+"""Limits that somebody else keeps, as lanes use them: over Redis, over HTTP, over any `Backend`.
+
+**The problem.** A message may be lost, and so may its answer: then nobody knows whether a lease was
+granted. To ask anew would take the limit's room twice; not to ask would keep it taken until it expires.
+
+**The rules.** A lease is asked for under an id of its own. Without an answer the same id asks again,
+which grants at most once. After a denial a new id asks, at the instant that the denial names and a
+little chance later, or as soon as a lease of this program is over, or the keeper tells of room. A
+denial for good is never asked again. Who is cancelled without an answer leaves the question to
+`Settling`, which ends the lease if there is one. After a long outage calls fail at once, or go on
+without a lease, until somebody answers; who finds nobody that still asks, asks once. Limits that this
+program has brought and that are gone are made again: whoever keeps them may have lost everything.
+
+Law: LEASE.
+"""
+
+import random
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.errors import QuotaError
+from trioeval.kernel import Permit, Shortage
+from trioeval.limits.availability import Reach, after_denial, after_silence
+from trioeval.limits.backend import (
+    Backend,
+    KeyUse,
+    ToldTrouble,
+    Trouble,
+    actuals_of,
+    ignore,
+    nothing_of,
+    requirements_of,
+)
+from trioeval.limits.denials import denied, refusal
+from trioeval.limits.model import (
+    Actual,
+    Ask,
+    Decision,
+    Denied,
+    Granted,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+    Unknown,
+    lease_ids,
+)
+from trioeval.limits.remote_leases import Heartbeat, Settling, Silences
+from trioeval.limits.turns import Turn, Turns
+
+# What a lane has of a lease that somebody else keeps: from the question to the end of its request.
+
+
+class Leases(Protocol):
+    """Where leases come from."""
+
+    async def take(
+        self,
+        job_id: str,
+        requirements: tuple[Requirement, ...],
+        told: Callable[[Shortage], None],
+    ) -> Ask | None:
+        """Wait for a lease; None if the call is to be made without one."""
+        ...
+
+    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
+        """A lease is over. Synchronous."""
+        ...
+
+
+@attrs.frozen
+class RemotePermits:
+    """Where the calls of one lane get their leases."""
+
+    _quota: Leases
+    _lane: str
+    _keys: tuple[KeyUse, ...]
+
+    def take_nowait(self, index: int, tokens: int, money: float) -> None:
+        """No lease can be had without a message."""
+
+    async def take(
+        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
+    ) -> Permit:
+        """Wait for a lease. A checkpoint. Cancelled, it has taken nothing that is not given back.
+
+        Args:
+            index: Of the job that calls.
+            tokens: The most that the request may use.
+            money: Likewise, in the currency of the calls.
+            told: Called synchronously whenever what it waits for changes.
+
+        Raises:
+            QuotaError: It can never be had, or nobody can be asked.
+        """
+        requirements = requirements_of(self._keys, tokens, money)
+        ask = await self._quota.take(f"{self._lane}[{index}]", requirements, told)
+        return _Unleased() if ask is None else Lease(self._quota, ask, self._keys)
+
+
+@attrs.define(eq=False)
+class Lease:
+    """A granted lease, until the request that it is for is over."""
+
+    _quota: Leases
+    _ask: Ask
+    _keys: tuple[KeyUse, ...]
+    _is_over: bool = False
+
+    def settle(self, tokens: int, money: float) -> None:
+        """The request is over and has used so much."""
+        self._end(actuals_of(self._keys, tokens, money))
+
+    def give_back(self) -> None:
+        """It was never made."""
+        self._end(nothing_of(self._ask.requirements))
+
+    def _end(self, actuals: tuple[Actual, ...]) -> None:
+        if self._is_over:
+            msg = f"lease {self._ask.lease_id} of {self._ask.job_id} is over already; please report this"
+            raise RuntimeError(msg)
+        self._is_over = True
+        self._quota.end(self._ask, actuals)
+
+
+class _Unleased:
+    """Stands for a lease that nobody could be asked for."""
+
+    def settle(self, tokens: int, money: float) -> None:
+        """Nobody counts it."""
+
+    def give_back(self) -> None:
+        """There is nothing."""
+
+
+Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
+"""Runs until it is cancelled and tells which limits may have room again; none named means all of them."""
+
+Kind: TypeAlias = Literal["rate_limit", "limit_decreasing", "limiter_error"]
+
+PATIENCE = 30.0
+"""Seconds without an answer after which nobody waits for one."""
+FLUSH_WITHIN = 5.0
+"""Seconds at the end of a block in which what is left is told; what is not told then is left to expire."""
+LONG_WAIT = 2.0
+"""Seconds that no hint of a keeper exceeds: a longer wait is known to be that long."""
+LONG_SILENCE = 5.0
+"""Seconds without an answer after which people are told so."""
+
+
+@asynccontextmanager
+async def open_remote(
+    backend: Backend,
+    *,
+    wakes: Wakes | None = None,
+    patience: float = PATIENCE,
+    unreachable: Literal["closed", "open"] = "closed",
+    limits: Sequence[Limit] = (),
+    told: ToldTrouble = ignore,
+    ids: Callable[[], str] | None = None,
+    spread: Callable[[], float] = random.random,
+) -> AsyncGenerator["RemoteQuota"]:
+    """A quota over a backend that stays open for longer; its lanes are to be done before the block is.
+
+    At the end everything is told that leases have used, for at most `FLUSH_WITHIN` seconds, also
+    if the block is cancelled.
+
+    Args:
+        backend: Whoever keeps the limits.
+        wakes: What the backend has to tell of room; without it a waiter learns of what other programs give
+            back when it asks again.
+        patience: Seconds without an answer after which calls do not wait for one, ≥ 0.
+        unreachable: What becomes of them then: they fail (`closed`), or are made without a lease (`open`).
+        limits: Those that are made when a call needs one of them and it is not there (any more).
+        told: Hears of what goes wrong and ends no call.
+        ids: Makes the ids of leases.
+        spread: Draws a number from 0 to 1 without 1.
+
+    Example:
+        ```python
+        async with open_remote(backend) as quota:
+            permits = quota.permits("gpt", [KeyUse("team:rpm", "requests")])
+        ```
+    """
+    new_id = ids or lease_ids(time.time, secrets.randbits)
+    reach, brought = Reach(backend, patience), tuple(limits)
+    quota = RemoteQuota(reach, brought, unreachable, told, new_id, spread)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        background = await nursery.start(quota.serve, wakes)
+        try:
+            yield quota
+        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+            failure = error
+        finally:
+            with trio.move_on_after(FLUSH_WITHIN, shield=True):
+                await quota.wait_told()
+            quota.leave_untold()
+            background.cancel("the quota is closed")
+    if failure is not None:
+        raise failure
+
+
+@attrs.define(eq=False)
+class RemoteQuota:
+    """A quota over a backend; obtained from `open_remote` only."""
+
+    _reach: Reach
+    _limits: tuple[Limit, ...]
+    _unreachable: Literal["closed", "open"]
+    _told: ToldTrouble
+    _new_id: Callable[[], str]
+    _spread: Callable[[], float]
+    _turns: Turns = attrs.field(init=False, factory=Turns)
+    _settling: Settling = attrs.field(init=False)
+    _heartbeat: Heartbeat = attrs.field(init=False)
+    _silences: Silences = attrs.field(init=False, factory=Silences)
+    _unleased_since: float | None = attrs.field(init=False, default=None)
+    """The beginning of the outage in which the last call without a lease was made."""
+    _silent_since: float | None = attrs.field(init=False, default=None)
+    """Likewise, of the last one that people were told of."""
+    _making: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+
+    def __attrs_post_init__(self) -> None:
+        self._settling = Settling(self._reach, self._spread, self._told, self._turns.tell)
+        self._heartbeat = Heartbeat(self._reach, self._spread, self._told)
+
+    def permits(self, lane: str, keys: Sequence[KeyUse]) -> RemotePermits:
+        """What the calls of one lane ask before they start.
+
+        Args:
+            lane: Its name, for people.
+            keys: What each of its calls counts against.
+        """
+        return RemotePermits(self, lane, tuple(keys))
+
+    async def states(self) -> Sequence[LimitState]:
+        """All limits, by key. A checkpoint.
+
+        Raises:
+            QuotaError: They cannot be asked for.
+        """
+        return await self._reach.states()
+
+    async def serve(
+        self,
+        wakes: Wakes | None,
+        *,
+        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Tell what leases have used, and keep them alive, until the scope that it starts with is cancelled.
+
+        Nothing else ends it: what a cancelled block leaves is told too.
+        """
+        with trio.CancelScope(shield=True) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._settling.run)
+                nursery.start_soon(self._heartbeat.run)
+                nursery.start_soon(self._silences.run)
+                if wakes is not None:
+                    nursery.start_soon(wakes, self._turns.tell)
+                task_status.started(scope)
+
+    async def wait_told(self) -> None:
+        """Wait until everything is told of leases that are over by now. A checkpoint."""
+        await self._settling.wait_idle()
+
+    def leave_untold(self) -> None:
+        """Say what is not told at the end. Synchronous."""
+        self._settling.leave(FLUSH_WITHIN)
+
+    async def take(
+        self,
+        job_id: str,
+        requirements: tuple[Requirement, ...],
+        told: Callable[[Shortage], None],
+    ) -> Ask | None:
+        """Wait for a lease. A checkpoint.
+
+        Returns:
+            What it was granted for; None if the call is to be made without a lease.
+
+        Raises:
+            QuotaError: There will be none.
+        """
+
+        def told_behind(keys: frozenset[str]) -> None:
+            kind: Kind = "rate_limit" if self._reach.since is None else "limiter_error"
+            told(Shortage(kind, tuple(sorted(keys))))
+
+        missing_since: float | None = None
+        is_made = False
+        turn = self._turns.join([one.key for one in requirements], told_behind)
+        try:
+            while True:
+                await turn.wait()
+                ask = Ask(self._new_id(), job_id, requirements)
+                said_at, decision = await self._decide(turn, ask, told)
+                if isinstance(decision, Granted):
+                    self._heartbeat.add(ask.lease_id, turn.keys, said_at)
+                    return ask
+                if decision is None:
+                    self._give_up(turn.keys)
+                    return None
+                if decision.reason == "lease_expired":
+                    # While nobody answered; a new id may be granted.
+                    self.end(ask, nothing_of(requirements))
+                    continue
+                if not is_made and self._lacks_own(decision):
+                    if missing_since is None:
+                        missing_since = trio.current_time()
+                    is_made = await self._make_missing(turn, told, missing_since)
+                    continue
+                if decision.terminal:
+                    raise refusal(decision)
+                await self._wait(turn, decision, told)
+        finally:
+            self._turns.leave(turn)
+
+    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
+        """A lease is over. Synchronous."""
+        self._heartbeat.remove(ask.lease_id)
+        used = {one.key: one.amount for one in actuals}
+        freed = [
+            one.key
+            for one in ask.requirements
+            if used.get(one.key, one.amount) < one.amount or self._heartbeat.may_hold(one.key)
+        ]
+        self._settling.settle(Settlement(ask.lease_id, ask.job_id, actuals), freed)
+
+    async def _decide(
+        self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]
+    ) -> tuple[float, Granted | Denied | None]:
+        """Ask until there is an answer; None if nobody gives one for too long.
+
+        Returns:
+            An instant at which the keeper had not yet granted or extended the lease; and the answer.
+
+        Raises:
+            QuotaError: The backend refuses altogether, or does not answer.
+        """
+        said_at, failures, in_doubt = trio.current_time(), 0, False
+        try:
+            while not self._is_in_vain(has_asked=failures > 0):
+                in_doubt = True
+                decision = await self._reserve(turn, ask, told)
+                if isinstance(decision, Granted) and self._is_stale(turn, said_at):
+                    now, decision = trio.current_time(), await self._revive(ask, decision)
+                    said_at = now if isinstance(decision, Granted) else said_at
+                in_doubt = isinstance(decision, Unknown)
+                if not isinstance(decision, Unknown):
+                    return said_at, decision
+                failures += 1
+                until = trio.current_time() + after_silence(failures, self._spread())
+                until = min(until, self._reach.lasts_at)
+                self._tell_silence()
+                told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, decision.message))
+                self._turns.unheard(turn)
+                await trio.sleep_until(until)
+        except QuotaError:
+            in_doubt = False
+            raise
+        finally:
+            if in_doubt:
+                self._settling.clear_up(ask)
+        return said_at, None
+
+    async def _reserve(self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]) -> Decision:
+        """Ask once; who waits for the answer for longer than usual is told so, and those behind it too."""
+
+        def tell() -> None:
+            told(Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet"))
+            self._turns.unheard(turn)
+
+        silence, is_answered = self._silences.begin(tell), False
+        try:
+            [decision] = await self._reach.reserve((ask,))
+            is_answered = not isinstance(decision, Unknown)
+            return decision
+        finally:
+            self._silences.end(silence, is_answered=is_answered)
+
+    def _is_in_vain(self, *, has_asked: bool) -> bool:
+        """Whether an outage lasts, and to ask is for others, or was done."""
+        is_lasting = trio.current_time() >= self._reach.lasts_at
+        return is_lasting and (has_asked or self._settling.left > 0)
+
+    def _tell_silence(self) -> None:
+        """Once in each outage that takes a while."""
+        since = self._reach.since
+        if since is None or since == self._silent_since:
+            return
+        if (seconds := trio.current_time() - since) >= LONG_SILENCE:
+            self._silent_since = since
+            message = f"no lease was decided about for {seconds:.0f} s: {self._reach.reason}"
+            patience = f"calls wait until it is {self._reach.patience:g} s"
+            self._told(Trouble("silent", f"{message}; {patience}"))
+
+    def _lacks_own(self, denial: Denied) -> bool:
+        """Whether a limit is not there that this program has brought."""
+        own = {one.key for one in self._limits}
+        return denial.reason == "unknown_limit_key" and not own.isdisjoint(denial.keys)
+
+    async def _make_missing(
+        self, turn: Turn, told: Callable[[Shortage], None], since: float
+    ) -> bool:
+        """Make the limits that were found to be gone at an instant; whether there was an answer.
+
+        Raises:
+            QuotaError: They cannot be made.
+        """
+        try:
+            async with self._making:
+                await self._reach.make_missing(self._limits)
+        except QuotaError as error:
+            now = trio.current_time()
+            if error.reason != "limiter_unavailable" or now >= since + self._reach.patience:
+                raise
+            until = now + after_silence(1, self._spread())
+            told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, error.message))
+            await trio.sleep_until(until)
+            return False
+        return True
+
+    def _is_stale(self, turn: Turn, said_at: float) -> bool:
+        return self._heartbeat.is_stale(turn.keys, said_at, trio.current_time())
+
+    async def _revive(self, ask: Ask, granted: Granted) -> Granted | Denied | Unknown:
+        """What a grant is worth that was so long on its way that its hold may be over."""
+        try:
+            [lives] = await self._reach.extend((ask.lease_id,))
+        except QuotaError as error:
+            return Unknown(error.message)
+        return granted if lives else denied("lease_expired")
+
+    async def _wait(self, turn: Turn, denial: Denied, told: Callable[[Shortage], None]) -> None:
+        """Wait until a denied lease is worth asking for again, and it is its turn."""
+        until = trio.current_time() + after_denial(denial.retry_after, self._spread())
+        is_long = denial.retry_after > LONG_WAIT
+        keys = await self._long_lacks(turn, denial) if is_long else denial.keys
+        self._turns.denied(turn, keys, trio.current_time(), is_long=is_long)
+        kind: Kind = "limit_decreasing" if denial.reason == "limit_decreasing" else "rate_limit"
+        told(Shortage(kind, denial.keys, until, denial.message))
+        with trio.move_on_at(until):
+            await turn.wait()
+        self._turns.want(turn)
+
+    async def _long_lacks(self, turn: Turn, denial: Denied) -> Collection[str]:
+        """The limits for which a long wait is: paused ones, which nobody gets; else windows.
+
+        For what others give back no long wait is named, and they may do so at any instant.
+        """
+        try:
+            states = await self._reach.states()
+        except QuotaError:
+            return denial.keys
+        paused = {one.limit.key for one in states if one.paused_until is not None}
+        windows = {one.limit.key for one in states if one.limit.kind == "rolling"}
+        return turn.keys & paused or windows.intersection(denial.keys) or denial.keys
+
+    def _give_up(self, keys: frozenset[str]) -> None:
+        """Nobody has answered for too long.
+
+        Raises:
+            QuotaError: Calls are not made then.
+        """
+        seconds, reason = self._reach.patience, self._reach.reason
+        message = f"no lease was decided about for {seconds:g} s, at last: {reason}"
+        if self._unreachable == "closed":
+            raise QuotaError("limiter_unavailable", message, keys=tuple(sorted(keys)))
+        if self._unleased_since != self._reach.since:  # once in each outage
+            self._unleased_since = self._reach.since
+            self._told(Trouble("unleased", f"{message}: calls are made without a lease"))

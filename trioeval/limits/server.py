@@ -1,0 +1,316 @@
+"""Limits served over HTTP, so that programs in any language share them: starlette on a server of our own.
+
+No decision about a lease is made here: requests are read, handed to a `Backend`, and its answers written.
+A denial is an answer like any other, with status 200. Where the backend does not know what became of a
+request the status is 503; it may be repeated with the same lease id.
+
+Limits are for programs, and no page of a browser is let in: whatever one sends tells where it comes from, is
+of another type than JSON, has no token, or calls the server by a name that is none of its own. A token alone
+would do; without one, as where the server is part of another program, the rest still holds.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from trioeval.errors import Problem, QuotaError, SuiteError
+from trioeval.limits.backend import Backend
+from trioeval.limits.denials import wrong_ask
+from trioeval.limits.json import limit_of
+from trioeval.limits.model import Ask, Unknown
+from trioeval.limits.wire import (
+    FAILED,
+    INVALID,
+    Json,
+    MalformedError,
+    decision_json,
+    error_json,
+    read_ask,
+    read_batch,
+    read_body,
+    read_extended,
+    read_pause,
+    read_settlement,
+    state_json,
+    to_body,
+)
+from trioeval.serving.conversation import Bounds
+from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
+from trioeval.serving.listening import open_listeners, serve_app
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""Largest request that is read: 256 leases of 32 limits with long keys are smaller."""
+
+STOP_GRACE = 3.0
+"""Seconds that requests under way may take after the stop."""
+
+_BOUNDS = Bounds(connections=512)
+_HEALTH = "/healthz"
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_ERROR_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
+_BY_REASON = {"limiter_unavailable": (503, FAILED), "unknown_limit_key": (404, "not_found")}
+
+_Carry: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
+"""Carries out a request with this JSON."""
+
+
+@attrs.frozen(kw_only=True)
+class ServeSettings:
+    """Where limits are served, and to whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 8770
+    """0 takes a free one."""
+    token: str | None = attrs.field(default=None, repr=False)
+    """What clients must send as a bearer token; None serves every program that can connect."""
+    bounds: Bounds = _BOUNDS
+    """Of each client, and of all."""
+
+
+async def serve_quota(
+    backend: Backend,
+    settings: ServeSettings,
+    *,
+    stop: trio.Event | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve limits until cancelled, or until requests under way are answered after a stop.
+
+    Args:
+        backend: Who keeps them.
+        settings: Where they are served.
+        stop: Once it is set, nobody is let in, and this returns within `STOP_GRACE` seconds; None never.
+        task_status: Gets the base URL as soon as connections are accepted.
+
+    Raises:
+        OSError: The address cannot be bound.
+
+    Example:
+        ```python
+        async with trio.open_nursery() as nursery:
+            url = await nursery.start(serve_quota, backend, ServeSettings(port=0))
+        ```
+    """
+    listeners, address = await open_listeners(settings.host, settings.port)
+    names = OwnNames(host=settings.host, machine=frozenset({socket.gethostname().lower()}))
+    app = Guard(make_app(backend), names, settings.token)
+    async with trio.open_nursery() as nursery:
+        stop = trio.Event() if stop is None else stop
+        serve = partial(serve_app, app, listeners, stop, grace=STOP_GRACE, bounds=settings.bounds)
+        await nursery.start(serve)
+        task_status.started(address.url)
+
+
+@attrs.frozen
+class Guard:
+    """The application behind its door."""
+
+    _app: Starlette
+    _names: OwnNames
+    _token: str | None = attrs.field(repr=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it here."""
+        refusal = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Why a request is not let in; None if it is."""
+        if is_of_foreign_page(headers):
+            return _no(403, "forbidden", "a page of a browser sends this: limits are for programs")
+        is_known = self._is_known(headers.get("authorization", ""))
+        # A client that knows the token is not a page, and may use any name.
+        if not (is_known and self._token) and not self._names.has(headers.get("host", "")):
+            message = "this server has another name: call it by its address in numbers"
+            return _no(421, "misdirected", message)
+        if not is_known and scope["path"] != _HEALTH:
+            message = "send the server's token, as `Authorization: Bearer TOKEN`"
+            return _no(401, "unauthorized", message, {"www-authenticate": "Bearer"})
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] in _WITH_BODY and kind != "application/json":
+            message = "send JSON, and say so: `Content-Type: application/json`"
+            return _no(415, "unsupported_media_type", message)
+        return None
+
+    def _is_known(self, authorization: str) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, token = authorization.partition(" ")
+        return is_same_secret(token.strip(), self._token) and scheme.lower() == "bearer"
+
+
+def _no(status: int, error: str, message: str, more: Mapping[str, str] = {}) -> Response:
+    return _reply(error_json(error, message), status, more)
+
+
+def make_app(backend: Backend) -> Starlette:
+    """The ASGI application, without its door.
+
+    Args:
+        backend: Who keeps the limits.
+    """
+    inside = _Inside(backend)
+    app = Starlette(
+        routes=[
+            Route(_HEALTH, _tell_health, methods=["GET"]),
+            *(
+                Route(path, partial(inside.answer, by_method), methods=list(by_method))
+                for path, by_method in _CARRIED.items()
+            ),
+        ],
+        exception_handlers={HTTPException: _refuse},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+@attrs.frozen
+class _Inside:
+    """Where requests are read and answers written."""
+
+    _backend: Backend
+
+    async def answer(self, by_method: Mapping[str, _Carry], request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            data = await _read(request) if method in _WITH_BODY else request.path_params
+            return _reply(await by_method[method](self._backend, data))
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
+        except MalformedError as error:
+            return _reply(error_json(INVALID, str(error)), 400)
+        except QuotaError as error:
+            status, name = _BY_REASON.get(error.reason, (400, INVALID))
+            return _reply(error_json(name, error.message), status)
+
+
+async def _read(request: Request) -> object:
+    """The JSON that was sent; a body that is too large is not read to its end."""
+    body = bytearray()
+    async with aclosing(request.stream()) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    return read_body(bytes(body))
+
+
+def _reply(data: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_body(data), status, headers, "application/json")
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - or it gets a thread
+    """What is no request of ours: another path, another method, too large."""
+    if not isinstance(error, HTTPException):
+        raise error
+    name = _ERROR_BY_STATUS.get(error.status_code, INVALID)
+    message = "" if name != INVALID else error.detail
+    return _reply(error_json(name, message), error.status_code, error.headers)
+
+
+async def _tell_health(_request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
+    return _reply({"status": "ok"})
+
+
+def _read_sound(data: object, at: str = "$") -> Ask:
+    """A request for a lease that may be granted, if the limits are so; else nobody is asked about it.
+
+    Raises:
+        MalformedError: It is none.
+    """
+    ask = read_ask(data, at)
+    if (wrong := wrong_ask(ask)) is not None:
+        raise MalformedError([Problem(at, wrong.message.removeprefix(f"{INVALID}: "))])
+    return ask
+
+
+async def _reserve(backend: Backend, data: object) -> Json:
+    (decision,) = await backend.reserve([_read_sound(data)])
+    if isinstance(decision, Unknown):
+        raise QuotaError("limiter_unavailable", decision.message)
+    return decision_json(decision)
+
+
+async def _reserve_batch(backend: Backend, data: object) -> Json:
+    items = read_batch(data, _read_sound)
+    asks = [item for item in items if not isinstance(item, MalformedError)]
+    decisions = iter(await backend.reserve(asks) if asks else ())
+    answers = [item if isinstance(item, MalformedError) else next(decisions) for item in items]
+    return {"results": [decision_json(answer) for answer in answers]}
+
+
+async def _complete(backend: Backend, data: object) -> Json:
+    await backend.complete([read_settlement(data)])
+    return {"ok": True}
+
+
+async def _complete_batch(backend: Backend, data: object) -> Json:
+    items = read_batch(data, read_settlement)
+    settlements = [item for item in items if not isinstance(item, MalformedError)]
+    if settlements:
+        await backend.complete(settlements)
+    return {
+        "results": [
+            decision_json(item) if isinstance(item, MalformedError) else {"ok": True}
+            for item in items
+        ]
+    }
+
+
+async def _extend(backend: Backend, data: object) -> Json:
+    found = await backend.extend(read_extended(data))
+    return {"results": [{"ok": extended} for extended in found]}
+
+
+async def _tell_limits(backend: Backend, _data: object) -> Json:
+    return {"limits": [state_json(state) for state in await backend.states()]}
+
+
+async def _tell_limit(backend: Backend, data: Mapping[str, str]) -> Json:
+    key = data["key"]
+    for state in await backend.states():
+        if state.limit.key == key:
+            return state_json(state)
+    raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+
+
+async def _define(backend: Backend, data: object) -> Json:
+    try:
+        limit = limit_of(data)
+    except SuiteError as error:
+        raise MalformedError(error.problems) from None
+    return state_json(await backend.define(limit))
+
+
+async def _remove(backend: Backend, data: Mapping[str, str]) -> Json:
+    await backend.remove(data["key"])
+    return {"ok": True}
+
+
+async def _pause(backend: Backend, data: object) -> Json:
+    paused = read_pause(data)
+    return state_json(await backend.pause(paused.key, paused.seconds))
+
+
+_CARRIED: Mapping[str, Mapping[str, _Carry]] = {
+    "/v1/reserve": {"POST": _reserve},
+    "/v1/reserve/batch": {"POST": _reserve_batch},
+    "/v1/complete": {"POST": _complete},
+    "/v1/complete/batch": {"POST": _complete_batch},
+    "/v1/extend": {"POST": _extend},
+    "/v1/admin/limits": {"GET": _tell_limits, "PUT": _define},
+    "/v1/admin/limits/{key:path}": {"GET": _tell_limit, "DELETE": _remove},
+    "/v1/admin/pause": {"POST": _pause},
+}

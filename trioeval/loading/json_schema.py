@@ -1,0 +1,396 @@
+"""The JSON Schema of suite files, for editors: made from the models that the loader fills.
+
+It says what shapes there are: keys, types, bounds, choices. What it takes may still be wrong in meaning,
+such as a lane that there is not; what it refuses, the loader refuses too, and a test holds them to that.
+Where objects, lists and their entries are asked for, a `$ref` may stand for them, or for a part of them.
+The descriptions are the words under the fields of the models.
+"""
+
+from collections.abc import Collection
+from typing import get_args
+
+from trioeval.agent.cases import RENAMED as CASE_KEYS
+from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.columns.json_schema import column_definitions, settings_shape
+from trioeval.documents.json_schema import (
+    EMPTY,
+    NOTHING,
+    SCALARS,
+    SOME_TEXT,
+    TEXT,
+    TEXTS,
+    WORDS,
+    Shape,
+    either,
+    listed,
+    object_shape,
+    or_nothing,
+    ref,
+)
+from trioeval.documents.structure import snake
+from trioeval.grading import KINDS, Assertion
+from trioeval.grading.algebra import SET
+from trioeval.grading.model import HEAVIEST
+from trioeval.limits.model import MOST, Limit
+from trioeval.loading.structure import RENAMED
+from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
+from trioeval.question_eval.form import FILE_KEY, ROWS_KEY
+from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
+from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.form import (
+    DEFINITIONS,
+    NOT_YET_IN_LANES,
+    WITHOUT_MEANING,
+    WITHOUT_MEANING_IN_OPTIONS,
+)
+from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
+from trioeval.suite.model import (
+    BudgetSettings,
+    CommandLineOptions,
+    DerivedMetric,
+    EvaluateOptions,
+    LaneSettings,
+    Prompt,
+    ProviderEntry,
+    RowsOfTask,
+    Scenario,
+    Suite,
+    Test,
+    TestOptions,
+)
+from trioeval.suite.rows_of_task import QuestionsOfTask
+from trioeval.suite.test_form import NOT_IN_TESTS
+
+_REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
+_PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
+
+
+def suite_schema() -> Shape:
+    """The schema, of draft 2020-12.
+
+    Example:
+        >>> options = suite_schema()["$defs"]["EvaluateOptions"]["properties"]
+        >>> options["maxConcurrency"]["anyOf"][0]["minimum"]
+        1
+    """
+    top = object_shape(
+        Suite,
+        renamed=RENAMED,
+        needed=False,
+        shapes={
+            "description": WORDS,
+            "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
+            "prompts": or_nothing(_prompts()),
+            "tests": _tests(),
+            "scenarios": listed(either(ref(Scenario), TEXT)),
+            "default_test": either(ref(Test), TEXT),
+            "env": SCALARS,
+            "tags": SCALARS,
+            "output_path": TEXTS,
+            "extensions": TEXTS,
+            "tasks": {"type": "array", "items": {"$ref": "#/$defs/Task"}},
+        },
+    )
+    options = object_shape(EvaluateOptions)["properties"]
+    top["properties"] |= {
+        "targets": top["properties"]["providers"],
+        **{name: options[name] for name in ("serialize", "registerScope", "register_scope")},
+        **dict.fromkeys((*WITHOUT_MEANING, *DEFINITIONS), True),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A suite of trioeval",
+        **_with_references(top),
+        "patternProperties": {"^x-": True},
+        "anyOf": [
+            _has("providers", without=("targets", "tasks")),
+            _has("targets", without=("providers", "tasks")),
+            _has("tasks", without=("prompts", "scenarios", "tests")),
+            {"required": ["$ref"]},
+        ],
+        "$defs": {
+            **{name: _with_references(shape) for name, shape in _definitions().items()},
+            "Reference": _reference(),
+        },
+    }
+
+
+def _has(key: str, *, without: Collection[str]) -> Shape:
+    """A file with something in a key, and nothing in others."""
+    nothing = dict.fromkeys(without, NOTHING)
+    return {"required": [key], "properties": {key: {"not": EMPTY}, **nothing}}
+
+
+def _with_references(shape: Shape) -> Shape:
+    """The same, with references allowed in place of objects and of lists and their entries."""
+    match shape:
+        case {"type": "object", **rest}:
+            known = {
+                key: part if isinstance(part, bool) else _with_references(part)
+                for key, part in rest.pop("properties", {}).items()
+            }
+            if isinstance(other := rest.get("additionalProperties"), dict):
+                rest["additionalProperties"] = _with_references(other)
+            if required := rest.pop("required", None):
+                rest["anyOf"] = [{"required": required}, {"required": ["$ref"]}]
+            return {"type": "object", **rest, "properties": {**known, "$ref": TEXT}}
+        case {"type": "array", "items": entry, **rest}:
+            items = _with_references(entry)
+            if not _may_be_object(entry):
+                items = either(_REFERENCE, items)
+            return {**rest, "anyOf": [_REFERENCE, {"type": "array", "items": items}]}
+        case {"anyOf": parts, **rest}:
+            return {**rest, "anyOf": [_with_references(part) for part in parts]}
+        case _:
+            return shape
+
+
+def _may_be_object(shape: Shape) -> bool:
+    """Whether objects are asked for, which have a `$ref` of their own."""
+    if "anyOf" in shape:
+        return any(map(_may_be_object, shape["anyOf"]))
+    return "$ref" in shape or shape.get("type") == "object"
+
+
+def _reference() -> Shape:
+    return {
+        "type": "object",
+        "description": "What stands in another place of the file, or in another file.",
+        "required": ["$ref"],
+        "properties": {"$ref": TEXT},
+    }
+
+
+def _definitions() -> dict[str, Shape]:
+    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
+    flags = {"tags": SCALARS, "var": SCALARS, **dict.fromkeys(several, TEXTS)}
+    found = {
+        LaneSettings: object_shape(LaneSettings, not_yet=NOT_YET_IN_LANES),
+        Limit: _limit(),
+        QuotaKey: _quota_key(),
+        BatchSettings: object_shape(BatchSettings),
+        QuotaSettings: object_shape(QuotaSettings, shapes={"limits_file": TEXT}),
+        QuestionBudget: object_shape(QuestionBudget),
+        Tool: object_shape(Tool),
+        BudgetSettings: object_shape(BudgetSettings),
+        EvaluateOptions: _run_options(),
+        CommandLineOptions: object_shape(CommandLineOptions, shapes=flags),
+        Assertion: _assertion(),
+        ProviderEntry: _provider(),
+        Prompt: _prompt(),
+        TestOptions: _options(),
+        Test: _test(),
+        Case: _case(),
+        RunLimits: object_shape(RunLimits),
+        DerivedMetric: object_shape(DerivedMetric),
+        Scenario: object_shape(
+            Scenario,
+            shapes={
+                "description": WORDS,
+                "config": listed(either(ref(Test), TEXT)),
+                "tests": _tests(),
+            },
+        ),
+    }
+    tasks = [_prompt_task(), _question_task(), _columns_task(), _agent_task()]
+    return {
+        **{model.__name__: shape for model, shape in found.items()},
+        **column_definitions(),
+        "Task": either(*tasks),
+    }
+
+
+def _task(named: str) -> Shape:
+    """A task of one type, and what all types have in common."""
+    return {
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "id": or_nothing(TEXT),
+            "type": {"enum": [named]},
+            "dependsOn": or_nothing(TEXTS),
+            "onFailedDependency": or_nothing({"enum": list(get_args(FailedDependency))}),
+        },
+    }
+
+
+def _prompt_task() -> Shape:
+    """A task of prompts, whose tests may be the rows of another."""
+    shape = _task(PROMPT_EVAL)
+    shape["properties"]["tests"] = or_nothing(either(*_tests()["anyOf"], ref(RowsOfTask)))
+    return shape
+
+
+def _question_task() -> Shape:
+    """A task of questions: nothing but what questions need."""
+    settings = object_shape(
+        QuestionSettings, renamed={"file": FILE_KEY, "questions": None}, shapes={"file": TEXT}
+    )
+    properties = {
+        **settings["properties"],
+        ROWS_KEY: or_nothing(ref(QuestionsOfTask)),
+        "concurrency": settings["properties"]["workers"],
+    }
+    return _closed_task(QUESTION_EVAL, {**settings, "properties": properties})
+
+
+def _columns_task() -> Shape:
+    """A task that builds a dataset."""
+    return _closed_task(COLUMNS, settings_shape())
+
+
+def _agent_task() -> Shape:
+    """A task of agents: prompts and tests as everywhere, and settings of its own."""
+    settings = object_shape(AgentSettings)
+    cases = either(*_tests(Case)["anyOf"], ref(RowsOfTask))
+    properties = {
+        **settings["properties"],
+        "prompts": or_nothing(_prompts()),
+        "tests": or_nothing(cases),
+        **dict.fromkeys(("defaultTest", "default_test"), or_nothing(either(ref(Test), TEXT))),
+    }
+    return _closed_task(AGENT, {**settings, "properties": properties})
+
+
+def _closed_task(named: str, settings: Shape) -> Shape:
+    """A task that has its own settings, and few keys of a suite."""
+    shape = _task(named)
+    options = or_nothing(ref(EvaluateOptions))
+    known = {
+        **shape["properties"],
+        **settings["properties"],
+        "depends_on": shape["properties"]["dependsOn"],
+        "on_failed_dependency": shape["properties"]["onFailedDependency"],
+        "description": or_nothing(WORDS),
+        "evaluateOptions": options,
+        "evaluate_options": options,
+        "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
+    }
+    required = [*shape["required"], *settings.get("required", ())]
+    return {**shape, "required": required, "properties": known, "additionalProperties": False}
+
+
+def _test() -> Shape:
+    return object_shape(
+        Test,
+        renamed={"assertions": "assert", **NOT_IN_TESTS},
+        shapes={
+            "description": WORDS,
+            "vars": {"type": ["object", "string", "array", "null"]},
+            "provider_output": {},
+        },
+    )
+
+
+def _case() -> Shape:
+    """A test with what it says as a case."""
+    test, case = _test(), object_shape(Case, renamed=CASE_KEYS, shapes={"depends_on": TEXTS})
+    properties = case["properties"]
+    properties["id"] = or_nothing(properties["id"])
+    return {**test, "properties": {**test["properties"], **properties}}
+
+
+def _limit() -> Shape:
+    seconds = {"type": "number", "exclusiveMinimum": 0}
+    names = {name: f"{name}Seconds" for name in ("window", "timeout", "reset")}
+    return object_shape(
+        Limit,
+        renamed=dict(names),
+        shapes={
+            "key": SOME_TEXT,
+            "capacity": {"type": "integer", "minimum": 1, "maximum": MOST},
+            **dict.fromkeys(names, seconds),
+        },
+    )
+
+
+def _quota_key() -> Shape:
+    """A key, or an object with it and what counts."""
+    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
+    shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
+    return {
+        "description": shape.pop("description"),
+        "anyOf": [SOME_TEXT, {**shape, "required": ["key"]}],
+    }
+
+
+def _run_options() -> Shape:
+    shape = object_shape(EvaluateOptions)
+    for key in WITHOUT_MEANING_IN_OPTIONS:
+        shape["properties"] |= {key: True, snake(key): True}
+    return shape
+
+
+def _provider() -> Shape:
+    """An id, an object with one, or an object whose one key is the id."""
+    settings = object_shape(ProviderEntry, shapes={"id": SOME_TEXT, "env": SCALARS})
+    by_id: Shape = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "propertyNames": {"not": {"enum": list(_PROVIDER_FORMS)}},
+        "additionalProperties": either(
+            {
+                **settings,
+                "required": [],
+                "properties": {k: part for k, part in settings["properties"].items() if k != "id"},
+            },
+            NOTHING,
+        ),
+    }
+    return {"description": settings.pop("description"), "anyOf": [SOME_TEXT, settings, by_id]}
+
+
+def _prompt() -> Shape:
+    """A text or the name of a file, or an object with it."""
+    kept = {"given_id": "id", "id": None, "function": None}
+    shape = object_shape(Prompt, renamed=kept, shapes={"raw": SOME_TEXT})
+    shape["properties"] = {
+        name: either(part, NOTHING) for name, part in shape["properties"].items()
+    }
+    del shape["required"]
+    return {"description": shape.pop("description"), "anyOf": [SOME_TEXT, shape]}
+
+
+def _assertion() -> Shape:
+    members = {"type": "array", "items": ref(Assertion)}
+    shape = object_shape(
+        Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members}
+    )
+    types = sorted(KINDS)
+    known = [*types, *(f"not-{name}" for name in types if KINDS[name].invertible), SET]
+    named = shape["properties"]["type"]
+    # Any other may be one that the suite brings.
+    named |= {"anyOf": [{"enum": known}, {"type": named.pop("type")}]}
+    number = shape["properties"]["weight"]["anyOf"][0]
+    number |= {"minimum": 0, "maximum": HEAVIEST}
+    return shape
+
+
+def _options() -> Shape:
+    """Switches, and any key of a provider's config."""
+    shape = object_shape(TestOptions, without={"overrides"})
+    shape["properties"]["postprocess"] = shape["properties"]["transform"]
+    return {**shape, "additionalProperties": True}
+
+
+def _labels() -> Shape:
+    """Files of prompts with their labels."""
+    return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+
+
+def _prompts() -> Shape:
+    """A list of prompts, one of them, or files with their labels."""
+    return either({"type": "array", "minItems": 1, "items": ref(Prompt)}, SOME_TEXT, _labels())
+
+
+def _tests(form: type = Test) -> Shape:
+    """A list of tests, or of cases, and of files with them, or one of these."""
+    source: Shape = {
+        "type": "object",
+        "required": ["path"],
+        "properties": {"path": TEXT, "config": {}},
+        "additionalProperties": False,
+    }
+    entry = either(ref(form), TEXT, source)
+    return either({"type": "array", "items": entry}, entry)

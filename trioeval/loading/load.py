@@ -1,0 +1,430 @@
+"""Loads a suite from files or from plain data, and places what is wrong with it."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.documents import check_plain, read_suite_documents
+from trioeval.documents.files import FILE, Around, names_file
+from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError
+from trioeval.documents.paths import read_path, show_path
+from trioeval.documents.trust import Trust, trust_of
+from trioeval.errors import Problem, SuiteError
+from trioeval.grading import KINDS, Kinds
+from trioeval.loading.config_files import with_own_paths
+from trioeval.loading.structure import respelled, structure_suite
+from trioeval.loading.tasks import in_every_task
+from trioeval.suite.extensions import extension_mistakes
+from trioeval.suite.limit_form import quota_oddities
+from trioeval.suite.model import Suite
+from trioeval.suite.test_form import with_own_types
+from trioeval.suite.tests import with_transformed_vars
+
+# What a command line puts in place of parts of a suite file, on plain data, before it is structured.
+
+
+_SEPARATORS = ":/"
+"""What stands before the end of an id that is a name of its own: `mini` names `openai:mini`."""
+
+
+def apply_given(document: Any, given: Mapping[str, Any]) -> Any:
+    """A document with other parts; all of its own parts stay where nothing is given.
+
+    Args:
+        document: As it was read.
+        given: Top-level keys. Of `providers`, names: see `chosen_providers`.
+
+    Example:
+        >>> apply_given({"targets": ["echo", "a:b"], "prompts": ["x"]}, {"providers": ["b"]})
+        {'prompts': ['x'], 'providers': ['a:b']}
+    """
+    if not given or not isinstance(document, dict):
+        return document
+    found = {**document, **given}
+    if "providers" in given:
+        written = found.pop("targets", None) or document.get("providers") or []
+        entries = written if isinstance(written, list) else [written]
+        found["providers"] = chosen_providers(entries, given["providers"])
+    return found
+
+
+def chosen_providers(entries: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """The providers of a suite that some names mean, in the order of the names.
+
+    A name means every entry with that label or id, else every entry whose id ends in it; a name that means
+    none of them is the id of a provider that the suite does not have.
+
+    Args:
+        entries: Of a suite file, in any of their forms.
+        names: As a user gives them.
+
+    Example:
+        >>> entries = ["openai:chat:gpt-4.1-mini", {"id": "echo", "label": "back"}]
+        >>> chosen_providers(entries, ["back", "gpt-4.1-mini", "exec:cat"])
+        [{'id': 'echo', 'label': 'back'}, 'openai:chat:gpt-4.1-mini', 'exec:cat']
+    """
+    found: list[Any] = []
+    for name in names:
+        exact = [entry for entry in entries if name in _names(entry)]
+        ends = [entry for entry in entries if any(_ends(known, name) for known in _names(entry))]
+        found += [entry for entry in exact or ends or [name] if entry not in found]
+    return found
+
+
+def _ends(known: str, name: str) -> bool:
+    return any(known.endswith(separator + name) for separator in _SEPARATORS)
+
+
+def _names(entry: Any) -> Iterator[str]:
+    """Label and id of an entry; none where it is not in one of the forms."""
+    match entry:
+        case str():
+            yield entry
+        case {"id": str(name)}:
+            yield name
+        case dict() if len(entry) == 1:
+            yield from (name for name in entry if isinstance(name, str))
+            entry = next(iter(entry.values()))
+        case _:
+            pass
+    if isinstance(entry, dict) and isinstance(entry.get("label"), str):
+        yield entry["label"]
+
+
+_OF_FILES = ("python:", "replay:", "local:embedding:")
+"""What ids of providers begin with that name a file or a folder."""
+
+
+def folders_of(given: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
+    """The folders of the files that are given. Whoever named them may read there.
+
+    Args:
+        given: See `apply_given`.
+        directory: What paths in the ids of providers are relative to.
+
+    Example:
+        >>> given = {
+        ...     "tests": "file:///t/a.csv",
+        ...     "prompts": ["x"],
+        ...     "providers": ["replay:../r.jsonl"],
+        ... }
+        >>> [str(folder) for folder in folders_of(given, Path("/s"))]
+        ['/s/..', '/t']
+    """
+    named = [*given.get("prompts", ()), *given.get("extensions", ())]
+    files = [Path(text.removeprefix(FILE)) for text in named if names_file(text)]
+    for text in given.get("providers", ()):
+        prefix = next((one for one in (FILE, *_OF_FILES) if text.startswith(one)), None)
+        files += [] if prefix is None else [directory / text.removeprefix(prefix)]
+    if isinstance(tests := given.get("tests"), str) and names_file(tests):
+        files.append(Path(tests.removeprefix(FILE)))
+    return tuple(dict.fromkeys(file.parent for file in files if file.is_absolute()))
+
+
+def load_suite(
+    path: str | PathLike[str],
+    *more: str | PathLike[str],
+    environ: Mapping[str, str] | None = None,
+    allow_outside: bool = False,
+    allow_empty: bool = False,
+    given: Mapping[str, Any] | None = None,
+    kinds: Kinds = KINDS,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
+    plans: bool = False,
+) -> Suite:
+    """Load a suite from a file, or from several that are laid over each other.
+
+    Reads every file that it names; code that it names runs only where it makes tests or variables of them.
+
+    Args:
+        path: A `.json`, `.yaml`, `.yml` or `.toml` file. Relative paths in it are relative to its folder.
+        more: Other suite files, whose prompts, providers and tests are added; else what is later wins.
+        environ: What `{{env.NAME}}` and switches are looked up in; the process environment if None.
+        allow_outside: Whether the suite may read files outside of its folder.
+        allow_empty: Whether a list or a file of tests may have none.
+        given: Keys of a suite that stand in place of the files', as `apply_given` has it. Its paths are
+            absolute, and the folders of its files may be read.
+        kinds: The assertion types that there are.
+        trusted: Whether it may run code, see the environment and use keys as it likes. One that is not
+            trusted is refused with everything that only a trusted suite may have.
+        allow_env: Variables of the environment that templates of an untrusted suite may see.
+        plans: Whether nothing of it is to be run: what its code would make is listed in `unknown`.
+
+    Raises:
+        SuiteError: Everything that is wrong with it, with file, line and column, in the order of the file.
+        UsageError: `allow_env` for a trusted suite, or `allow_outside` for another.
+    """
+    trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
+    files = [Path(path), *map(Path, more)]
+    environ = os.environ if environ is None else environ
+    given = {} if given is None else given
+    try:
+        document = read_suite_documents(
+            files,
+            environ=environ,
+            allow_outside=allow_outside,
+            with_own_paths=with_own_paths,
+            trust=trust,
+        )
+    except MistakenError as error:
+        problems = _sorted(map(_problem, error.parts), files)
+        raise SuiteError(problems, files=[file.absolute() for file in files]) from None
+    found = _Found(document.files)
+    directory = files[0].absolute().parent
+    own = _own_env(document.data, trust, found)
+    around = Around(
+        directory=directory,
+        environ={**environ, **own},
+        roots=tuple(
+            dict.fromkeys(
+                [*(file.absolute().parent for file in files), *folders_of(given, directory)]
+            )
+        ),
+        allow_outside=allow_outside,
+        allow_empty=allow_empty,
+        warn=found.warnings.append,
+        note=found.add,
+        kinds=kinds,
+        trust=trust,
+        own_env=frozenset(own),
+        unknown=found.unknown.append,
+    )
+    around = with_own_types(document.data, around)
+
+    def placed(mistake: Mistake) -> Mistake:
+        # What a command line says stands in no file.
+        return mistake if {*mistake.at[:1]} & given.keys() else document.placed(mistake)
+
+    def place(problem: Problem) -> Problem:
+        if problem.file is not None:
+            return problem
+        mistake = Mistake(problem.message, problem.hint, at=read_path(problem.path))
+        return _problem(placed(respelled(mistake) if "targets" in document.data else mistake))
+
+    whole = document.whole and not document.has_gaps
+    suite, mistakes = _read(apply_given(document.data, given), around, whole=whole)
+    warnings = [*document.warnings, *(placed(warning) for warning in found.warnings)]
+    if suite is not None:
+        warnings += map(placed, () if mistakes else quota_oddities(suite))
+        suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
+        suite = _finished(suite, around, warnings, found.unknown)
+    if suite is None or mistakes or document.mistakes:
+        told = [
+            *document.mistakes,
+            *(mistake for mistake in map(placed, mistakes) if not document.follows(mistake)),
+        ]
+        problems = _sorted(map(_problem, dict.fromkeys(told)), found.files)
+        partial = None if document.has_gaps else suite
+        raise SuiteError(problems, files=found.files, partial=partial)
+    return suite
+
+
+def parse_suite(
+    document: Any,
+    *,
+    directory: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    allow_outside: bool = False,
+    allow_empty: bool = False,
+    given: Mapping[str, Any] | None = None,
+    kinds: Kinds = KINDS,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
+    plans: bool = False,
+) -> Suite:
+    """A suite from data of the shape of a suite file.
+
+    Args:
+        document: What `json.load` would give. Templates like `{{env.NAME}}` stay for when rows run.
+        directory: What relative paths are relative to; the working directory if None.
+        environ: What switches are looked up in; the process environment if None.
+        allow_outside: Whether the suite may read files outside of `directory`.
+        allow_empty: Whether a list or a file of tests may have none.
+        given: As for `load_suite`.
+        kinds: The assertion types that there are.
+        trusted: As for `load_suite`, and so the others.
+        allow_env: Variables that it may see.
+        plans: Whether nothing of it is to be run.
+
+    Raises:
+        SuiteError: Everything that is wrong with it.
+        UsageError: As for `load_suite`.
+
+    Example:
+        >>> suite = parse_suite({"providers": ["echo"], "prompts": ["Hello"]})
+        >>> suite.providers[0].id, suite.evaluate_options.repeat
+        ('echo', 1)
+    """
+    trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
+    if foreign := check_plain(document):
+        raise SuiteError(map(_problem, foreign))
+    given = {} if given is None else given
+    directory = Path.cwd() if directory is None else directory.absolute()
+    found = _Found(())
+    own = _own_env(document, trust, found)
+    around = Around(
+        directory=directory,
+        environ={**(os.environ if environ is None else environ), **own},
+        roots=tuple(dict.fromkeys([directory, *folders_of(given, directory)])),
+        allow_outside=allow_outside,
+        allow_empty=allow_empty,
+        warn=found.warnings.append,
+        note=found.add,
+        kinds=kinds,
+        trust=trust,
+        own_env=frozenset(own),
+        unknown=found.unknown.append,
+    )
+    around = with_own_types(document, around)
+    suite, mistakes = _read(apply_given(document, given), around)
+    if suite is not None:
+        found.warnings += () if mistakes else quota_oddities(suite)
+        suite = attrs.evolve(suite, files=found.files)
+        suite = _finished(suite, around, found.warnings, found.unknown)
+    if suite is None or mistakes:
+        raise SuiteError(map(_problem, mistakes), files=found.files, partial=suite)
+    return suite
+
+
+def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:
+    """The places of problems that were found after loading, such as those of a provider's config.
+
+    Args:
+        problems: With the paths of the document; those that name a file are left as they are.
+        suite: In which they were found.
+    """
+    if suite.place is None:
+        return list(problems)
+    return _sorted(dict.fromkeys(map(suite.place, problems)), suite.files)
+
+
+def told_together(error: SuiteError, check: Callable[[Suite], object]) -> SuiteError:
+    """The same error, with what else is wrong with the suite.
+
+    Args:
+        error: What loading it said.
+        check: Is called with the part of the suite that is right; its SuiteError is what else there is.
+    """
+    if error.partial is None:
+        return error
+    try:
+        check(error.partial)
+    except SuiteError as more:
+        problems = _sorted(dict.fromkeys([*error.problems, *more.problems]), error.files)
+        return SuiteError(problems, files=error.files, partial=error.partial)
+    return error
+
+
+def _read(
+    document: Any, around: Around, *, whole: bool = True
+) -> tuple[Suite | None, list[Mistake]]:
+    """The suite that a document is, or the part of it that is right; and what is wrong."""
+    mistakes: list[Mistake] = []
+    suite: Suite | None = None
+    try:
+        suite = structure_suite(document, around, whole=whole)
+    except PartlyRightError as error:
+        mistakes += error.parts
+        suite = error.right
+    except MistakenError as error:
+        mistakes += error.parts
+    if suite is None:
+        return None, mistakes
+
+    def changed(one: Suite) -> Suite:
+        try:
+            return with_transformed_vars(one, around)
+        except MistakenError as error:
+            mistakes.extend(error.parts)
+        return one
+
+    suite = in_every_task(suite, changed)
+    if (
+        mistakes
+    ):  # code of extensions is for a suite that is right, and so has to be looked for here
+        mistakes += extension_mistakes(suite.extensions, around)
+        suite = in_every_task(suite, lambda one: attrs.evolve(one, extensions=()))
+    return suite, mistakes
+
+
+def _finished(
+    suite: Suite, around: Around, warnings: Iterable[Mistake], unknown: Iterable[str]
+) -> Suite:
+    """A suite that knows what its files are read against, and what is odd about it."""
+    roots = around.roots if len(around.roots) > 1 else ()
+    suite = in_every_task(
+        suite,
+        lambda one: attrs.evolve(
+            one,
+            directory=around.directory,
+            roots=roots,
+            allow_outside=around.allow_outside,
+            kinds=around.kinds,
+            trust=around.trust,
+            env=around.trust.without_insecure(one.env),
+        ),
+    )
+    return attrs.evolve(
+        suite,
+        warnings=tuple(map(_problem, dict.fromkeys(warnings))),
+        unknown=tuple(dict.fromkeys(unknown)),
+    )
+
+
+class _Found:
+    """What turns up while a suite is loaded."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.warnings: list[Mistake] = []
+        self.unknown: list[str] = []
+        self._files = dict.fromkeys(files)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(self._files)
+
+    def add(self, file: Path) -> None:
+        self._files[file] = None
+
+
+def _own_env(document: Any, trust: Trust, found: _Found) -> dict[str, str]:
+    """The variables that the suite gives itself; problems in them are reported elsewhere."""
+    own = document.get("env") if isinstance(document, dict) else None
+    if not isinstance(own, dict):
+        return {}
+    texts = {name: value for name, value in own.items() if isinstance(value, str)}
+    kept = trust.without_insecure(texts)
+    for name in (one for one in texts if one not in kept):
+        message = "is ignored: an untrusted suite does not say which servers are believed"
+        found.warnings.append(Mistake(message, at=("env", name), key=True))
+    return kept
+
+
+def _problem(mistake: Mistake) -> Problem:
+    line, column = mistake.place or (None, None)
+    file = None if mistake.file is None else _shown(mistake.file)
+    return Problem(show_path(mistake.at), mistake.message, mistake.hint, file, line, column)
+
+
+def _shown(file: Path) -> str:
+    """A file as one would name it from the working directory."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+
+
+def _sorted(problems: Iterable[Problem], files: Iterable[Path]) -> Sequence[Problem]:
+    """Problems by file, each in the order of its lines; other files in the order in which they turn up."""
+    found = list(problems)
+    named = [os.path.abspath(problem.file) if problem.file else "" for problem in found]  # noqa: PTH100 - without links, and with no `..`
+    order = {name: place for place, name in enumerate(dict.fromkeys([*map(str, files), *named]))}
+    by_place: Callable[[tuple[str, Problem]], tuple[int, int, int]] = lambda pair: (  # noqa: E731 - typed
+        order[pair[0]],
+        pair[1].line or 0,
+        pair[1].column or 0,
+    )
+    return [problem for _, problem in sorted(zip(named, found, strict=True), key=by_place)]

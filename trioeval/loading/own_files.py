@@ -1,0 +1,58 @@
+"""The paths that a loaded suite names for the command that runs it: its results, its files of variables."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trioeval.documents.files import Around, wrong_paths
+from trioeval.documents.mistakes import MistakenError
+from trioeval.errors import UsageError
+from trioeval.suite.model import Suite
+
+
+def place_of(suite: Suite, named: str, key: str) -> Path:
+    """The path that a loaded suite names, with its links followed.
+
+    It was allowed when the suite was loaded, and is judged again: what is opened is what is allowed now.
+
+    Args:
+        suite: Whose folders it may lead into.
+        named: As it is written there.
+        key: Where it is written.
+
+    Raises:
+        UsageError: It leads elsewhere now.
+    """
+    try:
+        return _around(suite).place(named)
+    except MistakenError as error:
+        raise UsageError(f"{key}: {error}") from None
+
+
+def read_own_env_files(suite: Suite) -> Mapping[str, str]:
+    """The variables of the files that a suite names itself; later files win.
+
+    Raises:
+        UsageError: One of them cannot be read, has lines that say nothing, or sets a variable that names a
+            file outside of the suite's folder.
+    """
+    said, found = suite.command_line_options, dict[str, str]()
+    named = [("envFile", name) for name in said.env_file]
+    named += (("envPath", name) for name in said.env_path)
+    if not named:
+        return found
+    from trioeval.documents.environment import read_env_file  # noqa: PLC0415 - its parser is rarely needed
+
+    around = _around(suite)
+    for key, name in named:
+        path = place_of(suite, name, f"commandLineOptions.{key}")
+        variables = read_env_file(path, key)
+        wrong = [f"{path}: {part.at[0]}: {part.message}" for part in wrong_paths(variables, around)]
+        if wrong:
+            raise UsageError("\n".join(wrong))
+        found |= variables
+    return found
+
+
+def _around(suite: Suite) -> Around:
+    roots = suite.roots or (suite.directory,)
+    return Around(directory=suite.directory, roots=roots, allow_outside=suite.allow_outside)

@@ -1,0 +1,554 @@
+"""From plain data to a `Suite`, strictly, with everything that is wrong said at once.
+
+Nothing is converted and nothing is ignored: `"5"` is not a number, `true` is not 1, a key that is not
+known is a mistake. Each model has a hook made by cattrs; what is written in several ways (a provider as
+text or object, `targets` for `providers`) is brought into one form before it, and what is written in
+another file is read.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.agent.cases import WorkspaceTemplates, case_hook, with_case, workspace_hook
+from trioeval.agent.form import agent_suite
+from trioeval.agent.model import RunLimits
+from trioeval.columns.form import Reading, columns_suite
+from trioeval.documents.files import FILE, Around
+from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.paths import DocumentPath
+from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
+from trioeval.grading import Assertion, quote
+from trioeval.loading.partial_suite import right_part
+from trioeval.loading.paths import place_hook, places_hook, variables_hook
+from trioeval.loading.tasks import AGENT, COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
+from trioeval.loading.trust import code_texts, env_files_hook, filters_hook, run_options_hook
+from trioeval.question_eval.form import QUESTION_PROMPT, question_suite
+from trioeval.suite.expand import means_prompt, refers_to
+from trioeval.suite.form import (
+    DEFINITIONS,
+    NOT_YET_IN_LANES,
+    UNTOLD,
+    WITHOUT_MEANING,
+    WITHOUT_MEANING_IN_OPTIONS,
+    one_or_more,
+    prompts_hook,
+    provider_hook,
+    provider_settings,
+    providers_hook,
+    scalar_texts,
+    templates_of,
+    text_or_number,
+)
+from trioeval.suite.limit_form import limits_in_memory, quota_hook, quota_keys_hook
+from trioeval.suite.limit_settings import QuotaSettings
+from trioeval.suite.model import (
+    BudgetSettings,
+    CommandLineOptions,
+    DerivedMetric,
+    EvaluateOptions,
+    LaneSettings,
+    Prompt,
+    ProviderEntry,
+    Suite,
+    Task,
+    Test,
+    TestOptions,
+)
+from trioeval.suite.rows_of_task import suite_of_rows
+from trioeval.suite.test_form import (
+    assertion_hook,
+    default_test_hook,
+    derived_hook,
+    no_tests,
+    options_hook,
+    own_types_hook,
+    scenarios_hook,
+    test_hook,
+    tests_hook,
+)
+from trioeval.templates import Templates
+
+# Names that one part of a suite gives and another part uses: lanes, prompts and providers.
+
+
+def check_references(
+    document: Mapping[str, Any], prompts: Sequence[Prompt] | None
+) -> Iterator[Mistake]:
+    """Providers and tests that name a lane, a prompt or a provider which there is not.
+
+    Works on plain data, so that a mistake elsewhere in the file hides nothing. What is not of the right
+    shape is passed over: that is said elsewhere.
+
+    Args:
+        document: The suite.
+        prompts: Its prompts; None if they cannot be read.
+    """
+    providers = tuple(_providers(document.get("providers")))
+    for at, entry in providers:
+        yield from (
+            mistake.below(*at) for mistake in _lane_mistakes(entry, document.get("lanes", {}))
+        )
+    if document.get("quota") is None:
+        yield from _quota_mistakes(providers, document.get("lanes"))
+    if prompts is not None:
+        for at, entry in (*providers, *_tests(document)):
+            yield from (mistake.below(*at) for mistake in _prompt_mistakes(entry, prompts))
+    if _all_known(providers, document.get("providers")):
+        names = {
+            str(entry[key]) for _, entry in providers for key in ("id", "label") if entry.get(key)
+        }
+        for at, entry in _tests(document):
+            yield from (mistake.below(*at) for mistake in _provider_mistakes(entry, names))
+
+
+def unknown_limits(
+    document: Mapping[str, Any], suite: Suite, limits: Collection[str]
+) -> Iterator[Mistake]:
+    """Warnings of lanes that count against limits which there are not: all of their calls will fail.
+
+    Args:
+        document: The suite as plain data.
+        suite: What it stands for.
+        limits: The keys of those that there are.
+    """
+    told: set[str] = set()
+    for at, lane in _lanes(tuple(_providers(document.get("providers"))), document.get("lanes")):
+        for position, one in enumerate(lane["quota"]):
+            key = one if isinstance(one, str) else one["key"]
+            if key not in limits:
+                told.add(key)
+                below = () if isinstance(one, str) else ("key",)
+                yield _unknown_limit(key, limits, (*at, "quota", position, *below))
+    # Providers may stand in files of their own.
+    own = [entry.lane for entry in suite.providers]
+    for settings in (*own, *suite.lanes.values()):
+        for used in settings.quota if isinstance(settings, LaneSettings) else ():
+            if used.key not in limits and used.key not in told:
+                yield _unknown_limit(used.key, limits, ("providers",))
+
+
+def _unknown_limit(key: str, limits: Collection[str], at: DocumentPath) -> Mistake:
+    message = f"there is no limit {quote(key)}: all calls of the lane will fail"
+    return Mistake(message, nearest(key, limits), at=at)
+
+
+def _all_known(found: Sequence[tuple[DocumentPath, Mapping[str, Any]]], providers: Any) -> bool:
+    """Whether the providers of a document are these: a file brings more of them."""
+    in_files = any(str(entry.get("id")).startswith(FILE) for _, entry in found)
+    return isinstance(providers, list) and len(found) == len(providers) and not in_files
+
+
+def _tests(document: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:
+    """The tests that stand in the document, wherever they do."""
+    tests = document.get("tests")
+    places: list[tuple[DocumentPath, Any]] = [(("defaultTest",), document.get("defaultTest"))]
+    places += [
+        (("tests", position), test)
+        for position, test in enumerate(tests if isinstance(tests, list) else ())
+    ]
+    for at, test in places:
+        if isinstance(test, dict):
+            yield at, test
+
+
+def _providers(providers: Any) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:
+    for position, provider in enumerate(providers if isinstance(providers, list) else ()):
+        try:
+            below, settings = provider_settings(provider)
+        except MistakenError:
+            continue
+        if isinstance(settings, dict):
+            yield ("providers", position, *below), settings
+
+
+def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
+    match entry:
+        case {"lane": str(name)} if isinstance(lanes, dict) and name not in lanes:
+            message = f"there is no lane {quote(name)} in $.lanes"
+            yield Mistake(message, nearest(name, lanes), at=("lane",))
+        case {"lane": str(), "delay": _}:
+            message = "the delay of a lane with a name stands in $.lanes"
+            yield Mistake(message, "write it there", at=("delay",), key=True)
+        case {"lane": {"delay": _}, "delay": _}:
+            message = "the delay is given twice, here and in the lane"
+            yield Mistake(message, "write one of them", at=("delay",), key=True)
+        case _:
+            pass
+
+
+def _quota_mistakes(
+    providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
+) -> Iterator[Mistake]:
+    """Lanes that count against limits which nobody keeps."""
+    for at, _ in _lanes(providers, lanes):
+        hint = 'write "quota" at the top of the file: it says who keeps them'
+        yield Mistake("there is no $.quota", hint, at=(*at, "quota"), key=True)
+
+
+def _lanes(
+    providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
+) -> Iterator[tuple[DocumentPath, Mapping[str, Any]]]:
+    """The lanes that count against limits."""
+    entries = [((*at, "lane"), entry.get("lane")) for at, entry in providers]
+    if isinstance(lanes, dict):
+        entries += [(("lanes", name), lane) for name, lane in lanes.items()]
+    for at, lane in entries:
+        if isinstance(lane, dict) and lane.get("quota"):
+            yield at, lane
+
+
+def _prompt_mistakes(entry: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Mistake]:
+    references = entry.get("prompts")
+    for position, reference in enumerate(references if isinstance(references, list) else ()):
+        if isinstance(reference, str) and not any(
+            means_prompt([reference], prompt) for prompt in prompts
+        ):
+            raw = {prompt.raw for prompt in prompts}
+            given = {name for prompt in prompts for name in (prompt.label, prompt.given_id) if name}
+            named = given - raw
+            message = f"there is no prompt {quote(reference)}"
+            hint = nearest(reference, named) if named else "no prompt has a label or an id"
+            yield Mistake(message, hint, at=("prompts", position))
+
+
+def _provider_mistakes(entry: Mapping[str, Any], names: Collection[str]) -> Iterator[Mistake]:
+    references = entry.get("providers")
+    for position, reference in enumerate(references if isinstance(references, list) else ()):
+        if isinstance(reference, str) and not any(refers_to(reference, name) for name in names):
+            message = f"there is no provider {quote(reference)}"
+            yield Mistake(message, nearest(reference, names), at=("providers", position))
+
+
+_EVERYTHING = "{{prompt}}"
+"""The prompt of a suite that names none."""
+NOT_IN_FILES = (
+    "agents",
+    "allow_outside",
+    "columns",
+    "directory",
+    "file",
+    "files",
+    "kinds",
+    "place",
+    "questions",
+    "roots",
+    "rows_of",
+    "trust",
+    "unknown",
+    "warnings",
+)
+"""Fields of a suite that are found, not written."""
+RENAMED = {**dict.fromkeys(NOT_IN_FILES), "run_limits": "agents"}
+"""Keys of a suite that are called otherwise than its fields; None of what is not in files."""
+_EARLIER_RESULTS = ("filter_errors_only", "filter_failing", "filter_failing_only")
+"""Options that name a result file."""
+_HOW_IT_RUNS = ("serialize", "registerScope")
+"""Options that may stand at the top of a file as well."""
+
+
+def structure_suite(
+    document: Any,
+    around: Around,
+    *,
+    whole: bool = True,
+    prompts: tuple[Prompt, ...] | None = None,
+    may_be_alone: bool = False,
+    of_agents: bool = False,
+) -> Suite:
+    """The suite that plain data of the shape of a suite file stands for.
+
+    Args:
+        document: JSON data.
+        around: What the files that it names are read against.
+        whole: Whether that is all; otherwise nothing is said of what may stand in the rest.
+        prompts: Those that it has, whoever gets which, in place of its own.
+        may_be_alone: Whether it needs no providers.
+        of_agents: Whether it is a task of type `agent`.
+
+    Raises:
+        PartlyRightError: Everything that is wrong with it, with the suite that the rest of it is.
+        MistakenError: It is no object.
+    """
+    if not isinstance(document, dict):
+        raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
+    known, mistakes = _top(document, around, needs_providers=whole and not may_be_alone)
+    mistakes += _missing_tests(known, around, elsewhere=of_agents or may_be_alone)
+    has_tasks = "tasks" in known
+    if has_tasks:
+        mistakes += _take_tasks(known, around)
+    filters = known.get("nunjucksFilters")
+    filters = filters if isinstance(filters, dict) else {}
+    read_prompts = prompts_hook(around, filters)
+    own_prompts: tuple[Prompt, ...] | None = None
+    try:
+        if prompts is None:
+            own_prompts = read_prompts(known["prompts"], None)
+        known["prompts"] = own_prompts if prompts is None else prompts
+    except MistakenError as error:
+        mistakes += [mistake.below("prompts") for mistake in error.parts]
+        known["prompts"] = ()
+    if whole and not has_tasks:  # what tasks have from the top is looked at in them
+        mistakes += check_references(known, own_prompts)
+    suite: Suite | None = None
+    of_agents = of_agents or has_tasks  # what tasks cannot have from the top, they tell
+    try:
+        converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
+        suite = converter.structure(known, Suite)
+    except MistakenError as error:
+        mistakes += error.parts
+    if suite is not None and not mistakes:
+        if not has_tasks:
+            _warn_of_limits(known, suite, around)
+        return _completed(suite, around)
+    if known["providers"] is document.get("targets") or "providers" not in document:
+        mistakes = [respelled(mistake) for mistake in mistakes]
+    mistakes = [_moved_back(mistake, document) for mistake in mistakes]
+    silent = attrs.evolve(around, warn=lambda _: None)
+    right = suite or right_part(known, make_converter(silent, of_agents=of_agents))
+    # A task tells what is wrong at the top as well.
+    raise PartlyRightError(*dict.fromkeys(mistakes), right=_completed(right, around))
+
+
+def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
+    """Tell of limits that lanes name and nobody keeps."""
+    limits = None if suite.quota is None else limits_in_memory(suite.quota)
+    if limits is None:
+        return
+    for warning in unknown_limits(known, suite, limits):
+        around.warn(warning)
+
+
+def make_converter(
+    around: Around, templates: Templates | None = None, *, of_agents: bool = False
+) -> cattrs.Converter:
+    """The converter whose `structure(document, Suite)` is the meaning of a suite file.
+
+    Args:
+        around: What files are read against.
+        templates: Tell what is wrong with the templates in tests; None to find that out as rows run.
+        of_agents: Whether tests may be cases, and agents may be judged.
+    """
+    converter = strict_converter()
+    workspace: Hook | None = None
+    if of_agents:
+        workspace = workspace_hook(WorkspaceTemplates.of(around, templates or Templates()))
+
+    def lane_or_name(value: Any, _wanted: Any) -> LaneSettings | str | None:
+        if value is None or isinstance(value, str):
+            return value
+        return converter.structure(value, LaneSettings)
+
+    # A hook looks up those of its fields when it is made: what is inside comes first.
+    register = converter.register_structure_hook
+    lane = {"quota": quota_keys_hook(converter)}
+    register(
+        LaneSettings,
+        object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane),
+    )
+    register(QuotaSettings, quota_hook(converter, around))
+    register(LaneSettings | str | None, lane_or_name)
+    register(BudgetSettings, object_hook(converter, BudgetSettings))
+    register(EvaluateOptions, run_options_hook(converter, around))
+    register(CommandLineOptions, _flags_hook(converter, around))
+    register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
+    register(ProviderEntry, provider_hook(converter, around))
+    register(TestOptions, options_hook(converter, around, templates))
+    one = test_hook(converter, around, of_agents=of_agents)
+    register(Test, with_case(one, case_hook(converter, workspace)))
+    register(RunLimits, object_hook(converter, RunLimits))
+    register(DerivedMetric, derived_hook(converter, around))
+    register(
+        Suite,
+        object_hook(
+            converter,
+            Suite,
+            renamed=RENAMED,
+            hooks={
+                "prompts": prompts_hook(around),
+                "providers": providers_hook(converter, around),
+                "tests": tests_hook(converter, around),
+                "default_test": default_test_hook(converter, around),
+                "scenarios": scenarios_hook(converter, around),
+                "description": text_or_number,
+                "env": variables_hook(around),
+                "tags": scalar_texts,
+                "output_path": places_hook(around),
+                "extensions": code_texts(around),
+                "nunjucks_filters": filters_hook(converter, around),
+                "assertion_types": own_types_hook(around),
+                "tasks": lambda tasks, _wanted: tasks,  # read already
+            },
+        ),
+    )
+    return converter
+
+
+def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    hooks = {
+        "extension": code_texts(around),
+        "env_file": env_files_hook(around),
+        "env_path": env_files_hook(around),
+        "filter_metadata": one_or_more,
+        "output": places_hook(around),
+        "tags": scalar_texts,
+        "var": scalar_texts,
+        **dict.fromkeys(_EARLIER_RESULTS, place_hook(around)),
+    }
+    return object_hook(converter, CommandLineOptions, hooks=hooks)
+
+
+def _top(
+    document: dict[str, Any], around: Around, *, needs_providers: bool
+) -> tuple[dict[str, Any], list[Mistake]]:
+    """The top of a file in its plain form, and what is wrong with it as a whole."""
+    mistakes: list[Mistake] = []
+    known = {
+        key: part
+        for key, part in document.items()
+        if not (part is None or key in (*WITHOUT_MEANING, *DEFINITIONS) or key.startswith("x-"))
+    }
+    for key in document:
+        if key in WITHOUT_MEANING and key not in UNTOLD:
+            around.warn(Mistake(f"{key} has no meaning here", at=(key,), key=True))
+    if "targets" in known:
+        if "providers" in known:
+            message = "providers and targets are the same key: write one of them"
+            mistakes.append(Mistake(message, at=("targets",), key=True))
+        known["providers"] = known.pop("targets")
+    _leave_out_options(known, around)
+    if "tasks" in known:
+        return known, mistakes + _move_options(known)
+    if not known.get("providers"):
+        at = ("providers",) if {"providers", "targets"} & document.keys() else ()
+        missing = Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
+        mistakes += [missing] if needs_providers else []
+        known["providers"] = []
+    if known.setdefault("prompts", [_EVERYTHING]) == []:
+        hint = f"leave the key out for the one prompt {_EVERYTHING}"
+        mistakes.append(Mistake("there are no prompts", hint, at=("prompts",)))
+    if known.get("scenarios") is not None:
+        known.setdefault("tests", [])
+    mistakes += _move_options(known)
+    return known, mistakes
+
+
+def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool) -> list[Mistake]:
+    """The mistake of an empty list of tests, unless it is checked elsewhere.
+
+    With scenarios it is no mistake: they are all that runs then.
+    """
+    is_allowed = elsewhere or around.allow_empty or "scenarios" in known
+    return [no_tests().below("tests")] if known.get("tests") == [] and not is_allowed else []
+
+
+def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
+    """Read the tasks of a file; what is left is a suite without rows of its own."""
+    tasks: tuple[Task, ...] = ()
+    mistakes: list[Mistake] = []
+    try:
+        tasks = read_tasks(known, lambda document: _structured_task(document, around))
+    except PartlyRightError as error:
+        mistakes += error.parts
+        tasks = error.right
+    except MistakenError as error:
+        mistakes += error.parts
+    known.pop("scenarios", None)
+    known.setdefault("providers", [])
+    known.update(tasks=tasks, prompts=(), tests=[])
+    return mistakes
+
+
+def _structured_task(document: TaskDocument, around: Around) -> Suite:
+    warn = around.warn
+    around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
+    data = document.data
+    filters = data.get("nunjucksFilters")
+    templates = templates_of(around, filters if isinstance(filters, dict) else {})
+    if document.type == QUESTION_EVAL:
+        return question_suite(
+            document.settings,
+            around,
+            lambda: structure_suite(data, around, prompts=(QUESTION_PROMPT,)),
+        )
+    if document.type == COLUMNS:
+        reading = Reading(
+            around,
+            templates,
+            make_converter(attrs.evolve(around, warn=lambda _: None), templates),
+            lambda data, around: structure_suite(data, around, prompts=(), may_be_alone=True),
+        )
+        return columns_suite(document.settings, data, reading)
+    of_agents = document.type == AGENT
+
+    def structured() -> Suite:
+        return suite_of_rows(
+            data,
+            make_converter(around, templates, of_agents=of_agents),
+            templates,
+            lambda data: structure_suite(data, around, of_agents=of_agents),
+        )
+
+    if of_agents:
+        return agent_suite(document.settings, data, around, templates, structured)
+    return structured()
+
+
+def _leave_out_options(known: dict[str, Any], around: Around) -> None:
+    """Leave out options without meaning, and tell of them."""
+    options = known.get("evaluateOptions")
+    if not isinstance(options, dict):
+        return
+    ignored = [key for key in options if camel(key) in WITHOUT_MEANING_IN_OPTIONS]
+    for key in ignored:
+        at = ("evaluateOptions", key)
+        around.warn(Mistake(f"{key} has no meaning here", at=at, key=True))
+    known["evaluateOptions"] = {key: part for key, part in options.items() if key not in ignored}
+
+
+def _move_options(known: dict[str, Any]) -> list[Mistake]:
+    """Bring options that stand at the top to where the others are."""
+    mistakes: list[Mistake] = []
+    for name in _HOW_IT_RUNS:
+        if name not in known:
+            continue
+        value = known.pop(name)
+        options = known.get("evaluateOptions", {})
+        if isinstance(options, dict) and name in options:
+            message = f"{name} is given twice, here and in evaluateOptions"
+            mistakes.append(Mistake(message, "write one of them", at=(name,), key=True))
+        elif isinstance(options, dict):
+            known["evaluateOptions"] = {**options, name: value}
+    return mistakes
+
+
+def _moved_back(mistake: Mistake, document: dict[str, Any]) -> Mistake:
+    """The same mistake where the option stands, if that is the top."""
+    match mistake.at:
+        case ("evaluateOptions", str(name), *rest) if (
+            name in _HOW_IT_RUNS and name in document and mistake.file is None
+        ):
+            return attrs.evolve(mistake, at=(name, *rest))
+        case _:
+            return mistake
+
+
+def _completed(suite: Suite, around: Around) -> Suite:
+    """The suite with a default test that says what holds for all tests, over which a test's own win."""
+    default = suite.default_test or Test()
+    found = attrs.evolve(default, metadata={**suite.metadata, **default.metadata})
+    if around.switch("DISABLE_VAR_EXPANSION"):
+        options = attrs.evolve(default.options, disable_var_expansion=True)
+        found = attrs.evolve(found, options=options)
+    return suite if found == default else attrs.evolve(suite, default_test=found)
+
+
+def respelled(mistake: Mistake) -> Mistake:
+    """The same mistake in a file that says `targets` for `providers`."""
+    match mistake.at:
+        case ("providers", *rest) if mistake.file is None:
+            return attrs.evolve(mistake, at=("targets", *rest))
+        case _:
+            return mistake

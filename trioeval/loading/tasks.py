@@ -1,0 +1,421 @@
+"""The entries of `tasks`: each is a suite of its own, which has from the top what it does not say.
+
+A task is made into a whole document first, and then read as any other suite. What is wrong at the top is told
+once, however many tasks have it from there.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+
+from trioeval.agent.form import INSTEAD
+from trioeval.agent.form import SETTINGS as AGENT_SETTINGS
+from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
+from trioeval.columns.model import folder_of
+from trioeval.columns.types import written_columns
+from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.paths import DocumentPath, show_path
+from trioeval.documents.structure import camel
+from trioeval.grading import quote
+from trioeval.question_eval.form import FROM_THE_TOP
+from trioeval.question_eval.form import SETTINGS as QUESTION_SETTINGS
+from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.form import entries_of, places_of
+from trioeval.suite.model import Suite, Task
+from trioeval.suite.rows_of_task import ROW_NAMES, tasks_named, unknown_columns
+from trioeval.templates import Templates
+
+# One entry of `tasks` as a whole suite document: what it says, and what it has from the top.
+#
+# Of every part of that document it is known where it stands in the file, so a mistake is told where it was
+# made.
+
+
+PROMPT_EVAL = "prompt_eval"
+QUESTION_EVAL = "question_eval"
+COLUMNS = "columns"
+AGENT = "agent"
+_TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, AGENT)
+_WHEN_FAILED = "onFailedDependency"
+_OWN = ("id", "type", "dependsOn", _WHEN_FAILED)
+_OF_ALL = ("description", "evaluateOptions", "providers")
+"""What tasks of all types may say of the keys of a suite."""
+_OF_A_SUITE = (
+    "defaultTest",
+    "description",
+    "evaluateOptions",
+    "prompts",
+    "providers",
+    "scenarios",
+    "tests",
+)
+OF_TASKS_ONLY = ("prompts", "scenarios", "tests")
+_AT_THE_TOP = (
+    "agents",
+    "assertionTypes",
+    "commandLineOptions",
+    "derivedMetrics",
+    "env",
+    "extensions",
+    "lanes",
+    "metadata",
+    "nunjucksFilters",
+    "outputPath",
+    "quota",
+    "tags",
+)
+_ELSEWHERE = {
+    **dict.fromkeys(_AT_THE_TOP, "write it at the top of the file"),
+    **dict.fromkeys(("agent", "model"), "say who is asked by providers"),
+}
+"""Where what no task has is to be written."""
+_OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs", "maxRows", "maxTotalConcurrency")
+"""Options that hold for the whole run."""
+_NOT_INHERITED = ("description", "outputPath", "tasks", *OF_TASKS_ONLY)
+_SETTINGS: Mapping[str, Collection[str]] = {
+    PROMPT_EVAL: (),
+    QUESTION_EVAL: QUESTION_SETTINGS,
+    COLUMNS: COLUMN_SETTINGS,
+    AGENT: AGENT_SETTINGS,
+}
+"""Keys that are no keys of a suite, by the type of the task."""
+_KEYS: Mapping[str, Collection[str]] = {
+    PROMPT_EVAL: _OF_A_SUITE,
+    QUESTION_EVAL: (*_OF_ALL, *QUESTION_SETTINGS),
+    COLUMNS: (*_OF_ALL, *COLUMN_SETTINGS),
+    AGENT: (*(key for key in _OF_A_SUITE if key != "scenarios"), *AGENT_SETTINGS),
+}
+"""All keys but those of `_OWN`."""
+
+
+@attrs.frozen
+class TaskDocument:
+    """A task as a whole suite file would say it."""
+
+    place: int
+    """Its position in the list."""
+    id: str
+    depends_on: Mapping[str, DocumentPath]
+    """The tasks that come first, and where in the entry it says so."""
+    type: str | None
+    """None of a type that cannot be read."""
+    when_failed: FailedDependency = "skip"
+    data: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    """What it says under keys that only its type has, in the spelling of the file."""
+    sources: Mapping[DocumentPath, DocumentPath] = attrs.field(factory=dict)
+    """Where parts of `data` stand in the file; all others stand in the entry, at the same path."""
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """A mistake of `data`, where it was made."""
+        if mistake.file is not None:
+            return mistake
+        for depth in range(len(mistake.at), 0, -1):
+            if (source := self.sources.get(mistake.at[:depth])) is not None:
+                return attrs.evolve(mistake, at=(*source, *mistake.at[depth:]))
+        return mistake.below("tasks", self.place)
+
+
+def document_of(
+    place: int, entry: Any, top: Mapping[str, Any]
+) -> tuple[TaskDocument | None, list[Mistake]]:
+    """The document of one entry, None if it is no object; and what is wrong with it."""
+    if not isinstance(entry, dict):
+        return None, [Mistake(f"must be an object, got {kind(entry)}")]
+    said, mistakes = _spelled_out(entry)
+    mistakes += _type_mistakes(said)
+    name, depends_on = said.get("id", f"task-{place + 1}"), said.get("dependsOn", [])
+    if not isinstance(name, str) or not name or any(letter.isspace() for letter in name):
+        message = f"must be text without spaces, got {kind(name)}"
+        mistakes.append(Mistake(message, at=("id",)))
+        name = f"task-{place + 1}"
+    depends_on = [depends_on] if isinstance(depends_on, str) else depends_on
+    if not isinstance(depends_on, list) or not all(isinstance(one, str) for one in depends_on):
+        message = f"must be a list of the ids of tasks, got {kind(depends_on)}"
+        mistakes.append(Mistake(message, at=("dependsOn",)))
+        depends_on = []
+    waits_for: dict[str, DocumentPath] = {}
+    for position, one in enumerate(depends_on):
+        waits_for.setdefault(one, ("dependsOn", position))
+    when_failed = said.get(_WHEN_FAILED, "skip")
+    if when_failed not in _POLICIES:
+        right = f"{', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}"
+        message = f"must be {right}, got {kind(when_failed)}"
+        mistakes.append(Mistake(message, at=(_WHEN_FAILED,)))
+        when_failed = "skip"
+    if any(mistake.at == ("type",) for mistake in mistakes):
+        # The keys of another type would all be said to be wrong.
+        mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
+        return TaskDocument(place, name, waits_for, None), mistakes
+    named: str = said.get("type", PROMPT_EVAL)
+    for at, one in tasks_named(entry):
+        waits_for.setdefault(one, at)
+        if when_failed == "run":
+            message = f"a task that takes the rows of {quote(one)} cannot run without them"
+            mistakes.append(Mistake(message, 'write "skip", "block" or "fail"', at=(_WHEN_FAILED,)))
+            when_failed = "skip"
+    is_suite = named in {PROMPT_EVAL, AGENT}
+    inherited = {
+        key: part
+        for key, part in top.items()
+        if (camel(key) not in _NOT_INHERITED if is_suite else camel(key) in FROM_THE_TOP)
+    }
+    sources: dict[DocumentPath, DocumentPath] = {(key,): (key,) for key in inherited}
+    own = {key: part for key, part in said.items() if key not in (*_OWN, *_SETTINGS[named])}
+    for key in own.keys() & inherited.keys():
+        del sources[key,]
+    mistakes += _inherit_options(own, inherited, sources)
+    mistakes += _inherit_providers(own, inherited, sources)
+    data = {**inherited, **own}
+    settings = _settings_of(entry, _SETTINGS[named])
+    return (
+        TaskDocument(place, name, waits_for, named, when_failed, data, settings, sources),
+        mistakes,
+    )
+
+
+_POLICIES: tuple[str, ...] = get_args(FailedDependency)
+_OWN_PLACES = tuple((key,) for key in _OWN)
+
+
+def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+    """The keys of an entry in camelCase, and those that are none."""
+    said: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    mistakes: list[Mistake] = []
+    named = entry.get("type")
+    own_keys = _KEYS.get(named, _OF_A_SUITE) if isinstance(named, str) else _OF_A_SUITE
+    known = (*_OWN, *own_keys)
+    for key, part in entry.items():
+        name = key if key in known else camel(key)
+        other = next((one for one, keys in _KEYS.items() if name in keys), None)
+        if name not in known and other is not None:
+            message = f"{key} belongs to tasks of type {other}"
+            mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
+        elif name not in known:
+            meant = INSTEAD.get(name) if named == AGENT else None
+            hint = meant or _ELSEWHERE.get(name) or nearest(key, known)
+            mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
+        elif name in spelled:
+            message = f"{spelled[name]} and {key} are the same key: write one of them"
+            mistakes.append(Mistake(message, at=(key,), key=True))
+        elif part is not None:
+            said[name], spelled[name] = part, key
+    return said, mistakes
+
+
+def _settings_of(entry: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """What an entry says under keys of its type; of one that stands in both spellings, the first."""
+    found: dict[str, tuple[str, Any]] = {}
+    for key, part in entry.items():
+        if camel(key) in keys and part is not None:
+            found.setdefault(camel(key), (key, part))
+    return dict(found.values())
+
+
+def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
+    found = said.get("type")
+    if "type" not in said:
+        yield Mistake('"type" is missing', f'write "type": "{PROMPT_EVAL}"')
+    elif found not in _TYPES:
+        hint = nearest(found, _TYPES) if isinstance(found, str) else f"write {PROMPT_EVAL}"
+        yield Mistake(f"{kind(found)} is not a type of tasks", hint, at=("type",))
+
+
+def _inherit_options(
+    own: dict[str, Any],
+    inherited: Mapping[str, Any],
+    sources: dict[DocumentPath, DocumentPath],
+) -> Iterator[Mistake]:
+    """Options of the task over those of the top, key by key."""
+    said, above = own.get("evaluateOptions"), inherited.get("evaluateOptions")
+    if not isinstance(said, dict):
+        return
+    spelled = {camel(key): key for key in said}
+    for name in _OF_THE_TOP_ONLY:
+        if name in spelled:
+            hint = "write it in $.evaluateOptions: it holds for all tasks together"
+            at = ("evaluateOptions", spelled[name])
+            yield Mistake(f"{spelled[name]} belongs to the top", hint, at=at, key=True)
+    if isinstance(above, dict):
+        more = {key: part for key, part in above.items() if camel(key) not in spelled}
+        own["evaluateOptions"] = {**more, **said}
+        sources.update({("evaluateOptions", key): ("evaluateOptions", key) for key in more})
+
+
+def _inherit_providers(
+    own: dict[str, Any],
+    inherited: Mapping[str, Any],
+    sources: dict[DocumentPath, DocumentPath],
+) -> Iterator[Mistake]:
+    """Providers that the task names are those of the top."""
+    said = own.get("providers")
+    said = [said] if isinstance(said, str) else said
+    if not isinstance(said, list):
+        return
+    found = own["providers"] = list(said)
+    above = entries_of(inherited.get("providers"))
+    for position, name in enumerate(said):
+        if not isinstance(name, str):
+            continue
+        places = places_of(name, above)
+        if len(places) > 1:
+            message = f"{quote(name)} names {len(places)} providers"
+            several = ", ".join(show_path(("providers", place)) for place in places)
+            hint = f"give labels to {several}, and name one of them"
+            yield Mistake(message, hint, at=("providers", position))
+        elif places:
+            found[position] = above[places[0]]
+            sources["providers", position] = ("providers", places[0])
+
+
+_INTO_TASK = "write it into one of the tasks"
+
+
+def in_every_task(suite: Suite, change: Callable[[Suite], Suite]) -> Suite:
+    """A suite that is changed itself, and in each of its tasks."""
+    tasks = tuple(attrs.evolve(task, suite=change(task.suite)) for task in suite.tasks)
+    return change(attrs.evolve(suite, tasks=tasks) if tasks else suite)
+
+
+def read_tasks(
+    top: Mapping[str, Any], structure: Callable[[TaskDocument], Suite]
+) -> tuple[Task, ...]:
+    """The tasks of a suite.
+
+    Args:
+        top: The suite file as plain data, whose providers are called `providers`.
+        structure: From the data of one of them to its suite.
+
+    Raises:
+        PartlyRightError: Everything that is wrong with them, with the tasks that the rest of them are.
+        MistakenError: There are none.
+    """
+    mistakes = [
+        Mistake(f"{key} stands beside $.tasks", _INTO_TASK, at=(key,), key=True)
+        for key in OF_TASKS_ONLY
+        if key in top
+    ]
+    entries = top["tasks"]
+    if not isinstance(entries, list):
+        message = f"must be a list of tasks, got {kind(entries)}"
+        raise MistakenError(*mistakes, Mistake(message, at=("tasks",)))
+    if not entries:
+        raise MistakenError(*mistakes, Mistake("there are no tasks", at=("tasks",)))
+    documents: list[TaskDocument] = []
+    for place, entry in enumerate(entries):
+        found, wrong = document_of(place, entry, top)
+        documents += [found] if found else []
+        mistakes += (mistake.below("tasks", place) for mistake in wrong)
+    mistakes += _graph_mistakes(documents)
+    # Where one cannot be read, there is a task without anything.
+    tasks = [Task(id="", suite=Suite(providers=(), prompts=())) for _ in entries]
+    for document in documents:
+        if document.type is None:
+            continue
+        try:
+            suite = structure(document)
+        except PartlyRightError as error:
+            mistakes += map(document.placed, error.parts)
+            suite = error.right
+        tasks[document.place] = Task(
+            id=document.id,
+            suite=suite,
+            depends_on=tuple(document.depends_on),
+            when_failed=document.when_failed,
+        )
+    mistakes += _link_mistakes(documents, tasks, entries)
+    if mistakes:
+        # What several tasks have from the top is told once.
+        raise PartlyRightError(*dict.fromkeys(mistakes), right=tuple(tasks))
+    return tuple(tasks)
+
+
+def _graph_mistakes(documents: Sequence[TaskDocument]) -> Iterator[Mistake]:
+    """Ids that are given twice, and dependencies that cannot hold."""
+    places: dict[str, int] = {}
+    for document in documents:
+        if document.id in places:
+            where = show_path(("tasks", places[document.id]))
+            yield Mistake(
+                f"{where} has the id {quote(document.id)} as well",
+                at=("tasks", document.place, "id"),
+            )
+        places.setdefault(document.id, document.place)
+    graph: dict[str, list[str]] = {name: [] for name in places}
+    for document in documents:
+        for name, below in document.depends_on.items():
+            at = ("tasks", document.place, *below)
+            if name == document.id:
+                yield Mistake("a task cannot depend on itself", at=at)
+            elif name not in places:
+                others = places.keys() - {document.id}
+                yield Mistake(f"there is no task {quote(name)}", nearest(name, others), at=at)
+            else:
+                graph[document.id].append(name)
+    depends = {document.id: document.depends_on for document in reversed(documents)}
+    yield from _cycles(graph, places, depends)
+
+
+def _cycles(
+    graph: dict[str, list[str]],
+    places: Mapping[str, int],
+    depends: Mapping[str, Mapping[str, DocumentPath]],
+) -> Iterator[Mistake]:
+    """Tasks that wait for each other, one mistake a cycle; the cycles are taken out of the graph."""
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            waits = list(reversed(error.args[1]))
+            yield Mistake(
+                f"tasks wait for each other: {' → '.join(waits)}",
+                "each of them waits for the next; leave one dependency out",
+                at=("tasks", places[waits[0]], *_without_place(depends[waits[0]][waits[1]])),
+            )
+            graph[waits[0]].remove(waits[1])
+        else:
+            return
+
+
+def _without_place(at: DocumentPath) -> DocumentPath:
+    """The whole list of dependencies for one of them."""
+    return at[:1] if at[0] == "dependsOn" else at
+
+
+def _link_mistakes(
+    documents: Sequence[TaskDocument], tasks: Sequence[Task], entries: Sequence[Any]
+) -> Iterator[Mistake]:
+    """Rows that tasks take from others and that have no such columns, and folders of several datasets."""
+    left = {document.id: _left(document, tasks[document.place].suite) for document in documents}
+    templates = Templates()
+    folders: dict[Path, int] = {}
+    for document in documents:
+        place, suite = document.place, tasks[document.place].suite
+        wrong = unknown_columns(entries[place], suite, left.get, templates)
+        yield from (mistake.below("tasks", place) for mistake in wrong)
+        if suite.columns is None:
+            continue
+        said = suite.columns.output_dir is not None
+        if not said and (Path(document.id).name != document.id or "\\" in document.id):
+            message = f"{quote(document.id)} cannot be the name of a folder"
+            hint = 'give the task another id, or write "outputDir"'
+            yield Mistake(message, hint, at=("tasks", place, "id"))
+            continue
+        folder = folder_of(suite.columns, document.id)
+        first = folders.setdefault(folder.resolve(), place)
+        if first != place:
+            where = show_path(("tasks", first))
+            message = f"{where} has the folder {folder} as well"
+            at = ("tasks", place, *(("outputDir",) if said else ()))
+            yield Mistake(message, "each dataset needs its own", at=at)
+
+
+def _left(document: TaskDocument, suite: Suite) -> Collection[str] | None:
+    """The columns of the rows that a task leaves; None if they are not known."""
+    if suite.columns is not None:
+        return written_columns(suite.columns)
+    return None if document.type in (None, COLUMNS) else ROW_NAMES

@@ -1,0 +1,1 @@
+"""Tasks of type `prompt_eval`: prompts × providers × tests × repeat."""

@@ -1,0 +1,307 @@
+"""A prompt evaluation whose tests compare the outputs of their columns with each other.
+
+The steps are those of `PromptEval`, which knows nothing of this; behind each group of them comes a job that
+compares. The rows of a group are held back until that job is over, so that a row is told of once, with
+everything that is known of it. A row that lost is a row that failed; where nobody could compare, the rows
+of the group have no verdict, and keep their replies.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast, overload
+
+import attrs
+
+from trioeval.errors import GradingError
+from trioeval.evaluation.grader_calls import OpenGraders
+from trioeval.evaluation.groups import ByGroups, Group, Layout
+from trioeval.evaluation.judging import Bench, Consulted, answered, is_mishap, judge_error
+from trioeval.evaluation.outcomes import (
+    NAMES,
+    as_refused,
+    cut_of,
+    explain,
+    grading_details,
+    provider_failure,
+    refusal_in,
+)
+from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.task_run import Unstarted
+from trioeval.evaluation.waits import NO_WAITS, added
+from trioeval.grading import COMPARISONS, Assertion, Spent, Verdict
+from trioeval.grading.comparison import with_comparisons
+from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_of
+from trioeval.grading.kind import Comparing, Contender, findings_of
+from trioeval.grading.model import NOTHING_SPENT
+from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
+from trioeval.prompt_eval.task import PromptEval
+from trioeval.suite.expand import Expansion, Step
+
+_FEWEST = 2
+"""Outputs that can be compared."""
+
+Work: TypeAlias = Step | Group
+"""What a job does."""
+
+
+@attrs.frozen
+class Compared:
+    """What comparisons say of the rows of one group."""
+
+    verdicts: Mapping[int, Mapping[int, Verdict]]
+    """By the index of the step, and then by the place of the assertion."""
+
+
+Found: TypeAlias = Verdict | Compared
+
+
+@attrs.define
+class _Rows:
+    """What is known of a group."""
+
+    verdicts: dict[int, Verdict] = attrs.field(factory=dict)
+    """By the index of the step; of those that have one."""
+    benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
+    consulted: dict[tuple[int, int], Consulted] = attrs.field(factory=dict)
+    """By the index of the step that pays, and the place of the assertion."""
+    useless: set[tuple[int, int]] = attrs.field(factory=set)
+    """Those of whose replies no verdict could be made."""
+    rows: list[Row] = attrs.field(factory=list)
+    """Those that are held back."""
+
+
+@attrs.frozen
+class _Jobs(Sequence[Job[Work]]):
+    """The jobs of a layout, made when they are looked at."""
+
+    layout: Layout
+    steps: Sequence[Job[Step]]
+    lane: Callable[[Step], str]
+    """The lane on which the comparison starts whose group begins with a step."""
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    @overload
+    def __getitem__(self, index: int) -> Job[Work]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job[Work]]: ...
+    def __getitem__(self, index: int | slice) -> Job[Work] | Sequence[Job[Work]]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        step = self.layout.step(index)
+        group = self.layout.group(index)
+        if step is not None or group is None:
+            job = self.steps[index if step is None else step]
+            return Job(index, job.lane, job.payload, job.timeout)
+        first = self.steps[group.start]
+        return Job(index, self.lane(first.payload), group, first.timeout)
+
+
+class ComparedEval:
+    """A prompt evaluation with comparisons, good for one run.
+
+    Args:
+        body: What does its steps.
+        steps: They.
+        layout: Which of its jobs are steps, and which compare.
+        lanes: The lane of each provider, those that judge among them.
+        graders: Who judges.
+    """
+
+    def __init__(
+        self,
+        body: PromptEval,
+        steps: Expansion,
+        layout: Layout,
+        lanes: Sequence[str],
+        graders: OpenGraders,
+    ) -> None:
+        self._body = body
+        self._steps = steps
+        self._lanes = lanes
+        self._graders = graders
+        self._layout = layout
+        self._groups: dict[int, _Rows] = {}
+
+    def plan(self) -> Plan[Work]:
+        """The jobs: those of the steps, and one behind each group that is compared."""
+        plan, layout = self._body.plan(), self._layout
+        return Plan(
+            _Jobs(layout, plan.jobs, self._lane),
+            sorted({*plan.lanes, *self._lanes}),
+            [layout.job(step) for step in plan.serial_indices],
+            readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
+            free=None if plan.free is None else functools.partial(self._needs_no_call, plan.free),
+        )
+
+    async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
+        """The body of a job: a step's, or the comparison of a group.
+
+        Raises:
+            TrioevalError: As for the steps; and `GradingError` where a group cannot be compared.
+        """
+        if isinstance(job.payload, Group):
+            return await self._compare(job.payload, calls)
+        own = _own(job, job.payload)
+        step = own.payload
+        verdict = await self._body.perform(own, cast("Calls[Step]", calls))
+        if (group := self._layout.group(job.index)) is not None:
+            rows = self._groups.setdefault(group.job, _Rows())
+            rows.verdicts[step.index] = verdict
+            rows.benches[step.index] = self._body.bench(step.index)
+        return verdict
+
+    async def _needs_no_call(
+        self, free: Callable[[Job[Step]], Awaitable[bool]], job: Job[Work]
+    ) -> bool:
+        return isinstance(job.payload, Step) and await free(_own(job, job.payload))
+
+    def rows(self, outcome: Outcome[Found], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
+        """The rows that are known now: that of a step, or those of a group.
+
+        That of a comparison is given behind those of its group, which come in any order. The first of
+        its rows that has a verdict pays for it, and has waited for it.
+        """
+        step, group = self._layout.step(outcome.index), self._layout.group(outcome.index)
+        if step is not None:
+            own = cast("Outcome[Verdict]", attrs.evolve(outcome, index=step))
+            found = self._body.rows(own, waits)
+            if group is None:
+                return found
+            self._groups.setdefault(group.job, _Rows()).rows += found
+            return ()
+        outcome = as_refused(outcome, begun=True)
+        known = self._groups.pop(outcome.index, _Rows())
+        consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
+        spent = [one.spent() for one in consulted]
+        if isinstance(outcome, Done | Failed | TimedOut):
+            for whom in sorted(known.useless & known.consulted.keys()):
+                known.consulted[whom].reject()
+        held = sorted(known.rows, key=lambda row: row.index)
+        rows = [_told(row, outcome, answered(consulted)) for row in held]
+        for place, row in enumerate(rows):
+            if row.index in known.verdicts:
+                rows[place] = attrs.evolve(
+                    row,
+                    spent=Spent.sum([row.spent, *spent]),
+                    waits=added(row.waits, waits),
+                )
+                break
+        return rows
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of whole groups of which nothing began, and of steps that nothing compares."""
+        taken, rows = self._layout.whole(jobs)
+        begun = min((job for job in self._groups if job in jobs), default=None)
+        if begun is not None:
+            group = self._layout.group(begun)
+            first = jobs.start if group is None else begun - (group.stop - group.start)
+            taken, rows = self._layout.whole(range(jobs.start, max(jobs.start, first)))
+        if not rows:
+            return None
+        # Only its steps know of their records: they have rows of their own.
+        found = self._body.unstarted(rows)
+        return None if found is None or found.rows != rows else attrs.evolve(found, jobs=taken)
+
+    def emitted(self, row: Row) -> None:
+        """A row was emitted, and all before it."""
+        self._body.emitted(row)
+
+    def _lane(self, step: Step) -> str:
+        """The lane on which the comparison of a group starts: that of its judge, if it has one."""
+        for assertion in step.test.assertions:
+            kind = self._steps.suite.kinds.get(assertion.type)
+            if kind is not None and isinstance(kind.judge, Comparing) and kind.roles:
+                lane = self._graders.lane(assertion, step.test.options.provider)
+                if lane is not None:
+                    return lane
+        return self._lanes[step.provider_index]
+
+    async def _compare(self, group: Group, calls: Calls[Work]) -> Compared:
+        known = self._groups.setdefault(group.job, _Rows())
+        found: dict[int, dict[int, Verdict]] = {step: {} for step in known.verdicts}
+        for place, assertion in enumerate(self._steps[group.start].test.assertions):
+            if assertion.type not in COMPARISONS:
+                continue
+            try:
+                verdicts = await self._chosen(place, assertion, group, known, calls)
+            except Exception as error:
+                payer = min(known.verdicts, default=group.start)
+                told = judge_error(error, known.consulted.get((payer, place)))
+                is_refused = refusal_in(error) is not None
+                if not is_refused and not is_mishap(told):
+                    known.useless.add((payer, place))
+                if is_refused or assertion.weight:
+                    raise grading_error(assertion, (place,), told) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, told))
+            else:
+                known.useless.discard((min(known.verdicts), place))
+            for step, verdict in verdicts.items():
+                found[step][place] = verdict
+        return Compared(found)
+
+    async def _chosen(
+        self, place: int, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
+    ) -> Mapping[int, Verdict]:
+        """What one comparison says of each step that has a verdict."""
+        if len(known.verdicts) < _FEWEST:
+            rows = f"{len(known.verdicts)} of {group.stop - group.start} rows"
+            msg = f"{rows} can be compared; the others have no verdict"
+            raise GradingError(msg)
+        order = sorted(known.verdicts)
+        benches = [known.benches[step](calls) for step in order]
+        first = benches[0]
+        ready = make_ready(assertion, first.render, first.kinds)
+        judge = ready.kind.judge
+        if not isinstance(judge, Comparing):
+            msg = f"{assertion.type} compares nothing"
+            raise GradingError(msg)
+        consulted = known.consulted.get((order[0], place))
+        if consulted is None:
+            consulted = known.consulted[order[0], place] = first.consult(assertion)
+        there = {
+            step: Contender(bench.subject, known.verdicts[step])
+            for step, bench in zip(order, benches, strict=True)
+        }
+        contenders = [there.get(step) for step in range(group.start, group.stop)]
+        found = await judge.judge(contenders, ready.value, ready.assertion, consulted.outside)
+        findings = findings_of(found, judge.judge, ready.assertion, len(there))
+        # Whoever comes first pays for all.
+        paid = [consulted.spent(), *[NOTHING_SPENT] * (len(order) - 1)]
+        return {
+            step: verdict_of(ready, finding, spent)
+            for step, finding, spent in zip(order, findings, paid, strict=True)
+        }
+
+
+def _own(job: Job[Work], step: Step) -> Job[Step]:
+    """The job of a step, as those know it who do steps."""
+    return Job(step.index, job.lane, step, job.timeout)
+
+
+def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
+    """A row after the comparison of its group, whose judges gave these replies."""
+    if row.verdict is None:
+        return row
+    if not (isinstance(outcome, Done) and isinstance(outcome.value, Compared)):
+        failed = cast("Outcome[Verdict]", outcome)
+        why = explain(failed)
+        return attrs.evolve(
+            row,
+            status=Status.without_verdict(NAMES[type(outcome)]),
+            verdict=None,
+            graded=row.verdict.parts,
+            error=why if isinstance(failed, Failed) else f"not compared with others: {why}",
+            failure=provider_failure(failed),
+            details={**grading_details(failed), **replies},
+            outcome=NAMES[type(outcome)],
+            cut=cut_of(outcome),
+        )
+    verdict = with_comparisons(row.verdict, outcome.value.verdicts.get(row.index, {}))
+    return attrs.evolve(
+        row,
+        status=Status.PASS if verdict.passed else Status.FAIL,
+        verdict=verdict,
+        error=None if verdict.passed else verdict.reason,
+    )

@@ -1,0 +1,399 @@
+"""The task type `prompt_eval`: prompts × providers × tests × repeat, one job each.
+
+`PromptEval` is the pure plan and the body of its jobs. A reply is written down in the step in which it
+arrives, before anything else is awaited: whatever then befalls the row, a paid reply stands in it.
+
+Where replies may be there already, a row finds out what it asks before it is admitted to its lane: if there
+is a reply, it has no reason to wait.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.agent.attempts import ended_as
+from trioeval.documents.files import names_file
+from trioeval.errors import GradingError, InputError, ProviderError
+from trioeval.evaluation.answerer import Agents
+from trioeval.evaluation.grader_calls import RowGraders
+from trioeval.evaluation.hooks import Hooks
+from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.judging import Bench, Judges, Judging
+from trioeval.evaluation.outcomes import (
+    as_refused,
+    cut_of,
+    explain,
+    grading_details,
+    name_of,
+    provider_failure,
+)
+from trioeval.evaluation.prompt import Asked, Tools
+from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.scoring import Spending, spent_on_failure
+from trioeval.evaluation.steps import StepJobs, timeout_of
+from trioeval.evaluation.task_run import Unstarted
+from trioeval.evaluation.waits import NO_WAITS
+from trioeval.grading import Spent, Verdict
+from trioeval.grading.model import NOTHING_SPENT
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Done,
+    Failed,
+    Interrupted,
+    Job,
+    NotRun,
+    Outcome,
+    Plan,
+    Readiness,
+    TimedOut,
+)
+from trioeval.providers import Reply, Request
+from trioeval.suite.expand import Expansion, Step
+from trioeval.suite.sizes import rows_by_column
+
+
+@attrs.define
+class _Known:
+    """What is known of a row under way."""
+
+    step: Step
+    planned: Step | None = None
+    """As the suite has it, where an extension made another one of it."""
+    asked: Asked | None = None
+    inquiry: Inquiry | None = None
+    reply: Reply | None = None
+    output: Any = None
+    """The reply's output, transformed."""
+    latency_ms: float | None = None
+    cached: bool = False
+    recalled: int = 0
+    """Requests of earlier executions whose reply is this."""
+    lost: Spending = attrs.field(factory=Spending)
+    """What calls used that came to nothing."""
+    graders: RowGraders | None = None
+    judging: Judging | None = None
+    ending: Done[Verdict] | Failed | None = None
+    """How it ended, before extensions are told of that."""
+
+    def sent(self, _tokens: int) -> None:
+        """The kernel counts requests."""
+
+    def failed(self, error: ProviderError, _tokens: int) -> None:
+        """The provider has not answered, and may be paid for that all the same."""
+        self.lost.add(spent_on_failure(error))
+
+    def heard(self, paid: Paid, *, recalled: bool) -> None:
+        """The provider has answered."""
+        self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
+        self.recalled = int(recalled and not paid.cached)
+
+    @property
+    def unused(self) -> Spent:
+        """What a reply used that is asked for again."""
+        if self.reply is None or self.inquiry is None or self.recalled:
+            return NOTHING_SPENT
+        return Spent(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
+
+    def come_to(self, reply: Reply, latency_ms: float, recalled: int) -> None:
+        """What an agent has come to so far, of whose attempts some were made by earlier executions."""
+        self.reply, self.latency_ms, self.recalled = reply, latency_ms, recalled
+
+
+class PromptEval:
+    """One prompt evaluation, bound to its providers and lanes; good for one run.
+
+    Args:
+        steps: The expansion of the suite.
+        asker: Asks the providers, which are in the order of `steps.providers`.
+        tools: What makes prompts and outputs.
+        judges: What judges outputs.
+        order: In which order steps may start.
+        task: Which task of its suite it is, where that has several.
+        hooks: What is told of rows, and may change them.
+        agents: Who answers in place of the providers.
+    """
+
+    def __init__(
+        self,
+        steps: Expansion,
+        asker: Asker,
+        *,
+        tools: Tools,
+        judges: Judges,
+        order: Callable[[], Readiness] | None = None,
+        task: str | None = None,
+        hooks: Hooks | None = None,
+        agents: Agents | None = None,
+    ) -> None:
+        self._steps = steps
+        self._asker = asker
+        self._lanes = tuple(asker.lanes)
+        self._tools = tools
+        self._judges = judges
+        self._order = order
+        self._task = task
+        self._hooks = hooks
+        self._agents = agents
+        self._known: dict[int, _Known] = {}
+        self._ahead: dict[int, tuple[Asked, Inquiry]] = {}
+        """What rows ask that are not started yet."""
+
+    def plan(self) -> Plan[Step]:
+        """The jobs. Lazy: a step becomes an object when its job starts."""
+        jobs = StepJobs(self._steps, self._lanes, timeout_of(self._steps))
+        used = {self._lanes[provider] for provider in self._steps.used_providers}
+        return Plan(
+            jobs,
+            sorted(used),
+            self._steps.serial_indices,
+            readiness=self._order,
+            free=self._needs_no_call if self._looks_ahead() else None,
+        )
+
+    def _looks_ahead(self) -> bool:
+        if self._agents is not None:
+            return True
+        # What an extension makes of a test is not known before its row runs.
+        if self._hooks is not None and self._hooks.change_tests:
+            return False
+        return any(map(self._asker.may_have, self._steps.used_providers))
+
+    async def _needs_no_call(self, job: Job[Step]) -> bool:
+        """Whether the provider need not be asked for a row that is about to start.
+
+        Says no where finding out may take long: other rows of its lane are held up for that.
+        """
+        step, known = job.payload, self._known.get(job.index)
+        if step.test.fault is not None or step.test.provider_output is not None:
+            return True
+        if self._agents is not None:
+            return self._agents.begins_at_once(step)
+        if known is not None and known.judging is not None:
+            return False
+        if not self._asker.may_have(step.provider_index) or _runs_code(step):
+            return False
+        asked = await self._tools.ask(step)
+        inquiry = self._inquiry(step, asked)
+        self._ahead[job.index] = asked, inquiry
+        return self._asker.is_there(inquiry)
+
+    async def perform(self, job: Job[Step], calls: Calls[Step]) -> Verdict:
+        """The body of a job: make the prompt, ask, transform, grade, and leave the output to others.
+
+        Raises:
+            InputError: The test, or a variable of it, cannot be used.
+            TemplateError: The prompt cannot be rendered.
+            ProviderError: The provider failed, or answered nothing.
+            ScriptError: Code of the suite failed.
+            GradingError: An assertion could not be evaluated.
+        """
+        known = self._begun(job)
+        if self._hooks is None:
+            return await self._judge(job, calls, known)
+        if known.judging is None:
+            known.step = await self._hooks.before_each(job.payload)
+            known.planned = None if known.step is job.payload else job.payload
+        outcome: Done[Verdict] | Failed
+        try:
+            outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
+        except Exception as error:  # noqa: BLE001 - extensions are told of it, and it is raised again
+            outcome = Failed(job.index, 0, 0, 0, 0, error)
+        known.ending = outcome
+        ended = as_refused(outcome, begun=known.reply is not None)
+        judged = await self._hooks.after_each(self._row(ended, known))
+        if judged.step is not known.step:
+            known.planned = job.payload
+        known.step, known.reply = judged.step, judged.reply
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        return judged.verdict or outcome.value
+
+    def _begun(self, job: Job[Step]) -> _Known:
+        """What is known of a row that begins: one that was judged before has all that was paid for."""
+        known = self._known.get(job.index)
+        if known is None or known.judging is None:
+            before, known = known, _Known(job.payload)
+            self._known[job.index] = known
+            if before is not None:
+                known.lost = before.lost
+                known.lost.add(before.unused)
+        known.ending = None
+        return known
+
+    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Verdict:
+        if known.judging is None:
+            known.judging = await self._answered(job, calls, known)
+        elif known.graders is not None:
+            known.graders.resume(calls)
+        verdict = await known.judging.run()
+        self._tools.store(known.step, known.output)
+        return verdict
+
+    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Judging:
+        """What judges a row, whose provider has answered."""
+        step = known.step
+        if step.test.fault is not None:
+            raise InputError(step.test.fault)
+        ahead = self._ahead.pop(job.index, None)
+        asked = await self._tools.ask(step) if ahead is None else ahead[0]
+        known.asked = asked
+        if step.test.provider_output is None and self._agents is not None:
+            reply = known.reply = await self._agents.answer(step, asked, calls, known.come_to)
+        elif step.test.provider_output is None:
+            inquiry = self._inquiry(step, asked) if ahead is None else ahead[1]
+            known.inquiry = inquiry
+            reply = (await self._asker.ask(inquiry, calls, known)).reply
+        else:
+            reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
+            known.latency_ms = 0.0
+        if reply.output is None:
+            msg = "the reply has no output"
+            raise ProviderError("empty_reply", msg)
+        self._tools.remember_turn(step, asked, reply)
+        output = await self._tools.transform(step, asked, reply)
+        known.output = output
+        known.graders = self._judges.graders.of_row(step, asked, calls)
+        return self._judges.of(
+            known.graders, reply, output, known.latency_ms, self._workspace(step)
+        )
+
+    def _workspace(self, step: Step) -> Path | None:
+        return None if self._agents is None else self._agents.workspace(step)
+
+    def _inquiry(self, step: Step, asked: Asked) -> Inquiry:
+        request = Request(
+            prompt=asked.prompt,
+            vars=asked.vars,
+            options=asked.options,
+            test_idx=step.test_idx,
+            prompt_idx=step.prompt_idx,
+            repeat_index=step.repeat_index,
+        )
+        return self._asker.inquiry(step.index, "provider", step.provider_index, request)
+
+    def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
+        """What makes that with which a row can be judged once more, by calls of another job.
+
+        What it has asked is known to the next one that it makes, so that nothing is paid for twice.
+        """
+        known = self._known[index]
+        asked, reply = known.asked, known.reply
+        if asked is None or reply is None:
+            msg = f"row {index} has no reply"
+            raise GradingError(msg)
+        graders: RowGraders | None = None
+
+        def make(calls: Calls[Any]) -> Bench:
+            nonlocal graders
+            if graders is None:
+                graders = self._judges.graders.of_row(known.step, asked, calls)
+            else:
+                graders.resume(calls)
+            workspace = self._workspace(known.step)
+            judging = self._judges.of(graders, reply, known.output, known.latency_ms, workspace)
+            return judging.bench
+
+        return make
+
+    def rows(
+        self, outcome: Outcome[Verdict], waits: Mapping[str, float] = NO_WAITS
+    ) -> Sequence[Row]:
+        """The row of a job that is over. Each outcome is given once, in any order."""
+        self._ahead.pop(outcome.index, None)
+        known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+        if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
+            outcome = self._without_hook(outcome, known.ending)
+        outcome = as_refused(outcome, begun=known.reply is not None)
+        if self._agents is not None:
+            self._agents.over(known.planned or known.step, cut_of(outcome))
+        if isinstance(outcome, Done | Failed | TimedOut):
+            self._reject_useless(known)
+        return (self._row(outcome, known, waits),)
+
+    def _reject_useless(self, known: _Known) -> None:
+        """See that a row that is run again is not given what nothing came of."""
+        if known.judging is not None:
+            known.judging.reject_useless()
+        elif known.inquiry is not None and known.reply is not None and known.reply.output is None:
+            self._asker.reject(known.inquiry)
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of jobs that never began, and of which nothing is known. Cases of agents come one by one."""
+        if self._agents is not None:
+            return None
+        for known in (self._known, self._ahead):
+            behind = min((index for index in known if index in jobs), default=jobs.stop)
+            jobs = range(jobs.start, behind)
+        return Unstarted(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
+
+    def emitted(self, row: Row) -> None:
+        """A row was emitted, and all before it: what only they could see may go."""
+        self._tools.over(row.step)
+
+    def _without_hook(
+        self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
+    ) -> Outcome[Verdict]:
+        """How a job ended that was cut off while extensions were told of that: as if there were none."""
+        if self._hooks is not None:
+            self._hooks.warn(f"afterEach of row {cut.index} was cut off: {explain(cut)}")
+        return attrs.evolve(
+            ending,
+            started_at=cut.started_at,
+            finished_at=cut.finished_at,
+            waited=cut.waited,
+            calls=cut.calls,
+        )
+
+    def _row(
+        self, outcome: Outcome[Verdict], known: _Known, waits: Mapping[str, float] = NO_WAITS
+    ) -> Row:
+        step, asked = known.step, known.asked
+        verdict = outcome.value if isinstance(outcome, Done) else None
+        status = Status.without_verdict(name_of(outcome))
+        if verdict is not None:
+            status = Status.PASS if verdict.passed else Status.FAIL
+        waited, calls = 0.0, 0
+        if not isinstance(outcome, NotRun | Blocked):
+            waited, calls = outcome.waited, outcome.calls + known.recalled
+        graders, reply = known.graders, known.reply
+        if self._agents is not None and not isinstance(outcome, NotRun | Blocked):
+            reply = self._agents.with_cut_attempt(step, reply)
+            reply = None if reply is None else ended_as(reply, name_of(outcome))
+        unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
+        return Row(
+            index=outcome.index,
+            step=step,
+            provider=self._steps.suite.providers[step.column.provider_index],
+            status=status,
+            prompt=None if asked is None else asked.prompt,
+            reply=reply,
+            output=known.output,
+            verdict=verdict,
+            error=explain(outcome),
+            failure=provider_failure(outcome),
+            outcome=name_of(outcome),
+            cut=cut_of(outcome),
+            lane=self._lanes[step.provider_index],
+            latency_ms=known.latency_ms,
+            wait_ms=waited * 1000,
+            calls=calls if graders is None else calls + graders.recalled,
+            cached=known.cached,
+            waits=waits,
+            graded=() if verdict is not None or known.judging is None else known.judging.parts,
+            spent=NOTHING_SPENT if graders is None else graders.spending.total,
+            lost=known.lost.total,
+            details={**grading_details(outcome), **unjudged},
+            task=self._task,
+            planned=known.planned,
+        )
+
+
+def _runs_code(step: Step) -> bool:
+    """Whether making the prompt may run code, or read a file."""
+    if step.column.prompt.function is not None:
+        return True
+    return any(map(names_file, step.vars.values()))

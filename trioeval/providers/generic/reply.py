@@ -1,0 +1,335 @@
+"""What of a reply is the output: `transformResponse`, read once into something that can be applied.
+
+The form tells the language, and no form has two meanings:
+
+* a member path from `json`, `text` or `context` (`json.choices[0].message.content`);
+* JSONPath, which begins with `$`; a path that can find one value gives that, any other the list of all;
+* JMESPath, which begins with `jmespath:`;
+* anything else is JavaScript, an expression or a function of `(json, text, context)`, and runs elsewhere.
+
+Queries that are not cheap run elsewhere as well: see `trioeval.scripting.queries.program`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.errors import ProviderError, ProviderErrorKind, TrioevalError
+from trioeval.providers.base import Reply
+from trioeval.providers.config import show
+from trioeval.providers.generic.request import is_json_type
+from trioeval.providers.generic.status import SUCCESS
+from trioeval.providers.http.failures import classify, excerpt
+from trioeval.providers.http.rate_hints import read_hints
+from trioeval.providers.http.replies import NOT_JSON, is_success, read_json, read_metadata
+from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.prices import Price
+from trioeval.providers.programs.exec import read_result
+from trioeval.providers.programs.workers import WorkerSpec
+from trioeval.providers.secrets import hide, hide_in, surely_keys
+from trioeval.rates.throttle import RateHint
+from trioeval.scripting.engine import program as engine
+from trioeval.scripting.javascript import Script
+from trioeval.scripting.queries import program
+
+# The worker processes in which the JavaScript of a provider runs.
+
+
+WORKERS = 2
+"""Scripts of one provider that run at once."""
+
+
+def engine_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
+    """The workers that run scripts.
+
+    Args:
+        directory: Where they run; absolute.
+        environ: What they inherit.
+    """
+    return WorkerSpec.of_own("JavaScript", engine.__file__, directory, environ, WORKERS)
+
+
+NOTHING = object()
+"""Stands for a value that there is not."""
+
+_MEMBER = r"""\??\.([A-Za-z_$][\w$]*)|(?:\?\.)?\[(?:(\d+)|'([^'\\]*)'|"([^"\\]*)")\]"""
+_STEP = re.compile(_MEMBER)
+_PATH = re.compile(rf"(json|text|context)((?:{_MEMBER})*)")
+_JMESPATH = "jmespath:"
+_FILE = "file://"
+
+
+class TransformError(TrioevalError):
+    """A transform that gives nothing for this reply; the message says why."""
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a transform sees of a reply."""
+
+    json: Any
+    """The parsed body; `NOTHING` if it is not JSON."""
+    text: str
+    context: Mapping[str, Any]
+    """`response` (status and headers) and `vars`."""
+
+    def arguments(self) -> list[Any]:
+        """The three as data of JSON, for code; what is not JSON is null, or its text."""
+        data = None if self.json is NOTHING else self.json
+        return [data, self.text, plain(self.context)]
+
+
+def plain(data: Any) -> Any:
+    """Data of a suite, such as variables, as data of JSON: a date is its text."""
+    return json.loads(json.dumps(data, default=str))
+
+
+@attrs.frozen
+class MemberPath:
+    """Members of members, as JavaScript and Python write them."""
+
+    written: str
+    root: str
+    steps: tuple[str | int, ...] = ()
+
+    def apply(self, answer: Answer, /) -> Any:
+        """The value at the end of the path.
+
+        Raises:
+            TransformError: There is none, or it is null.
+        """
+        value = getattr(answer, self.root)
+        for step in self.steps:
+            value = _member(value, step)
+        return _found(value, answer, self.written, needs_json=self.root == "json")
+
+
+@attrs.frozen
+class Query:
+    """A query of RFC 9535, or in the language of jmespath.org."""
+
+    written: str
+    language: program.Language
+
+    def is_quick(self, size: int) -> bool:
+        """Whether it finds what it finds in so little time that others can wait for it.
+
+        Args:
+            size: Bytes or characters of the document, as JSON.
+        """
+        return size <= program.CHEAP and program.is_cheap(self.language, self.written)
+
+    def arguments(self, answer: Answer) -> list[Any]:
+        """What `program.run` is called with.
+
+        Raises:
+            TransformError: There is no JSON to look into.
+        """
+        _found(answer.json, answer, self.written, needs_json=True)
+        return [self.language, self.written, answer.json]
+
+    def output(self, told: Mapping[str, Any]) -> Any:
+        """The value that the query found; of a JSONPath that may find several, the list of all.
+
+        Args:
+            told: What `program.run` gave.
+
+        Raises:
+            TransformError: It found none, or failed.
+        """
+        if "error" in told:
+            raise self.failure(told["error"])
+        values = told["values"]
+        if not values or (told["singular"] and values[0] is None):
+            raise TransformError(f"{self.written} finds nothing in the reply")
+        return values[0] if told["singular"] else values
+
+    def failure(self, why: str) -> TransformError:
+        """What is raised where it fails."""
+        return TransformError(f"{self.written} fails: {why}")
+
+    def apply(self, answer: Answer, /) -> Any:
+        """The output, found in this process: for queries that are quick.
+
+        Raises:
+            TransformError: There is none.
+        """
+        return self.output(program.run(*self.arguments(answer)))
+
+
+Transform: TypeAlias = MemberPath | Query
+"""Finds the output in a reply."""
+
+
+def read_transform(text: str) -> Transform | Script | str:
+    """The transform that a text is, or what is wrong with it, for the sentence "it …"."""
+    code = text.strip()
+    if found := _PATH.fullmatch(code):
+        steps = tuple(
+            int(index) if index else name or single or double
+            for name, index, single, double in _STEP.findall(found[2])
+        )
+        return MemberPath(code, found[1], steps)
+    if code.startswith("$"):
+        return _read_query("jsonpath", code, "JSONPath")
+    if code.startswith(_JMESPATH):
+        return _read_query("jmespath", code.removeprefix(_JMESPATH).strip(), "JMESPath")
+    if code.startswith(_FILE):
+        return "names a file that is not a Python file; write file://<file.py>, or the code itself"
+    script = Script(code, ("json", "text", "context"))
+    return script.fault() or script
+
+
+def script_output(script: Script, told: Mapping[str, Any]) -> Any:
+    """The output that a script found, from what its engine told.
+
+    Raises:
+        TransformError: It failed, or gave nothing.
+    """
+    shown = show(script.code)
+    if "error" in told:
+        raise TransformError(f"{shown} fails: {told['error']}")
+    if told["value"] is None:
+        raise TransformError(f"{shown} finds nothing in the reply")
+    return told["value"]
+
+
+def _found(value: Any, answer: Answer, written: str, *, needs_json: bool = False) -> Any:
+    if needs_json and answer.json is NOTHING:
+        raise TransformError(f"the reply is not JSON, and {written} looks into JSON")
+    if value is NOTHING or value is None:
+        raise TransformError(f"{written} finds nothing in the reply")
+    return value
+
+
+def _member(value: Any, step: str | int) -> Any:
+    match value, step:
+        case Mapping(), str() if step in value:
+            return value[step]
+        case list(), int() if step < len(value):
+            return value[step]
+        case list(), "length":
+            return len(value)
+        case _:
+            return NOTHING
+
+
+def _read_query(language: program.Language, query: str, name: str) -> Query | str:
+    fault = program.fault(language, query)
+    return Query(query, language) if fault is None else f"is not a {name}: {fault}"
+
+
+# The reply of a service, read as the suite says: is it a success, what of it is the output.
+
+
+_CHARSET = re.compile(r"charset\s*=\s*\"?([\w.-]+)", re.IGNORECASE)
+_HTML = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\b", re.IGNORECASE)
+
+
+@attrs.frozen(kw_only=True)
+class Reading:
+    """How the replies of an entry are read."""
+
+    statuses: frozenset[int] = attrs.field(default=SUCCESS, repr=False)
+    """Those that are a success."""
+    price: Price | None = None
+    """What tokens cost where the reply does not say what the call did."""
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """Texts that no error may contain."""
+    filled_in: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """Those of them that only this call knows, so that nobody else hides them."""
+    host: str = ""
+    """Who replies."""
+
+    def check(self, reply: HttpReply) -> None:
+        """Whether a reply is a success.
+
+        Raises:
+            ProviderError: It is none: what its status and body say, or `malformed_reply` for the status of
+                a success that `validateStatus` does not accept.
+        """
+        if reply.status in self.statuses:
+            return
+        if is_success(reply):
+            what = f"HTTP {reply.status} is not a status that validateStatus accepts"
+            raise self.failure("malformed_reply", what, reply)
+        raise classify(reply, secrets=self.secrets, host=self.host)
+
+    def whole(self, reply: HttpReply, answer: Answer) -> Any:
+        """The output where no transform says what it is: the JSON that the body is, or its text.
+
+        Raises:
+            ProviderError: The body is empty (`empty_reply`), tells of an error, is not the JSON that it
+                says it is, or is a page for people (`malformed_reply`).
+        """
+        declared = reply.headers.get("content-type", "")
+        if answer.json is NOTHING:
+            if not answer.text.strip():
+                raise self.failure("empty_reply", "the reply has no body", reply)
+            if is_json_type(declared):
+                raise self.failure(
+                    "malformed_reply", "the reply says that it is JSON, and is not", reply
+                )
+            if _HTML.match(declared):
+                what = "the reply is an HTML page; if that is meant, say transformResponse: text"
+                raise self.failure("malformed_reply", what, reply)
+            return answer.text
+        if answer.json is None:
+            raise self.failure("empty_reply", "the reply is null", reply)
+        if isinstance(answer.json, Mapping) and answer.json.get("error"):
+            raise classify(reply, secrets=self.secrets, host=self.host)
+        return answer.json
+
+    def finish(self, value: Any, reply: HttpReply, answer: Answer) -> Reply:
+        """The reply that a value means: the output itself, or an object with `output` or `error`, and more.
+
+        Raises:
+            ProviderError: `unexpected`: the object tells of an error, or is not right.
+        """
+        keys = surely_keys(self.filled_in)
+        value = hide_in(value, keys)
+        if isinstance(value, Mapping) and ("output" in value or value.get("error")):
+            told = read_result(value, "call_api", name="the reply")
+        else:
+            told = Reply(output=value)
+        cost = told.cost
+        if cost is None and self.price is not None:
+            cost = self.price.cost(told.usage)
+        hint = read_hints(reply.headers, host=self.host)
+        return attrs.evolve(
+            told,
+            cost=cost,
+            hint=None if hint == RateHint() else hint,
+            raw=None if answer.json is NOTHING else hide_in(answer.json, keys),
+            metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **told.metadata},
+        )
+
+    def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
+        """An error that names the URL and shows the beginning of the body."""
+        where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
+        message = hide(f"{message}{where}", self.secrets)
+        return ProviderError(
+            kind, message, status=reply.status, body_excerpt=excerpt(reply.body, self.secrets)
+        )
+
+
+def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> Answer:
+    """What a transform sees of a reply; its headers are without credentials."""
+    data = read_json(reply.body)
+    return Answer(
+        json=NOTHING if data is NOT_JSON else data,
+        text=_decode(reply),
+        context={"response": read_metadata(reply, {})["http"], "vars": dict(variables)},
+    )
+
+
+def _decode(reply: HttpReply) -> str:
+    found = _CHARSET.search(reply.headers.get("content-type", ""))
+    try:
+        return reply.body.decode(found[1] if found else "utf-8", "replace")
+    except (LookupError, ValueError):
+        return reply.body.decode("utf-8", "replace")

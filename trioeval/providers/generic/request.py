@@ -1,0 +1,346 @@
+"""The body of a request: JSON, text or parts, and what it becomes when its variables are filled in.
+
+A text that is JSON with its templates inside strings is taken as JSON, so that no value can break out of its
+string. One that becomes JSON only when it is filled in (`{"n": {{n}}}`) is a `JsonText`, which keeps the
+same law.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.errors import ProviderError, TemplateError
+from trioeval.providers.config import Templates, is_visible
+from trioeval.providers.generic.auth import NO_AUTH, Auth
+from trioeval.providers.generic.json_text import JsonText, JsonTextError
+from trioeval.providers.generic.keys import MARK
+from trioeval.providers.generic.urls import encode, has_dot_segments, url_fault, with_query
+from trioeval.providers.http.replies import NOT_JSON, read_json
+from trioeval.providers.http.wire import HttpRequest
+from trioeval.text import verbatim
+
+# Variables in the texts of a request: what is a template is filled in, and what is filled in is no template.
+#
+# Three laws. The prompt is text that is ready: what looks like a template inside it stays as it is. A text
+# that is exactly one variable (`"{{ messages }}"`) becomes that variable's value, with its type; a text
+# variable stays text, whatever is in it. All other texts are rendered as text.
+
+
+PROMPT = "prompt"
+
+_WHOLE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
+
+
+@attrs.frozen
+class Filling:
+    """The variables of one call."""
+
+    prompt: Any
+    """The prompt, or what the suite's own code made of it."""
+    _templates: Templates = attrs.field(repr=False)
+    _given: Mapping[str, Any] = attrs.field(repr=False)
+    """What templates are rendered with."""
+
+    @classmethod
+    def of(cls, templates: Templates, variables: Mapping[str, Any], prompt: Any) -> "Filling":
+        """The variables of a test, and a prompt; a variable of that name is not seen."""
+        return cls(prompt, templates, {**variables, PROMPT: verbatim(prompt)})
+
+    def text(self, written: str, what: str) -> str:
+        """The text with its variables filled in.
+
+        Raises:
+            ProviderError: `bad_request`, which names `what`: it cannot be rendered.
+        """
+        if "{" not in written:
+            return written
+        try:
+            return self._templates.render(written, self._given)
+        except TemplateError as error:
+            raise ProviderError("bad_request", f"{what}: {error}") from error
+
+    def data(self, written: Any, what: str) -> Any:
+        """Data of JSON with its texts filled in; names of members stay as they are.
+
+        Raises:
+            ProviderError: See `text`.
+        """
+        match written:
+            case str():
+                return self._value(written, what)
+            case Mapping():
+                return {name: self.data(part, what) for name, part in written.items()}
+            case list() | tuple():
+                return [self.data(part, what) for part in written]
+            case _:
+                return written
+
+    def _value(self, written: str, what: str) -> Any:
+        whole = _WHOLE.fullmatch(written.strip())
+        if whole is not None:
+            if whole[1] == PROMPT:
+                return self.prompt
+            value = self._given.get(whole[1])
+            if whole[1] in self._given and not isinstance(value, str):
+                return value
+        return self.text(written, what)
+
+
+JSON = "application/json"
+_JSON_TYPE = re.compile(r"\s*application/(?:json|[\w.+-]+\+json)\s*(?:;|$)", re.IGNORECASE)
+_LIKE_JSON = re.compile(r"\s*(?:\{(?![{%#])|\[)")
+
+
+@attrs.frozen
+class JsonBody:
+    """Data, with templates inside its texts."""
+
+    data: Any
+
+
+@attrs.frozen
+class TextBody:
+    """A template of text that is no JSON."""
+
+    text: str
+
+
+@attrs.frozen
+class FieldPart:
+    """A field of a form."""
+
+    name: str
+    value: str
+
+
+@attrs.frozen
+class FilePart:
+    """A file that goes along."""
+
+    name: str
+    path: str
+    """A template, relative to the suite."""
+    filename: str | None = None
+    """What the service is told; None is the file's own name."""
+    content_type: str = "application/octet-stream"
+
+
+@attrs.frozen
+class MultipartBody:
+    """A form of several parts."""
+
+    parts: tuple[FieldPart | FilePart, ...]
+
+
+Body: TypeAlias = JsonBody | JsonText | TextBody | MultipartBody
+
+
+@attrs.frozen
+class Content:
+    """A body that is ready."""
+
+    data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+    content_type: str
+
+
+def is_json_type(content_type: str) -> bool:
+    """Whether a content type is one of JSON.
+
+    Example:
+        >>> is_json_type("application/json; charset=utf-8"), is_json_type("application/x-ndjson")
+        (True, False)
+    """
+    return _JSON_TYPE.match(content_type) is not None
+
+
+def text_body(text: str, content_type: str | None) -> Body:
+    """What a body is that is written as text.
+
+    Args:
+        text: The template.
+        content_type: What the headers say; None if they say nothing.
+    """
+    is_json = (
+        _LIKE_JSON.match(text) is not None if content_type is None else is_json_type(content_type)
+    )
+    if not is_json:
+        return TextBody(text)
+    data = read_json(text)
+    return JsonText(text) if data is NOT_JSON else JsonBody(data)
+
+
+def render_body(
+    body: Body | None, filling: Filling, files: Mapping[FilePart, "LoadedFile"]
+) -> Content | None:
+    """The body of one call.
+
+    A prompt that the suite's own code made an object is merged over the data, or is the body where there
+    is none.
+
+    Raises:
+        ProviderError: `bad_request`, if it cannot be rendered, or would not be what it must be.
+    """
+    prompt = filling.prompt
+    match body:
+        case None if isinstance(prompt, str):
+            return None
+        case None:
+            return _json(prompt)
+        case JsonBody(data):
+            filled = filling.data(data, "the body")
+            if isinstance(prompt, Mapping) and isinstance(filled, Mapping):
+                filled = {**filled, **prompt}
+            return _json(filled)
+        case _ if isinstance(prompt, Mapping):
+            raise ProviderError("bad_request", "transformRequest gave an object, the body is text")
+        case JsonText():
+            return _json_text(body, filling)
+        case TextBody(text):
+            filled = filling.text(text, "the body")
+            return Content(filled.encode("utf-8", "replace"), "text/plain; charset=utf-8")
+        case MultipartBody(parts):
+            return _multipart(parts, filling, files)
+
+
+def _json(data: Any) -> Content:
+    try:
+        return Content(json.dumps(data, allow_nan=False).encode(), JSON)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProviderError("bad_request", f"the body is not JSON: {error}") from error
+
+
+def _json_text(written: JsonText, filling: Filling) -> Content:
+    try:
+        text = written.read(filling.text(written.marked, "the body"))
+    except JsonTextError as error:
+        raise ProviderError("bad_request", f"the body {error}") from error
+    return Content(text.encode("utf-8", "replace"), JSON)
+
+
+@attrs.frozen
+class LoadedFile:
+    """A file as it is at the time of a call."""
+
+    path: Path
+    data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+
+
+def _multipart(
+    parts: tuple[FieldPart | FilePart, ...],
+    filling: Filling,
+    files: Mapping[FilePart, LoadedFile],
+) -> Content:
+    written: list[bytes] = []
+    for part in parts:
+        name = f'form-data; name="{_quoted(filling.text(part.name, "the name of a part"))}"'
+        if isinstance(part, FieldPart):
+            value = filling.text(part.value, f'the part "{part.name}"').encode("utf-8", "replace")
+            written.append(f"content-disposition: {name}\r\n\r\n".encode() + value)
+            continue
+        file = files[part]
+        shown = (
+            file.path.name if part.filename is None else filling.text(part.filename, "a filename")
+        )
+        head = (
+            f'content-disposition: {name}; filename="{_quoted(shown)}"\r\n'
+            f"content-type: {part.content_type}\r\n\r\n"
+        )
+        written.append(head.encode() + file.data)
+    boundary = _boundary(written)
+    mark = f"--{boundary}".encode()
+    data = b"".join(mark + b"\r\n" + part + b"\r\n" for part in written) + mark + b"--\r\n"
+    return Content(data, f"multipart/form-data; boundary={boundary}")
+
+
+def _quoted(name: str) -> str:
+    """A name as forms write it, so that it can end neither its quotes nor its line."""
+    return name.replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")
+
+
+def _boundary(parts: list[bytes]) -> str:
+    """A line that none of the parts has, since it would have to hold its own digest."""
+    return hashlib.sha256(b"\r\n".join(parts)).hexdigest()[:32]
+
+
+# The request of an entry: templates for all of its parts, and what they become for one call.
+
+
+@attrs.frozen(kw_only=True)
+class RequestTemplate:
+    """All parts of a request; each text may be a template."""
+
+    method: str | None = None
+    """None is POST for a request with a body, else GET."""
+    url: str = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """With lower-case names."""
+    query: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    body: Body | None = attrs.field(default=None, repr=False)
+    auth: Auth = attrs.field(default=NO_AUTH, repr=False)
+    _whole_url: str | None = attrs.field(init=False, repr=False, eq=False)
+    """The URL that is sent, where nothing has to be filled in."""
+
+    @_whole_url.default
+    def _checked_once(self) -> str | None:
+        is_whole = "{" not in self.url and url_fault(self.url.strip()) is None
+        return encode(self.url) if is_whole else None
+
+    @property
+    def files(self) -> tuple[FilePart, ...]:
+        """The files that go along."""
+        if not isinstance(self.body, MultipartBody):
+            return ()
+        return tuple(part for part in self.body.parts if isinstance(part, FilePart))
+
+    def render(self, filling: Filling, files: Mapping[FilePart, LoadedFile]) -> HttpRequest:
+        """The request of one call.
+
+        Args:
+            filling: Its variables.
+            files: Those of `files`, read.
+
+        Raises:
+            ProviderError: `bad_request`: a template cannot be rendered, or what comes of it cannot be
+                sent.
+        """
+        url = self._url(filling)
+        query = {
+            name: filling.text(value, f'the parameter "{name}"')
+            for name, value in self.query.items()
+        }
+        headers = {name: self._header(name, value, filling) for name, value in self.headers.items()}
+        content = render_body(self.body, filling, files)
+        if content is not None:
+            headers.setdefault("content-type", content.content_type)
+        return HttpRequest(
+            with_query(url, {**query, **self.auth.query}),
+            {**headers, **self.auth.headers},
+            None if content is None else content.data,
+            self.method or ("GET" if content is None else "POST"),
+        )
+
+    def _url(self, filling: Filling) -> str:
+        if self._whole_url is not None:
+            return self._whole_url
+        url = filling.text(self.url, "the url").strip()
+        if fault := url_fault(url):
+            raise ProviderError("bad_request", f"the url {fault} when its variables are filled in")
+        if MARK.search(self.url) and has_dot_segments(url):
+            # It would lead somewhere else than the suite says.
+            raise ProviderError(
+                "bad_request",
+                'the url has a path with "." or ".." when its variables are filled in',
+            )
+        return encode(url)
+
+    def _header(self, name: str, value: str, filling: Filling) -> str:
+        text = filling.text(value, f'the header "{name}"')
+        if not is_visible(text):
+            # A line end would be another header; the value may be secret.
+            raise ProviderError("bad_request", f'the header "{name}" is not printable ASCII text')
+        return text.strip()

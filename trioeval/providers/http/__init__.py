@@ -1,0 +1,1 @@
+"""Calls over HTTP: the client, its settings, retries and bodies."""

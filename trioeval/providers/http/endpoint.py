@@ -1,0 +1,399 @@
+"""Where a service is and how it is told who asks: the config and environment of an entry, read once.
+
+The same for all services over HTTP: what differs between them is a row of data, a `Service`. Everything
+that can be wrong is found here, before the first call.
+"""
+
+import functools
+import hashlib
+import math
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES
+from trioeval.providers.config import (
+    Key,
+    config_path,
+    is_positive,
+    is_text,
+    is_visible,
+    is_visible_text,
+    show,
+    to_snake,
+)
+from trioeval.providers.prices import Price, is_price, list_prices, read_price
+from trioeval.providers.secrets import is_secret_name, longest_first, secret_parts, without_scheme
+
+ATTEMPT_LIMIT = 300.0
+"""Seconds that one exchange may take where neither config nor environment says anything."""
+LIMIT_VARIABLE = "REQUEST_TIMEOUT_MS"
+"""The environment variable that says it, in milliseconds."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def _is_headers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        is_visible_text(part) for pair in value.items() for part in pair
+    )
+
+
+ENDPOINT_KEYS = (
+    Key("apiKey", "text", is_text, secret=True),
+    Key("apiKeyEnvar", "text", is_text),
+    Key("apiBaseUrl", "text", is_text, secret=True),
+    Key("apiHost", "text", is_text, secret=True),
+    Key("headers", "an object of printable ASCII texts", _is_headers, secret=True),
+    Key("organization", "printable ASCII text", is_visible_text),
+    Key("project", "printable ASCII text", is_visible_text),
+    Key("apiVersion", "printable ASCII text", is_visible_text),
+    Key("timeoutMs", "a number of milliseconds above 0", is_positive),
+    MAX_RESPONSE,
+    Key("price", "an object with input and output, in US dollars per million tokens", is_price),
+)
+"""Keys that every service over HTTP takes."""
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether a header's value is never shown or kept."""
+    return is_secret_name(name)
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """How a kind of service is reached."""
+
+    family: str
+    """What lane keys begin with, and prices are found by."""
+    default_url: str | None
+    """Base URL without a slash at its end; None where there is none that could be meant."""
+    key_variables: tuple[str, ...]
+    """Environment variables that may hold the key; the first that is set wins."""
+    url_variables: tuple[str, ...] = ()
+    """Environment variables that may hold the base URL."""
+    host_variables: tuple[str, ...] = ()
+    """Environment variables that may hold its host alone; they win over whole URLs."""
+    host_path: str = "/v1"
+    """What follows a host that is given alone."""
+    key_header: str = "authorization"
+    """The header that carries the key; `authorization` carries it as a bearer token."""
+    needs_key: bool = True
+    organization_variable: str | None = None
+    account_headers: Mapping[str, str] = attrs.field(factory=dict)
+    """The headers that carry `organization` and `project`; what is not named here is refused."""
+    limits_per_model: bool = True
+    """Whether each model has rate limits of its own, and so a lane."""
+    path: str = ""
+    """What every base URL ends in; it is added where it is missing."""
+    version_path: str | None = None
+    """What stands there instead where the config names an `apiVersion`; `{model}` is the model."""
+    openai_models: bool = False
+    """Whether its models are OpenAI's own, whose names tell what they can be asked, and how."""
+    variables: Mapping[str, str] = attrs.field(factory=dict)
+    """Environment variables that hold defaults of the body, by key."""
+    renames: Mapping[str, str] = attrs.field(factory=dict)
+    """Keys of the body that it knows under other names."""
+    rejects: frozenset[str] = frozenset()
+    """Keys of the body that it answers with an error."""
+    cost_field: tuple[str, ...] = ()
+    """Where its replies say what they cost, in US dollars."""
+    hosts: tuple[str, ...] = ()
+    """Hosts of the vendor besides that of the default URL; `*` is one or more letters, digits and hyphens."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Endpoint:
+    """One model behind one base URL, with all that its requests have in common."""
+
+    service: Service = attrs.field(repr=lambda service: service.family)
+    model: str
+    base_url: str = attrs.field(repr=False)
+    """Normal: its host in lower case, without the port that is meant anyway or a slash at its end."""
+    query: str = attrs.field(default="", repr=False)
+    """What every URL ends in, with its question mark."""
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    """With lower-case names, the credential included."""
+    credential: str = attrs.field(repr=False)
+    """What identifies the account: the key, without the word in front of it; "" if there is none."""
+    organization: str = attrs.field(default="", repr=False)
+    project: str = attrs.field(default="", repr=False)
+    timeout: float = ATTEMPT_LIMIT
+    """Seconds that one exchange may take, > 0."""
+    max_reply_bytes: int = MOST_BYTES
+    """Bytes that a reply may have."""
+    price: Price | None = None
+    """None where no price is known."""
+    url_variable: str = attrs.field(default="", eq=False)
+    """The environment variable that named the base URL; "" if none did."""
+    sent_variables: tuple[str, ...] = attrs.field(default=(), eq=False)
+    """Environment variables whose values say who asks."""
+
+    def url(self, path: str) -> str:
+        """The URL of something below the base URL: `chat/completions`."""
+        return f"{self.base_url}/{path}{self.query}"
+
+    @functools.cached_property
+    def host(self) -> str:
+        """The host of the base URL."""
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def port(self) -> int | None:
+        """The port of the base URL, or that which is meant without one; None where there is no URL."""
+        parts = urlsplit(self.base_url)
+        return parts.port or _PORTS.get(parts.scheme)
+
+    @functools.cached_property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no message may contain, longest first."""
+        values = [value for name, value in self.headers.items() if is_secret_name(name)]
+        parts = {part for value in values for part in secret_parts(value)}
+        return longest_first({*parts, self.credential} - {""})
+
+    @property
+    def lane_key(self) -> str:
+        """Family, base URL, digest of the credential, organisation, project and model.
+
+        Entries that differ in anything else share their rate limits, and so their lane.
+        """
+        account = [digest(self.credential), self.organization or "-"]
+        if self.project:
+            account.append(self.project)
+        model = [self.model] if self.service.limits_per_model else []
+        return "|".join((self.service.family, self.base_url, *account, *model))
+
+
+def digest(credential: str) -> str:
+    """What stands for a credential in a lane's name: enough to tell two apart, of no use to a thief."""
+    return hashlib.sha256(credential.encode()).hexdigest()[:12] if credential else "-"
+
+
+def read_endpoint(
+    service: Service, model: str, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[Endpoint | None, list[Problem]]:
+    """The endpoint that an entry means, and what is wrong with the entry.
+
+    Args:
+        service: What kind of service it is.
+        model: The model's name, as the service knows it.
+        given: The values of `ENDPOINT_KEYS`, by snake_case key; None counts as absent.
+        environ: The environment; empty values count as absent.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    found, url_variable, problems = _base_url(service, given, environ)
+    base_url, query, faults = _versioned(service, model, found, given.get("api_version"))
+    problems += faults
+    headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
+    key = key_variable = ""
+    given_key = headers.get(service.key_header) or headers.get("authorization", "")
+    if not given_key:
+        key, key_variable, faults = _key(service, given, environ, base_url)
+        problems += faults
+    limit, faults = read_limit(given, environ)
+    problems += faults
+    account, account_variable, faults = _account(service, given, headers, environ)
+    problems += faults
+    if problems:
+        return None, problems
+    own = {service.account_headers[name]: value for name, value in account.items()}
+    if key:
+        own[service.key_header] = f"Bearer {key}" if service.key_header == "authorization" else key
+    price = given.get("price")
+    return Endpoint(
+        service=service,
+        model=model,
+        base_url=base_url,
+        query=query,
+        headers=own | headers,
+        credential=key or without_scheme(given_key),
+        organization=account.get("organization", ""),
+        project=account.get("project", ""),
+        timeout=limit,
+        max_reply_bytes=given.get("max_response_bytes", MOST_BYTES),
+        price=list_prices().find(service.family, model) if price is None else read_price(price),
+        url_variable=url_variable,
+        sent_variables=tuple(filter(None, (key_variable, account_variable))),
+    ), []
+
+
+def read_limit(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[float, list[Problem]]:
+    """Seconds that one exchange may take, and what is wrong with the environment that says so.
+
+    Example:
+        >>> read_limit({}, {"REQUEST_TIMEOUT_MS": "500"}), read_limit({"timeout_ms": 1}, {})
+        ((0.5, []), (0.001, []))
+    """
+    written = environ.get(LIMIT_VARIABLE, "").strip()
+    if "timeout_ms" in given or not written:
+        return given.get("timeout_ms", ATTEMPT_LIMIT * 1000) / 1000, []
+    try:
+        milliseconds = float(written)
+    except ValueError:
+        milliseconds = math.nan
+    if 0 < milliseconds < math.inf:
+        return milliseconds / 1000, []
+    right = "a number of milliseconds above 0"
+    fault = f"the environment variable {LIMIT_VARIABLE} must be {right}, got {show(written)}"
+    return ATTEMPT_LIMIT, [Problem(config_path("timeoutMs"), fault)]
+
+
+def _account(
+    service: Service,
+    given: Mapping[str, Any],
+    headers: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> tuple[dict[str, str], str, list[Problem]]:
+    """Organisation and project, where they are named, the variable that names one, and what is wrong."""
+    names = ("organization", "project")
+    account = {name: given[name] for name in names if given.get(name)}
+    problems = [
+        Problem(config_path(name), f"{service.family} knows no {name}", "leave it out")
+        for name in account
+        if name not in service.account_headers
+    ]
+    variable = service.organization_variable
+    named = "" if variable is None else environ.get(variable, "").strip()
+    is_named = bool(named) and "organization" not in account
+    if is_named:
+        account["organization"] = named
+        if not is_visible(named):
+            fault = f"the environment variable {variable} must be printable ASCII text"
+            problems.append(Problem(".config.organization", fault))
+    sent = {name: headers.get(header) for name, header in service.account_headers.items()}
+    said = {name: value for name, value in sent.items() if value}
+    used = variable if is_named and variable and "organization" not in said else ""
+    return account | said, used, problems
+
+
+def _versioned(
+    service: Service, model: str, base_url: str, version: str | None
+) -> tuple[str, str, list[Problem]]:
+    """The base URL with the path that all of the service's have, and the query of a version."""
+    if version is not None and service.version_path is None:
+        fault = f"{service.family} knows no versions"
+        return base_url, "", [Problem(".config.apiVersion", fault, "leave it out")]
+    root = _without_path(base_url, service.path)
+    if version is None or service.version_path is None:
+        return f"{root}{service.path}", "", []
+    path = service.version_path.format(model=quote(model, safe=""))
+    return f"{root}{path}", f"?api-version={quote(version, safe='')}", []
+
+
+def _without_path(url: str, path: str) -> str:
+    """The URL without as much of the path as it ends in."""
+    while path and not url.endswith(path):
+        path = path.rpartition("/")[0]
+    return url.removesuffix(path)
+
+
+def _base_url(
+    service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, str, list[Problem]]:
+    """The base URL, the variable that names it, and what is wrong with it; the first place wins."""
+    path = service.host_path
+    places = [
+        ("apiHost", given.get("api_host"), True),
+        ("apiBaseUrl", given.get("api_base_url"), False),
+    ]
+    places += [(name, environ.get(name), True) for name in service.host_variables]
+    places += [(name, environ.get(name), False) for name in service.url_variables]
+    for place, text, is_host in places:
+        if not text or not text.strip():
+            continue
+        url = f"https://{text.strip()}{path}" if is_host else text.strip()
+        fault = url_fault(url, path if is_host else None)
+        variable = "" if place.startswith("api") else place
+        if fault is None:
+            return _normal(url), variable, []
+        if not variable:
+            return url, "", [Problem(config_path(place), fault)]
+        message = f"the environment variable {place} {fault}"
+        return url, variable, [Problem(".config.apiBaseUrl", message)]
+    if service.default_url is not None:
+        return service.default_url, "", []
+    hint = f"set apiBaseUrl in the config, or {service.url_variables[0]} in the environment"
+    return "", "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
+
+
+def _normal(url: str) -> str:
+    """The one way to write a URL that is right; other ways to write it would be other lanes.
+
+    Example:
+        >>> _normal("HTTPS://API.openai.com:443/v1/"), _normal("http://[::1]:8080")
+        ('https://api.openai.com/v1', 'http://[::1]:8080')
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = _PORTS[parts.scheme]
+    port = "" if parts.port in (None, usual) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
+
+
+def url_fault(url: str, host_path: str | None) -> str | None:
+    """What is wrong with a base URL; the URL itself is not shown, it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "must be an http or https URL with a host"
+    if host_path is not None and parts.path != host_path:
+        return "must be a host alone; a whole URL goes into apiBaseUrl"
+    if parts.scheme not in ("http", "https") or not has_host:
+        return "must be an http or https URL with a host"
+    if not is_visible(url) or " " in url:
+        return "must be a URL of printable ASCII characters"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user or a password; use apiKey or headers"
+    if parts.query or parts.fragment:
+        return "must not have a query or a fragment"
+    return None
+
+
+def _key(
+    service: Service, given: Mapping[str, Any], environ: Mapping[str, str], base_url: str
+) -> tuple[str, str, list[Problem]]:
+    """The effective key, "" where there is none; the variable that holds it; and what is wrong with it."""
+    place = next((name for name in ("apiKey", "apiKeyEnvar") if to_snake(name) in given), None)
+    variables = (given["api_key_envar"],) if "api_key_envar" in given else service.key_variables
+    found = [(name, environ[name].strip()) for name in variables if environ.get(name, "").strip()]
+    if "api_key" in given:
+        found.insert(0, ("", given["api_key"].strip()))
+    path = config_path(place or "apiKey")
+    if found:
+        variable, key = found[0]
+        if is_visible(key) and " " not in key:
+            return key, variable, []
+        source = f"the key in {variable}" if variable else "the key"
+        return "", "", [Problem(path, f"{source} has characters that no header can carry")]
+    if place is None and (not service.needs_key or is_loopback(base_url)):
+        return "", "", []
+    if place == "apiKeyEnvar":
+        return "", "", [Problem(path, f"the environment variable {variables[0]} is not set")]
+    named = " or ".join(service.key_variables)
+    hint = f"set {named} in the environment, or apiKey or apiKeyEnvar in the config"
+    return "", "", [Problem(path, "there is no API key", hint)]
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a base URL names this machine: services there mostly need no key."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    return is_own_machine(host)
+
+
+def is_own_machine(host: str) -> bool:
+    """Whether the host of a URL is this machine, by its loopback name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

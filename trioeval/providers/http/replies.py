@@ -1,0 +1,291 @@
+"""What all adapters do with a reply: is it a success, is it JSON, what do its headers say.
+
+Everything that is read here came from somebody else: no field is trusted to be there, or to be of its type.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.config import is_integer
+from trioeval.providers.http.endpoint import Endpoint, is_secret_header
+from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal
+from trioeval.providers.http.rate_hints import read_hints
+from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.secrets import hide
+from trioeval.rates.throttle import RateHint
+
+FILTERED = "[filtered by the provider]"
+"""The output where a content filter left nothing."""
+
+NOT_JSON = object()
+"""Stands for the value of a text that is no JSON."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+# What a model writes is JSON or not; a server whose reply holds a NaN has answered all the same.
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder(parse_constant=lambda _: None)
+
+
+def is_success(reply: HttpReply) -> bool:
+    """Whether the status is a 2xx."""
+    return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
+    """The object that the body of a success is.
+
+    Raises:
+        ProviderError: The reply tells of a failure, with whatever status, or is no JSON object.
+    """
+    data = _read_success(endpoint, reply)
+    if data is None:
+        raise _classified(endpoint, reply)
+    return data
+
+
+def read_answer(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | Reply:
+    """Like `read_object`; where the service will not take the prompt, the reply that this is.
+
+    Raises:
+        ProviderError: The reply tells of any other failure, or is no JSON object.
+    """
+    data = _read_success(endpoint, reply)
+    return read_failure(endpoint, reply) if data is None else data
+
+
+def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
+    """The reply that a failure is where the service will not take the prompt.
+
+    Raises:
+        ProviderError: It is any other failure.
+    """
+    found = find_refusal(reply)
+    if found is None:
+        raise _classified(endpoint, reply)
+    message = hide(found.message or FILTERED, endpoint.secrets)
+    flags = hide(", ".join(found.flags or ()), endpoint.secrets)
+    return Reply(
+        output=message,
+        hint=read_hint(endpoint, reply),
+        finish_reason="content_filter",
+        is_refusal=True,
+        guardrails=Guardrails(flagged=True, flagged_input=True, reason=flags or message),
+        raw=read_json(reply.body),
+        metadata=read_metadata(reply, {}),
+    )
+
+
+def _classified(endpoint: Endpoint, reply: HttpReply) -> ProviderError:
+    return classify(reply, secrets=endpoint.secrets, host=endpoint.host, model=endpoint.model)
+
+
+def _read_success(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | None:
+    """The object that the body of a success is; None if the reply tells of a failure."""
+    if not is_success(reply):
+        return None
+    data = read_json(reply.body)
+    if data is NOT_JSON:
+        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
+    if not isinstance(data, dict):
+        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
+    return None if data.get("error") else data
+
+
+def read_json(body: bytes | str) -> Any:
+    """The parsed text, or `NOT_JSON`.
+
+    What files and terminals do not take is not kept: halves of surrogate pairs become "?". Infinities
+    and NaN are no JSON in a text; in bytes, the body of a reply, they become null.
+    """
+    try:
+        if isinstance(body, str):
+            data = _STRICT.decode(body)
+        else:
+            data = _LENIENT.decode(body.decode(json.detect_encoding(body)))
+        half = ("\\ud", "\\uD") if isinstance(body, str) else (b"\\ud", b"\\uD")
+        if half[0] in body or half[1] in body:  # type: ignore[operator] # both are of one type
+            data = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return NOT_JSON
+    return data
+
+
+def field(data: Any, *names: str) -> Any:
+    """A field, at the end of a path of names, of what may or may not be an object."""
+    for name in names:
+        if not isinstance(data, dict):
+            return None
+        data = data.get(name)
+    return data
+
+
+def count(data: Any, *names: str) -> int | None:
+    """A field that is a whole number from 0 to the largest index; None where it is not."""
+    value = field(data, *names)
+    return value if is_integer(value) and 0 <= value <= sys.maxsize else None
+
+
+def read_number(value: Any) -> float | None:
+    """A finite number; None if it is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def text(data: Any, *names: str) -> str | None:
+    """A field that is text; None where it is not, or is empty."""
+    value = field(data, *names)
+    return value if isinstance(value, str) and value else None
+
+
+def objects(data: Any, *names: str) -> list[dict[str, Any]]:
+    """The objects of a field that is a list; none where it is not."""
+    value = field(data, *names)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def read_hint(endpoint: Endpoint, reply: HttpReply) -> RateHint | None:
+    """What the headers say of the service's limits; None if nothing."""
+    hint = read_hints(reply.headers, host=endpoint.host)
+    return None if hint == RateHint() else hint
+
+
+def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Status, headers without credentials, and id and model where the body names them."""
+    headers = {name: value for name, value in reply.headers.items() if not is_secret_header(name)}
+    named = {name: data[name] for name in ("id", "model") if isinstance(data.get(name), str)}
+    return {"http": {"status": reply.status, "headers": headers}, **named}
+
+
+def failure(
+    kind: ProviderErrorKind, message: str, endpoint: Endpoint, reply: HttpReply
+) -> ProviderError:
+    """An error that names the URL and shows the beginning of the body."""
+    where = (
+        f" (HTTP {reply.status} from {hide(reply.source, endpoint.secrets)})"
+        if reply.source
+        else ""
+    )
+    return ProviderError(
+        kind,
+        f"{message}{where}",
+        status=reply.status,
+        body_excerpt=excerpt(reply.body, endpoint.secrets),
+    )
+
+
+def empty(
+    what: str, answer: Reply, endpoint: Endpoint, reply: HttpReply, *, limit: str
+) -> ProviderError:
+    """The error that an answer is which holds nothing, not even an empty text; it was paid for all the same.
+
+    One that was cut off before it said anything is not asked for again: it would be cut off again.
+
+    Args:
+        what: What holds nothing.
+        answer: What there is of it.
+        endpoint: Who answered.
+        reply: What was answered.
+        limit: The key of the config that says how long a reply may be.
+    """
+    message, is_cut_off = f"{what} holds nothing", answer.finish_reason == "length"
+    if answer.finish_reason is not None:
+        message += f" (finish reason {clip(answer.finish_reason, endpoint.secrets)})"
+    if is_cut_off:
+        message += f"; there was no room for it: raise {limit}, or shorten the prompt"
+    return ProviderError(
+        "empty_reply",
+        message,
+        status=reply.status,
+        body_excerpt=excerpt(reply.body, endpoint.secrets),
+        retries=0 if is_cut_off else None,
+        usage=answer.usage,
+        money=answer.cost,
+        hint=answer.hint,
+    )
+
+
+# What a reply tells of its model's reasoning, and what it says without that.
+#
+# Pure. Services put thoughts into fields of their own, which stand in `raw`; unless a config says
+# `showThinking: false`, adapters put them into the output as well, behind the word `Thinking:`.
+
+
+_SHOWN = "Thinking: "
+
+
+def thoughts_in(raw: Any) -> list[str]:
+    """The thoughts in the body of a reply, in order; none where a service tells none.
+
+    Example:
+        >>> thoughts_in({"content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text"}]})
+        ['Hm.']
+    """
+    parts = (*_of_chat(raw), *_of_blocks(raw), *_of_gemini(raw), *_of_responses(raw))
+    return [thought for thought in parts if thought]
+
+
+def without_thinking(reply: Reply) -> Any:
+    r"""The output of a reply without the thoughts that an adapter has put into it.
+
+    Example:
+        >>> raw = {"choices": [{"message": {"content": "4", "reasoning": "2 + 2"}}]}
+        >>> without_thinking(Reply(output="Thinking: 2 + 2\n\n4", raw=raw))
+        '4'
+    """
+    said = reply.output
+    if not isinstance(said, str) or _SHOWN not in said:
+        return said
+    for thought in thoughts_in(reply.raw):
+        said = _without(said, f"{_SHOWN}{thought}")
+    return said
+
+
+def _without(said: str, shown: str) -> str:
+    before, found, after = said.partition(shown)
+    if not found:
+        return said
+    if not after.strip("\n"):
+        return before.rstrip("\n")
+    return before + after.removeprefix("\n").removeprefix("\n")
+
+
+def _of_chat(raw: Any) -> Iterator[str]:
+    """Of chat completions."""
+    for choice in objects(raw, "choices")[:1]:
+        message = field(choice, "message")
+        parts = [one for part in objects(message, "content") for one in objects(part, "thinking")]
+        told = "".join(text(one, "text") or "" for one in parts)
+        yield told or text(message, "reasoning") or text(message, "reasoning_content") or ""
+
+
+def _of_blocks(raw: Any) -> Iterator[str]:
+    """Of the Messages API."""
+    for block in objects(raw, "content"):
+        yield text(block, "thinking") or ""
+
+
+def _of_gemini(raw: Any) -> Iterator[str]:
+    for candidate in objects(raw, "candidates")[:1]:
+        parts = objects(candidate, "content", "parts")
+        yield "".join(text(part, "text") or "" for part in parts if part.get("thought"))
+
+
+def _of_responses(raw: Any) -> Iterator[str]:
+    for item in objects(raw, "output"):
+        if item.get("type") == "reasoning":
+            parts = objects(item, "summary") or objects(item, "content")
+            yield "\n".join(told for part in parts if (told := text(part, "text")))

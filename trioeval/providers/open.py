@@ -1,0 +1,226 @@
+"""The providers of a run, open: what they share, and what holds for all of them.
+
+Whoever opens providers here gets `Reply`s, whatever was written to answer: a plain text is a reply, an
+exception that is no `ProviderError` is the failure `unexpected`, and no secret of any provider stands in
+what tells of a call, and nothing that is surely a key in what was answered.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import attrs
+import trio
+
+from trioeval.errors import ProviderError
+from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.cache_key import Cacheable
+from trioeval.providers.config import Templates
+from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.local.record import Recorder
+from trioeval.providers.resolve import ProviderSpec
+from trioeval.providers.secrets import hide, hide_in, hide_in_error, longest_first, surely_keys
+
+
+@asynccontextmanager
+async def open_providers(
+    specs: Sequence[ProviderSpec],
+    templates: Templates,
+    recorder: Recorder | None = None,
+    *,
+    tls: TlsSettings | None = None,
+    hosts: frozenset[str] | None = None,
+) -> AsyncGenerator[tuple["OpenProvider", ...]]:
+    """Open providers, in the order of `specs`, and close them with everything they opened.
+
+    The HTTP library is imported if one of them needs it. Each is open once: entries that share a lane
+    do not share a position in a recording.
+
+    Args:
+        specs: From `resolve`.
+        templates: For configs that hold templates.
+        recorder: Writes down all that they answer, under their names.
+        tls: How servers are trusted of which a config says nothing; None is the usual way.
+        hosts: The only hosts that requests may go to, from entries that run no code; None allows all.
+
+    Raises:
+        ProviderError: One of them cannot be opened.
+    """
+    secrets = longest_first(one for spec in specs for one in spec.secrets)
+    async with AsyncExitStack() as stack:
+        shared = _Shared(templates, stack, tls or TlsSettings(), hosts)
+        opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
+        yield tuple(
+            OpenProvider(spec, position, CustomProvider(spec.id, provider), secrets, recorder)
+            for position, (spec, provider) in enumerate(zip(specs, opened, strict=True))
+        )
+
+
+@attrs.frozen
+class OpenProvider:
+    """A provider that always answers with a `Reply` or raises a `ProviderError`, without secrets."""
+
+    spec: ProviderSpec
+    """Where it comes from."""
+    position: int
+    """Which of those that were opened together it is, ≥ 0."""
+    _provider: CustomProvider
+    _secrets: tuple[str, ...] = attrs.field(repr=False)
+    _recorder: Recorder | None = attrs.field(repr=False)
+    _cacheable: Cacheable | None = attrs.field(init=False, repr=False)
+
+    @_cacheable.default
+    def _find_cacheable(self) -> Cacheable | None:
+        asked = self._provider.function
+        if isinstance(asked, CustomProvider):  # the caller's own
+            asked = asked.function
+        return asked if isinstance(asked, Cacheable) else None
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request.
+
+        Raises:
+            ProviderError: The call failed; or its reply may hold a key, and is nested too deeply to be
+                looked through (`malformed_reply`).
+        """
+        if self._recorder is None:
+            return await self._answer(request)
+        started_at = trio.current_time()
+        answer: Reply | ProviderError | None = None
+        try:
+            answer = await self._answer(request)
+        except ProviderError as error:
+            answer = error
+            raise
+        finally:
+            if answer is not None:  # None of a call that was cut off: it has no answer to repeat
+                latency = trio.current_time() - started_at
+                self._record(self._recorder, request, answer, latency)
+        return answer
+
+    @property
+    def is_cacheable(self) -> bool:
+        """Whether there may be a `cache_key` for any request."""
+        return self._cacheable is not None
+
+    def cache_key(self, request: Request) -> bytes | None:
+        """What a reply to a request is kept under; None if it may stand for no other call.
+
+        Equal for two requests if and only if all is equal that decides the reply. The question is the
+        first 32 bytes; behind them stands who is asked. Not a checkpoint; some 50 microseconds.
+        """
+        if self._cacheable is None:
+            return None
+        try:
+            question = self._cacheable.cache_question(request)
+        except ProviderError:  # the call will say so
+            return None
+        if question is None:
+            return None
+        return question.key(secrets=self.spec.secrets, repeat=request.repeat_index)
+
+    def _record(
+        self, recorder: Recorder, request: Request, answer: Reply | ProviderError, latency: float
+    ) -> None:
+        """Write a call down without secrets: an id may be a URL with a key.
+
+        A recording is found by its prompt, so only what is surely a key is blanked there.
+        """
+        name = hide(self.spec.name, self._secrets)
+        prompt = hide_in(request.prompt, surely_keys(self._secrets))
+        request = attrs.evolve(request, prompt=prompt)
+        recorder.write(name, request, answer, latency, position=self.position)
+
+    async def _answer(self, request: Request) -> Reply:
+        try:
+            reply = await self._provider(request)
+        except ProviderError as error:
+            failure = error
+        else:
+            return self._clean(reply)
+        # Outside of the handler, so that what the failure was raised from is no context of a clean one.
+        told = self._as_the_lane_sees(failure)
+        clean = hide_in_error(told, self._secrets)
+        if clean is told and told is not failure:
+            raise told from failure
+        raise clean
+
+    def _clean(self, reply: Reply) -> Reply:
+        try:
+            return hide_in_reply(reply, self._secrets) if self._secrets else reply
+        except RecursionError:
+            pass
+        raise ProviderError(
+            "malformed_reply",
+            "the reply is nested too deeply to look for keys in it",
+            usage=reply.usage,
+            money=reply.cost,
+        )
+
+    def _as_the_lane_sees(self, error: ProviderError) -> ProviderError:
+        """The same error, or one that says "too many calls", where the suite says that it means that."""
+        if error.kind != "server" or error.status not in self.spec.overload_statuses:
+            return error
+        return ProviderError(
+            "overloaded",
+            error.message,
+            status=error.status,
+            retry_after=error.retry_after,
+            body_excerpt=error.body_excerpt,
+            retries=error.retries,
+            usage=error.usage,
+            money=error.money,
+            hint=error.hint,
+        )
+
+
+def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:
+    """A reply without secrets; the same one if it has none.
+
+    Raises:
+        RecursionError: It may hold one, and is nested too deeply to be looked through.
+    """
+    keys = surely_keys(secrets)
+    clean = {
+        "output": hide_in(reply.output, keys),
+        "raw": hide_in(reply.raw, keys),
+        "finish_reason": hide_in(reply.finish_reason, keys),
+        "guardrails": _hide_in_guardrails(reply.guardrails, keys),
+        "metadata": hide_in(reply.metadata, secrets),
+    }
+    if all(value is getattr(reply, name) for name, value in clean.items()):
+        return reply
+    return attrs.evolve(reply, **clean)
+
+
+def _hide_in_guardrails(guardrails: Guardrails | None, keys: Sequence[str]) -> Guardrails | None:
+    reason = None if guardrails is None else hide_in(guardrails.reason, keys)
+    if guardrails is None or reason is guardrails.reason:
+        return guardrails
+    return attrs.evolve(guardrails, reason=reason)
+
+
+@attrs.define(eq=False)
+class _Shared:
+    templates: Templates
+    _stack: AsyncExitStack
+    _tls: TlsSettings
+    _hosts: frozenset[str] | None
+    _clients: dict[TlsSettings, HttpClient] = attrs.field(factory=dict)
+
+    @property
+    def runs_code(self) -> bool:
+        return self._hosts is None
+
+    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+        usual = self._tls
+        tls = (
+            usual if tls is None else attrs.evolve(tls, ca=tls.ca or usual.ca, verify=usual.verify)
+        )
+        client = self._clients.get(tls)
+        if client is None:
+            from trioeval.providers.http.client import open_http  # noqa: PLC0415 - costs more than a small run
+
+            opening = open_http(tls, hosts=self._hosts)
+            client = self._clients[tls] = await self._stack.enter_async_context(opening)
+        return client

@@ -1,0 +1,528 @@
+"""A program and everything it starts, as one thing that is sure to end.
+
+The program opens a session of its own, and carries a mark in its environment by which what it starts is
+known. To end the tree is to ask all of it to terminate, to wait for a grace, and then to kill it. Used as
+a context manager it is also ended when its first process has ended by itself: what a program leaves behind
+is not wanted. Where it is, `look`, `left` and `wait_left` tell of it.
+
+On Linux a tree may have a supervisor: a small process above the program that adopts what loses its parent,
+and ends when nothing is left. It costs some 10 ms, and a few megabytes as long as it lives.
+
+If a program kills its supervisor, its processes are found by a tag that they inherit (`limit_tags`). If this
+process is killed, the supervisor ends the tree.
+
+What is not ended: without a supervisor, a process that left the session, cleared its environment and
+outlived its parent before the end began; one that did so, killed the supervisor and changed its tag; one that
+changed its user; and, where the system shows no process table, whatever left the process group. If this
+process is itself killed, nothing ends its trees without a supervisor.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import attrs
+import trio
+
+from trioeval.open_files import TOO_MANY, is_out_of_files
+from trioeval.providers.programs.limit_tags import make_tag
+from trioeval.providers.programs.members import (
+    PROCESS_TABLE,
+    SUPERVISES,
+    Clocks,
+    Member,
+    Root,
+    find_members,
+    find_root,
+    is_alive,
+    read_member,
+)
+
+# Signals to processes, and waiting for their end, without ever reaching who has got their number since.
+
+
+_SIGNALS_LOOK_AGAIN = 0.01
+
+
+def send_signal(
+    members: Iterable[Member], number: signal.Signals, table: Path = PROCESS_TABLE
+) -> None:
+    """Send a signal to processes; those that have ended, or are not ours to signal, are left out."""
+    for member in members:
+        with suppress(ProcessLookupError, PermissionError), _Handle(member.pid) as handle:
+            # Asked after the handle was opened: then the signal reaches this one or none.
+            if is_alive(member, table):
+                handle.send(number)
+
+
+async def wait_gone(
+    members: Iterable[Member], table: Path = PROCESS_TABLE, look_again: float = _SIGNALS_LOOK_AGAIN
+) -> None:
+    """Wait until processes have ended, whoever started them, or for a moment: look at them again then.
+
+    Args:
+        members: The processes.
+        table: Where the system shows them.
+        look_again: Seconds of that moment, where the system does not tell of the end.
+    """
+    for member in members:
+        with suppress(ProcessLookupError), _Handle(member.pid) as handle:
+            if is_alive(member, table):
+                await handle.wait(look_again)
+
+
+@attrs.define(eq=False)
+class _Handle:
+    """A process under a number that nobody else gets meanwhile, if the system has such handles."""
+
+    _pid: int
+    _descriptor: int | None = attrs.field(init=False, default=None)
+
+    def __enter__(self) -> Self:
+        """Open the handle.
+
+        Raises:
+            ProcessLookupError: There is no such process.
+        """
+        try:
+            self._descriptor = os.pidfd_open(self._pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # an old system, or no more descriptors
+            self._descriptor = None
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def send(self, number: signal.Signals) -> None:
+        if self._descriptor is None:
+            os.kill(self._pid, number)
+        else:
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    async def wait(self, look_again: float) -> None:
+        """Until it has ended, or for a moment: then it has to be looked at again."""
+        if self._descriptor is None:
+            await trio.sleep(look_again)
+        else:
+            await trio.lowlevel.wait_readable(self._descriptor)
+
+
+MARK = "TRIOEVAL_TREE"
+"""The environment variable that tells which trees a process belongs to, the outermost first."""
+
+GRACE = 1.5
+"""Seconds between the request to terminate and the kill."""
+
+KILLED_WITHIN = 5.0
+"""Seconds in which the system should be able to remove what was killed."""
+
+_LOOK_AGAIN = 0.25
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_SUPERVISED_WITHIN = (
+    60.0  # seconds that a supervisor may take to begin, on a machine that is very busy
+)
+_EXCEEDED, _ENDED = b"exceeded", b"ended"
+_REPORT = 256  # bytes; more than a report ever has
+
+
+@attrs.define(eq=False)
+class Supervision:
+    """What the supervisor of a tree tells of its program."""
+
+    pid: int
+    """Of the program."""
+    started: int
+    """In the ticks of `Member`; 0 where there is no process table."""
+    adopts: bool
+    """Whether the system lets it adopt what has lost its parent."""
+    code: int | None
+    """How the program ended; None as long as that is not read."""
+    exceeded: bool
+    """Whether it had more processes than it may, and so was ended."""
+    _report: trio.lowlevel.FdStream = attrs.field(repr=False)
+    was_killed: bool = attrs.field(init=False, default=False)
+    """Whether the supervisor ended before it reported how the program did."""
+    _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
+
+    async def wait(self, supervisor: trio.Process) -> int:
+        """How the program ended, when it has; as its supervisor if that was killed. A checkpoint."""
+        async with self._lock:
+            while self.code is None:
+                said = bytes(await self._report.receive_some(_REPORT)).split()
+                self.exceeded = self.exceeded or _EXCEEDED in said
+                if said:
+                    self.code = _code_in(said)
+                else:
+                    self.code = await supervisor.wait()
+                    self.was_killed = True
+                if self.code is not None:
+                    await self.aclose()
+            return self.code
+
+    async def aclose(self) -> None:
+        """Close the report. What is closed already stays so."""
+        await trio.aclose_forcefully(self._report)
+
+
+@attrs.define(eq=False)
+class Tree(trio.abc.AsyncResource):
+    """A running program with its descendants; obtained from `start_tree` only.
+
+    As an async context manager it is sure to end with its block:
+
+        async with await start_tree(["make"], cwd=cwd, environ=environ) as tree:
+            code = await tree.wait()
+    """
+
+    process: trio.Process
+    """The first process, or its supervisor; with its pipes."""
+    root: Root = attrs.field(repr=False)
+    """What it is known by."""
+    _grace: float = GRACE
+    _table: Path = attrs.field(default=PROCESS_TABLE, repr=False)
+    _thread: trio.CapacityLimiter = attrs.field(
+        init=False, repr=False, factory=lambda: trio.CapacityLimiter(1)
+    )
+    """Of its own: the end must not wait for whoever has taken all threads."""
+    _supervision: Supervision | None = attrs.field(default=None, repr=False)
+    _seen: Collection[Member] = attrs.field(init=False, repr=False, default=())
+    """What was left of it when somebody last looked."""
+    is_over: bool = attrs.field(init=False, repr=False, default=False)
+    """Whether all of it is known to have ended."""
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code of the first process, or minus the signal that ended it; None until `wait` knows."""
+        return self.process.returncode if self._supervision is None else self._supervision.code
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether it had more processes than it may, and so was ended; known when `wait` has returned."""
+        return self._supervision is not None and self._supervision.exceeded
+
+    @property
+    def lost_supervisor(self) -> bool:
+        """Whether its supervisor was killed before the program ended; known when `wait` has returned."""
+        return self._supervision is not None and self._supervision.was_killed
+
+    @property
+    def finds_all(self) -> bool:
+        """Whether a process is found that left session and environment, and has lost its parent."""
+        return self._supervision is not None and self._supervision.adopts
+
+    async def wait(self) -> int:
+        """Wait for the first process; returns its exit code, or minus the signal that ended it."""
+        if self._supervision is None:
+            return await self.process.wait()
+        return await self._supervision.wait(self.process)
+
+    async def look(self) -> bool:
+        """Whether anything is left of it. A checkpoint unless all of it is known to have ended."""
+        if self.is_over:
+            return False
+        members: set[Member] | None = await self._members(self._seen)
+        if self.returncode is not None and not members:
+            with trio.move_on_after(KILLED_WITHIN):
+                members = await self._remaining(self._seen)
+        self._seen = members or ()
+        has_group = members is None and self._has_group()
+        # Where nothing is alive, nothing is started any more.
+        is_ended = self.returncode is not None and self.process.returncode is not None
+        self.is_over = is_ended and not members and not has_group
+        return not self.is_over
+
+    def left(self) -> Sequence[int]:
+        """The processes that are left, without those that another one of them has started.
+
+        Looks only at those that were there before, as long as one of them is. No checkpoint, and no thread:
+        for a tree of which little is left.
+        """
+        if self.is_over:
+            return ()
+        members = {member for member in self._seen if is_alive(member, self._table)}
+        if not members:
+            found = find_members(self.root, (), self._table)
+            if found is None:
+                return (self.root.pid,) if self._has_group() else ()
+            self._seen = members = found
+        numbers = {member.pid for member in members}
+        return sorted(member.pid for member in members if member.parent not in numbers)
+
+    async def children(self) -> int:
+        """How many live that the first process has started, without what those have. A checkpoint."""
+        members = await self._members(self._seen) or set()
+        others = {member.pid: member for member in members if member.pid != self.root.pid}
+        return sum(member.parent not in others for member in others.values())
+
+    async def wait_left(self) -> None:
+        """Wait until nothing is left of it, whoever started what. A checkpoint.
+
+        Also for the first process; ends nothing.
+        """
+        await self.wait()
+        while await self.look():
+            if self._seen:
+                await wait_gone(self._seen, self._table, _LOOK_AGAIN)
+            else:
+                await trio.sleep(_LOOK_AGAIN)
+
+    async def end(self) -> None:
+        """End every process that is left. Takes no longer than the grace and `KILLED_WITHIN`.
+
+        Runs to its end also when it is cancelled. Output that was not read stays readable.
+        """
+        if self.is_over:
+            return
+        known = set(self._seen)
+        asked: set[Member] = set()
+        with trio.move_on_after(self._grace, shield=True):
+            # Each process once: a second request means "at once" to some programs.
+            while members := await self._remaining(known):
+                send_signal(members - asked, signal.SIGTERM, self._table)
+                asked |= members
+                known |= members
+                await wait_gone(members, self._table)
+            if members is None:
+                self._signal_group(signal.SIGTERM)
+            await self._wait_ended()
+            if members is not None:
+                self.is_over = True  # where nothing is alive, nothing is started any more
+                return
+        with trio.move_on_after(KILLED_WITHIN, shield=True):
+            # Again and again: a process may be started while the others are killed.
+            while members := await self._remaining(known):
+                known |= members
+                if any(one.group == self.root.pid for one in members):
+                    self._signal_group(signal.SIGKILL)  # in one step: no more is started there
+                send_signal(members, signal.SIGKILL, self._table)
+                await wait_gone(members, self._table)
+            if members is None:
+                self._signal_group(signal.SIGKILL)
+            await self._wait_ended()
+            self.is_over = members is not None
+        if self._supervision is not None and self.process.returncode is None:
+            self.process.kill()  # something is left that cannot be ended, or it was stopped itself
+
+    async def aclose(self) -> None:
+        """End every process that is left, and close the pipes; also when it is cancelled."""
+        try:
+            await self.end()
+        finally:
+            with trio.move_on_after(KILLED_WITHIN, shield=True):  # to close by force takes no time
+                for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+                    if pipe is not None:
+                        await trio.aclose_forcefully(pipe)
+                if self._supervision is not None:
+                    await self._supervision.aclose()
+
+    async def _remaining(self, known: Collection[Member]) -> set[Member] | None:
+        """The processes that are left; those of a supervisor that lives when it is seen whose they are."""
+        while not (members := await self._members(known)):
+            if self._supervision is None or self.process.returncode is not None:
+                break
+            with trio.move_on_after(_LOOK_AGAIN):
+                await self.process.wait()
+            if members is None:
+                break
+        return members
+
+    async def _wait_ended(self) -> None:
+        await self.process.wait()
+        await self.wait()
+
+    async def _members(self, known: Collection[Member]) -> set[Member] | None:
+        while True:
+            try:
+                # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
+                return await trio.to_thread.run_sync(
+                    find_members, self.root, known, self._table, limiter=self._thread
+                )
+            except OSError as error:
+                if error.errno not in TOO_MANY:
+                    raise
+            await trio.sleep(_LOOK_AGAIN)  # others close theirs meanwhile
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.root.pid, number)
+
+    def _has_group(self) -> bool:
+        """Whether anything is left of its process group: all that can be told without a table."""
+        try:
+            os.killpg(self.root.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+# A Ctrl-C between the start of a program and its tree would leave it running: it comes later.
+@trio.lowlevel.enable_ki_protection
+async def start_tree(
+    command: Sequence[str | bytes],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.DEVNULL,
+    stderr: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+    grace: float = GRACE,
+    mark: str | None = None,
+    supervised: bool = False,
+    max_processes: int = 0,
+) -> Tree:
+    """Start a program that the caller closes. Always a checkpoint.
+
+    Args:
+        command: The program and its arguments; no shell is involved.
+        cwd: Where it starts.
+        environ: Its whole environment; the mark is added to those of the trees around it.
+        stdin: As for `subprocess.Popen`, and so the others.
+        stdout: What is `subprocess.PIPE` is a stream of the tree's process.
+        stderr: May be `subprocess.STDOUT`.
+        pass_fds: Descriptors that the program inherits, under the same numbers.
+        grace: Seconds between the request to terminate and the kill, ≥ 0.
+        mark: What it is known by, from `make_mark`; None makes one.
+        supervised: Whether it has a supervisor, where there can be one; `pass_fds` is empty then.
+        max_processes: Processes that it may have at once, above which all are killed, if it has a supervisor;
+            0 does not bound them.
+
+    Raises:
+        OSError: It cannot be started.
+        ValueError: An argument holds a NUL character.
+    """
+    if is_out_of_files():  # to see its end, and to end it, takes some as well
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    mark = mark or make_mark()
+    before = Clocks()
+    environ = {**environ, MARK: ",".join(filter(None, (environ.get(MARK), mark)))}
+    open_process = partial(
+        trio.lowlevel.open_process,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+    if supervised and _can_supervise():
+        tag = make_tag(mark)
+        process, supervision = await _start_supervised(
+            open_process, command, environ, mark=mark, max_processes=max_processes, tag=tag
+        )
+        above = find_root(process.pid, mark.encode(), before)
+        root = attrs.evolve(
+            above,
+            pid=supervision.pid,
+            started=supervision.started or above.started,
+            supervisor=read_member(process.pid),
+            tag=tag,
+        )
+        return Tree(process, root, grace, supervision=supervision)
+    process = await open_process(command, env=environ, pass_fds=pass_fds)
+    return Tree(process, find_root(process.pid, mark.encode(), before), grace)
+
+
+def _can_supervise() -> bool:
+    has_files = hasattr(os, "memfd_create")  # of the C library that this Python was built with
+    return sys.platform == "linux" and has_files and os.access(sys.executable or "", os.X_OK)
+
+
+async def _start_supervised(
+    open_process: Callable[..., Awaitable[trio.Process]],
+    command: Sequence[str | bytes],
+    environ: Mapping[str, str],
+    *,
+    mark: str,
+    max_processes: int,
+    tag: int,
+) -> tuple[trio.Process, Supervision]:
+    """A supervisor, and the program that it has begun.
+
+    Raises:
+        OSError: It cannot be started.
+        ValueError: A word holds a NUL character.
+    """
+    with ExitStack() as stack, ExitStack() as failed:
+        order = _write_order(command, environ)
+        stack.callback(os.close, order)
+        told, report = os.pipe()
+        stack.callback(os.close, report)
+        failed.callback(os.close, told)
+        numbers = (order, report, max_processes, tag, os.getpid())
+        given = map(str, (_SUPERVISOR, *numbers))
+        process = await open_process(
+            [sys.executable, "-I", "-S", *given],
+            env={**os.environ, SUPERVISES: mark},
+            pass_fds=(order, report),
+        )
+        failed.pop_all()
+    stream = trio.lowlevel.FdStream(told)
+    said: list[bytes] = []
+    # To be cut off here would leave a program that nothing ends. It takes as long as the start of Python.
+    with trio.move_on_after(_SUPERVISED_WITHIN, shield=True):
+        said = bytes(await stream.receive_some(_REPORT)).split()
+    if said and said[0] == b"started":
+        pid, started, adopts = map(int, said[1:4])
+        supervision = Supervision(
+            pid, started, adopts == 1, _code_in(said[4:]), _EXCEEDED in said[4:], stream
+        )
+        if supervision.code is not None:
+            await supervision.aclose()
+        return process, supervision
+    with trio.move_on_after(KILLED_WITHIN, shield=True):
+        process.kill()
+        await process.wait()
+        for one in (stream, process.stdin, process.stdout, process.stderr):
+            if one is not None:
+                await trio.aclose_forcefully(one)
+    if said:
+        raise OSError(int(said[1]), os.strerror(int(said[1])))
+    raise OSError(errno.ECHILD, "the process that was to start it has not done so")
+
+
+def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> int:
+    """The descriptor of what a supervisor is to start, in a file without a name."""
+    words = [os.fsencode(word) for word in command]
+    pairs = [b"=".join(map(os.fsencode, pair)) for pair in environ.items()]
+    if any(b"\0" in text for text in (*words, *pairs)):
+        raise ValueError("embedded null byte")
+    order = os.memfd_create("order")
+    with open(order, "wb", closefd=False) as file:
+        file.write(b"\0".join([str(len(words)).encode(), *words, *pairs]))
+    os.lseek(order, 0, os.SEEK_SET)
+    return order
+
+
+def _code_in(said: Sequence[bytes]) -> int | None:
+    """What the report of a supervisor says of the end of the program: `ended CODE`; None if nothing."""
+    return int(said[said.index(_ENDED) + 1]) if _ENDED in said else None
+
+
+def make_mark() -> str:
+    """What a tree can be known by: 32 hexadecimal digits that no other has."""
+    return uuid.uuid4().hex
+
+
+def describe_end(code: int) -> str:
+    """How a process ended, from what `Tree.wait` returned.
+
+    Example:
+        >>> describe_end(3), describe_end(-9)
+        ('ended with exit code 3', 'was ended by SIGKILL')
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"was ended by {known.get(-code, f'signal {-code}')}"

@@ -1,0 +1,432 @@
+"""What an entry may say of its chat completions, and the part of the body that follows from it.
+
+Pure. A default is what is sent where neither config nor environment says otherwise; a null in the config
+takes it away. Models that think before they answer take none of the defaults, and get nothing that they
+would refuse.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.providers.base import Guardrails
+from trioeval.providers.config import (
+    Key,
+    config_path,
+    is_count,
+    is_flag,
+    is_integer,
+    is_json_list,
+    is_json_object,
+    is_number,
+    is_text,
+    is_texts,
+    show,
+    to_snake,
+)
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Service
+from trioeval.providers.http.replies import (
+    FILTERED,
+    NOT_JSON,
+    count,
+    field,
+    objects,
+    read_json,
+    read_number,
+    text,
+)
+from trioeval.providers.vendors.openai_models import is_reasoning
+from trioeval.providers.vendors.streams import METRICS
+from trioeval.usage import Usage
+
+# What chat completions write in one way and other services in another: tools, choices, schemas.
+#
+# A suite that asks several vendors says these things once, in the form of chat completions. What is in a
+# vendor's own form already passes untouched.
+
+
+@attrs.frozen(kw_only=True)
+class Function:
+    """A function that a model may call."""
+
+    name: str
+    description: Any = None
+    parameters: Any = None
+    """Their JSON schema."""
+
+
+def read_function(tool: Any) -> Function | None:
+    """The function of a tool in the form of chat completions; None for any other tool.
+
+    Example:
+        >>> read_function({"type": "function", "function": {"name": "clock"}}).name
+        'clock'
+    """
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not is_text(function.get("name")):
+        return None
+    return Function(
+        name=function["name"],
+        description=function.get("description"),
+        parameters=function.get("parameters"),
+    )
+
+
+def read_schema(form: Any) -> Mapping[str, Any] | None:
+    """The schema of a `json_schema` format, beside the type or inside as chat completions have it.
+
+    Example:
+        >>> read_schema({"type": "json_schema", "json_schema": {"schema": {"type": "object"}}})
+        {'type': 'object'}
+    """
+    if not is_json_object(form) or form.get("type") != "json_schema":
+        return None
+    inner = form.get("json_schema")
+    schema = (inner if isinstance(inner, Mapping) else form).get("schema")
+    return schema if isinstance(schema, Mapping) else None
+
+
+def is_schema_format(value: Any) -> bool:
+    """Whether it is a format with a schema."""
+    return read_schema(value) is not None
+
+
+# What the fields of a chat completion mean: output, usage, log probabilities, filters.
+#
+# Pure. Services differ in where they put the same fact; each place is looked into, and none is trusted to
+# hold what it should.
+
+
+FINISH_REASONS: Mapping[str, str] = {
+    "eos": "stop",
+    "function_call": "tool_calls",
+    "model_length": "length",
+}
+"""Words of single services for what others call differently."""
+
+KEPT = ("provider", "service_tier", "system_fingerprint", "citations")
+"""Fields beside the message that go into the metadata; `provider` is who served a router's call."""
+
+
+def read_finish_reason(choice: Any) -> str | None:
+    """Why the model stopped, in the words of `Reply.finish_reason`."""
+    reason = (text(choice, "finish_reason") or "").lower()
+    return FINISH_REASONS.get(reason, reason) or None
+
+
+ANSWERS = (
+    "content",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "reasoning",
+    "reasoning_content",
+    "audio",
+)
+"""Fields of a message one of which every answer has."""
+
+
+def is_empty(message: Mapping[str, Any]) -> bool:
+    """Whether a message says nothing at all; an empty text is something.
+
+    Example:
+        >>> is_empty({"role": "assistant", "content": None}), is_empty({"content": ""})
+        (True, False)
+    """
+    return message.get("content") != "" and not any(message.get(name) for name in ANSWERS)
+
+
+def read_output(
+    message: Mapping[str, Any], finish_reason: str | None, *, as_json: bool, show_thinking: bool
+) -> Any:
+    """What the model answered.
+
+    Args:
+        message: Of the first choice.
+        finish_reason: From `read_finish_reason`.
+        as_json: Whether a text that is JSON is taken as its value.
+        show_thinking: Whether its reasoning stands before the text.
+    """
+    refusal = text(message, "refusal")
+    if refusal is not None:
+        return refusal
+    thinking, content = _read_content(message)
+    if finish_reason == "content_filter":
+        return content or FILTERED
+    calls = message.get("tool_calls") or message.get("function_call")
+    if calls:
+        return dict(message) if content else calls
+    content = content or text(message, "audio", "transcript") or ""
+    if not isinstance(content, str):
+        return content
+    if as_json and (data := read_json(content)) is not NOT_JSON:
+        return data
+    return f"Thinking: {thinking}\n\n{content}" if show_thinking and thinking else content
+
+
+def read_usage(data: Any) -> Usage:
+    """The tokens that a completion reports."""
+    usage = field(data, "usage")
+    prompt, completion = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    total = count(usage, "total_tokens")
+    details = "completion_tokens_details"
+    reasoning = count(usage, details, "reasoning_tokens")
+    cached = count(usage, "prompt_tokens_details", "cached_tokens")
+    if completion is not None and reasoning and total == (prompt or 0) + completion + reasoning:
+        # Some services report reasoning beside the completion, not within; their total tells.
+        completion += reasoning
+    return Usage(
+        prompt=prompt,
+        completion=completion,
+        total=total,
+        cached=count(usage, "prompt_cache_hit_tokens") if cached is None else cached,
+        cache_creation=count(usage, "prompt_tokens_details", "cache_write_tokens"),
+        reasoning=reasoning,
+        accepted_prediction=count(usage, details, "accepted_prediction_tokens"),
+        rejected_prediction=count(usage, details, "rejected_prediction_tokens"),
+    )
+
+
+def read_log_probs(choice: Any) -> tuple[float, ...] | None:
+    """The log probability of each token; None where they were not asked for, or are not all there."""
+    told = field(choice, "logprobs")
+    values = [one.get("logprob") for one in objects(told, "content")]
+    if not values:
+        listed = field(told, "token_logprobs")
+        values = listed if isinstance(listed, list) else []
+    found = [number for number in map(read_number, values) if number is not None]
+    return tuple(found) if found and len(found) == len(values) else None
+
+
+def read_guardrails(data: Any, choice: Any, finish_reason: str | None) -> Guardrails | None:
+    """What filters said of prompt and answer; None if they said nothing."""
+    refusal = text(choice, "message", "refusal")
+    inputs = [one.get("content_filter_results") for one in objects(data, "prompt_filter_results")]
+    output = field(choice, "content_filter_results")
+    hit_inputs = [name for one in inputs for name in _hits(one)]
+    hit_output = list(_hits(output))
+    flagged_output = bool(hit_output) or refusal is not None or finish_reason == "content_filter"
+    if not (inputs or output or flagged_output):
+        return None
+    return Guardrails(
+        flagged=bool(hit_inputs) or flagged_output,
+        flagged_input=bool(hit_inputs),
+        flagged_output=flagged_output,
+        reason=refusal or ", ".join(dict.fromkeys([*hit_inputs, *hit_output])) or None,
+    )
+
+
+def read_extras(data: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes into the metadata because nothing else holds it."""
+    named = {name: data.get(name) for name in KEPT}
+    named |= {name: message.get(name) for name in ("annotations", "audio")}
+    return {name: value for name, value in named.items() if value}
+
+
+def _read_content(message: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """Reasoning and content; a content in parts of text and reasoning is taken apart."""
+    content = message.get("content")
+    thinking = text(message, "reasoning") or text(message, "reasoning_content")
+    if not isinstance(content, list) or not all(map(_is_readable, content)):
+        return thinking, content
+    thoughts = [one for part in content for one in objects(part, "thinking")]
+    said = "".join(part["text"] for part in content if part["type"] == "text")
+    return "".join(text(one, "text") or "" for one in thoughts) or thinking, said
+
+
+def _is_readable(part: Any) -> bool:
+    match part:
+        case {"type": "text", "text": str()} | {"type": "thinking", "thinking": list()}:
+            return True
+        case _:
+            return False
+
+
+def _hits(results: Any) -> Iterator[str]:
+    """The filters that found something."""
+    for name, result in results.items() if isinstance(results, dict) else ():
+        if field(result, "filtered") is True or field(result, "detected") is True:
+            yield name
+
+
+DEFAULTS: Mapping[str, float] = {"temperature": 0, "max_tokens": 1024}
+"""What ordinary models are sent."""
+
+MOST_LOG_PROBS = 20
+"""How many alternatives a token may be asked for."""
+
+REASONING_DEFAULTS = frozenset({"max_completion_tokens"})
+"""Keys whose defaults are for reasoning models; those of all others are for ordinary ones."""
+
+SAMPLING = ("temperature", "top_p")
+"""What reasoning models do not take, unless they are told not to think."""
+
+
+def _is_alternatives(value: Any) -> bool:
+    return is_integer(value) and 0 <= value <= MOST_LOG_PROBS
+
+
+def _is_stop(value: Any) -> bool:
+    return isinstance(value, str) or is_texts(value)
+
+
+def _is_choice(value: Any) -> bool:
+    return is_text(value) or is_json_object(value)
+
+
+PARAMETERS = (
+    Key("temperature", "a number", is_number),
+    Key("max_tokens", "a whole number of at least 1", is_count),
+    Key("max_completion_tokens", "a whole number of at least 1", is_count),
+    Key("top_p", "a number", is_number),
+    Key("presence_penalty", "a number", is_number),
+    Key("frequency_penalty", "a number", is_number),
+    Key("seed", "a whole number", is_integer),
+    Key("stop", "text or a list of texts", _is_stop),
+    Key("n", "a whole number of at least 1", is_count),
+    Key("logprobs", "true or false", is_flag),
+    Key("top_logprobs", f"a whole number from 0 to {MOST_LOG_PROBS}", _is_alternatives),
+    Key("response_format", "an object", is_json_object),
+    Key("tools", "a list", is_json_list),
+    Key("tool_choice", "text or an object", _is_choice),
+    Key("parallel_tool_calls", "true or false", is_flag),
+    Key("functions", "a list", is_json_list),
+    Key("function_call", "text or an object", _is_choice),
+    Key("reasoning_effort", "text", is_text),
+    Key("verbosity", "text", is_text),
+    Key("modalities", "a list of texts", is_texts),
+    Key("audio", "an object", is_json_object),
+    Key("prediction", "an object", is_json_object),
+    Key("service_tier", "text", is_text),
+    Key("user", "text", is_text),
+    Key("metadata", "an object", is_json_object),
+    Key("store", "true or false", is_flag),
+    Key("prompt_cache_key", "text", is_text),
+)
+"""Keys that go into the body under their own names."""
+
+CALL_KEYS = (
+    *PARAMETERS,
+    Key("passthrough", "an object", is_json_object),
+    Key("omitDefaults", "true or false", is_flag),
+    Key("showThinking", "true or false", is_flag),
+)
+"""Keys that may be different for one call."""
+
+ENTRY_KEYS = (
+    Key("isReasoningModel", "true or false", is_flag),
+    METRICS,
+)
+"""Keys that are the same for all calls of an entry."""
+
+KEYS = (*CALL_KEYS, *ENTRY_KEYS, *ENDPOINT_KEYS)
+"""All keys of an entry."""
+
+CALL_NAMES = frozenset(to_snake(key.name) for key in CALL_KEYS)
+"""Those of `CALL_KEYS`, in snake_case."""
+
+OWN_NAMES = CALL_NAMES | {to_snake(key.name) for key in ENTRY_KEYS}
+"""All but those of the endpoint, in snake_case."""
+
+_BY_NAME = {key.name: key for key in PARAMETERS}
+
+
+def read_variables(
+    service: Service, environ: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The defaults that the environment sets, by key, and what is wrong with them."""
+    defaults: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, variable in service.variables.items():
+        written = environ.get(variable, "").strip()
+        if not written:
+            continue
+        key, value = _BY_NAME[name], _number(written)
+        if value is not None and key.check(value):
+            defaults[name] = value
+        else:
+            fault = f"the environment variable {variable} must be {key.right}, got {show(written)}"
+            problems.append(Problem(config_path(name), fault))
+    return defaults, problems
+
+
+def check_body(service: Service, values: Mapping[str, Any]) -> list[Problem]:
+    """What of the values, each of them right by itself, cannot be sent."""
+    problems = [
+        Problem(config_path(name), f"{service.family} does not take it", "leave it out")
+        for name, value in values.items()
+        if name in service.rejects and value is not None
+    ]
+    passthrough = values.get("passthrough") or {}
+    if passthrough.get("stream"):
+        fault = "whether a reply is streamed follows from what is measured"
+        hint = 'leave it out; metrics: ["ttft"] streams, and times the first token'
+        problems.append(Problem(".config.passthrough.stream", fault, hint))
+    if "messages" in passthrough:
+        fault = "the messages are those of the prompt"
+        problems.append(Problem(".config.passthrough.messages", fault, "leave it out"))
+    return problems
+
+
+def body_parameters(
+    service: Service, model: str, values: Mapping[str, Any], variables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the body holds besides model and messages, and what is passed through.
+
+    Args:
+        service: How the service is reached.
+        model: The model's name, as the service knows it.
+        values: What the entry says, by key in snake_case; None takes a default away.
+        variables: The defaults that the environment sets.
+    """
+    reasons = values.get("is_reasoning_model")
+    if reasons is None:
+        reasons = is_reasoning(model)
+    defaults = {**({} if values.get("omit_defaults") else DEFAULTS), **variables}
+    body = {
+        name: value for name, value in defaults.items() if (name in REASONING_DEFAULTS) == reasons
+    }
+    if values.get("max_completion_tokens") is not None:
+        body.pop("max_tokens", None)
+    body |= {name: values[name] for name in _BY_NAME if name in values}
+    if reasons:
+        body = _for_reasoning(body)
+    return {
+        service.renames.get(name, name): value for name, value in body.items() if value is not None
+    }
+
+
+def drop_sampling(body: Mapping[str, Any], effort: Any) -> dict[str, Any]:
+    """A body without what a model that thinks before it answers does not take.
+
+    Args:
+        body: Of a request.
+        effort: How long the model is to think; told not to, it takes everything.
+
+    Example:
+        >>> drop_sampling({"temperature": 0, "seed": 1}, "low")
+        {'seed': 1}
+    """
+    dropped = SAMPLING if effort != "none" else ()
+    return {name: value for name, value in body.items() if name not in dropped}
+
+
+def _for_reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reasoning model takes of a body, its limit under the name that it knows."""
+    taken = drop_sampling(body, body.get("reasoning_effort"))
+    limit = taken.pop("max_tokens", None)
+    if limit is not None and taken.get("max_completion_tokens") is None:
+        taken["max_completion_tokens"] = limit
+    return taken
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is, whole if it is written so; None if it is none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,362 @@
+"""Gemini generateContent: from the config of an entry to the fixed part of a body.
+
+Pure. What the service calls `generationConfig` may be given as that object or as single keys; each layer
+(config, options of a call) is brought into the form of the object by itself, before one is merged over
+the other. Nothing has a default: the service's own depend on the model.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, NoReturn
+
+import attrs
+
+from trioeval.errors import Problem, ProviderError
+from trioeval.providers.config import (
+    Key,
+    is_count,
+    is_flag,
+    is_integer,
+    is_json_list,
+    is_json_object,
+    is_number,
+    is_text,
+    is_texts,
+    to_snake,
+)
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS
+from trioeval.providers.messages import to_messages
+from trioeval.providers.vendors.chat import Function, is_schema_format, read_function, read_schema
+from trioeval.providers.vendors.streams import METRICS, read_data_uri, read_image_url
+
+# From the text of a prompt to what Gemini calls contents: roles, parts, and an instruction beside them.
+#
+# Messages in the form of chat completions, their images and `data:` URIs are brought into Gemini's form; a
+# message that has `parts` is in that form already.
+
+
+_ABOVE = frozenset({"system", "developer"})
+_ROLES = {"assistant": "model"}
+
+
+@attrs.frozen
+class Contents:
+    """A prompt in the form of generateContent."""
+
+    contents: list[Any]
+    """At least one."""
+    instruction: dict[str, Any] | None = None
+
+
+def read_contents(prompt: str, instruction: str | dict[str, Any] | None = None) -> Contents:
+    """What a rendered prompt says, and to whom.
+
+    Args:
+        prompt: Text, or messages as JSON or YAML.
+        instruction: What the config says to the system; it goes first.
+
+    Raises:
+        ProviderError: `bad_request`, if the text was meant to be messages and is not, or if there is
+            nothing but a system message, or something that Gemini does not take.
+
+    Example:
+        >>> read_contents("Hi", "Be brief.").instruction
+        {'parts': [{'text': 'Be brief.'}]}
+    """
+    said = to_messages(prompt)
+    contents = [
+        {"role": _ROLES.get(one["role"], one["role"]), "parts": _parts(one)}
+        for one in said
+        if one["role"] not in _ABOVE
+    ]
+    if not contents:
+        _refuse("it holds nothing but a system message")
+    above = _instruction(instruction)
+    above += [part for one in said if one["role"] in _ABOVE for part in _parts(one)]
+    return Contents(contents, {"parts": above} if above else None)
+
+
+def _instruction(given: str | dict[str, Any] | None) -> list[Any]:
+    if given is None:
+        return []
+    return [{"text": given}] if isinstance(given, str) else list(given["parts"])
+
+
+def _parts(message: dict[str, Any]) -> list[Any]:
+    parts, content = message.get("parts"), message.get("content")
+    if isinstance(parts, list):
+        return [_own(part) for part in parts]
+    if isinstance(content, str):
+        return _texts(content)
+    if not isinstance(content, list):
+        _refuse("a message has neither parts nor content that is text or a list")
+    return [part for block in content for part in _block(block)]
+
+
+def _texts(text: str) -> list[Any]:
+    """The text; each of its lines that is a `data:` URI is a part of its own."""
+    if ";base64," not in text:
+        return [{"text": text}]
+    parts: list[Any] = []
+    for is_data, lines in groupby(text.split("\n"), lambda line: _inline(line) is not None):
+        if is_data:
+            parts += map(_inline, lines)
+        elif (said := "\n".join(lines)).strip():
+            parts.append({"text": said})
+    return parts
+
+
+def _block(block: Any) -> Sequence[Any]:
+    """The parts that a block of a message's content is."""
+    if isinstance(block, str):
+        return _texts(block)
+    if not isinstance(block, dict):
+        _refuse("a content holds something that is neither text nor an object")
+    if block.get("type") == "text" and isinstance(block.get("text"), str):
+        return _texts(block["text"])
+    url = read_image_url(block)
+    source = block.get("source")
+    if url is not None:
+        found = _inline(url)
+    elif isinstance(source, dict):
+        found = _inline(source.get("data")) or _inline_source(source)
+    else:
+        return [_own(block)]
+    if found is None:
+        _refuse("an image is not a data: URI; of others Gemini takes fileData alone")
+    return [found]
+
+
+def _own(part: Any) -> Any:
+    """A part in Gemini's own form; a `data:` URI that it holds is split."""
+    inline = (part.get("inlineData") or part.get("inline_data")) if isinstance(part, dict) else None
+    return (_inline(inline.get("data")) if isinstance(inline, dict) else None) or part
+
+
+def _inline(text: Any) -> dict[str, Any] | None:
+    uri = read_data_uri(text)
+    if uri is None:
+        return None
+    return {"inlineData": {"mimeType": uri.media_type, "data": uri.data}}
+
+
+def _inline_source(source: dict[str, Any]) -> dict[str, Any] | None:
+    """An image as Anthropic has it."""
+    media_type, data = source.get("media_type"), source.get("data")
+    if not isinstance(media_type, str) or not isinstance(data, str):
+        return None
+    return {"inlineData": {"mimeType": media_type, "data": data}}
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise ProviderError("bad_request", f"the prompt cannot be sent: {reason}")
+
+
+MODES: Mapping[str, str] = {"auto": "AUTO", "any": "ANY", "required": "ANY", "none": "NONE"}
+"""Modes of calling functions, by the words for them."""
+
+JSON = "application/json"
+
+MOST_LOG_PROBS = 20
+"""How many alternatives a token may be asked for."""
+
+
+def _is_alternatives(value: Any) -> bool:
+    return is_integer(value) and 0 <= value <= MOST_LOG_PROBS
+
+
+def _is_objects(value: Any) -> bool:
+    return is_json_list(value) and all(isinstance(one, Mapping) for one in value)
+
+
+def _is_choice(value: Any) -> bool:
+    return read_function(value) is not None or (isinstance(value, str) and value in MODES)
+
+
+def _is_format(value: Any) -> bool:
+    return is_schema_format(value) or (is_json_object(value) and value.get("type") == "json_object")
+
+
+def _is_instruction(value: Any) -> bool:
+    parts = value.get("parts") if is_json_object(value) else None
+    return is_text(value) or isinstance(parts, list)
+
+
+GENERATION = (
+    Key("temperature", "a number", is_number),
+    Key("topP", "a number", is_number),
+    Key("topK", "a whole number of at least 1", is_count),
+    Key("maxOutputTokens", "a whole number of at least 1", is_count),
+    Key("stopSequences", "a list of texts", is_texts),
+    Key("candidateCount", "a whole number of at least 1", is_count),
+    Key("seed", "a whole number", is_integer),
+    Key("presencePenalty", "a number", is_number),
+    Key("frequencyPenalty", "a number", is_number),
+    Key("responseMimeType", "text", is_text),
+    Key("responseSchema", "an object", is_json_object),
+    Key("responseJsonSchema", "an object", is_json_object),
+    Key("responseModalities", "a list of texts", is_texts),
+    Key("responseLogprobs", "true or false", is_flag),
+    Key("logprobs", f"a whole number from 0 to {MOST_LOG_PROBS}", _is_alternatives),
+    Key("speechConfig", "an object", is_json_object),
+    Key("mediaResolution", "text", is_text),
+    Key("thinkingConfig", "an object", is_json_object),
+)
+"""Keys that go into `generationConfig` under their own names."""
+
+CALL_KEYS = (
+    *GENERATION,
+    Key("generationConfig", "an object", is_json_object),
+    Key(
+        "response_format", "an object of type json_object, or json_schema with a schema", _is_format
+    ),
+    Key("systemInstruction", "text, or an object with a list of parts", _is_instruction),
+    Key("safetySettings", "a list of objects", _is_objects),
+    Key("tools", "a list of objects", _is_objects),
+    Key("toolConfig", "an object", is_json_object),
+    Key("tool_choice", "auto, any, required, none or a function", _is_choice),
+    Key("cachedContent", "text", is_text),
+    Key("passthrough", "an object", is_json_object),
+    Key("showThinking", "true or false", is_flag),
+)
+"""Keys that may differ from call to call."""
+
+KEYS = (
+    *CALL_KEYS,
+    *ENDPOINT_KEYS,
+    METRICS,
+)
+
+_SCHEMAS = ("responseSchema", "responseJsonSchema")
+"""The same in two dialects; the service takes one of them."""
+
+_WIRE_NAMES = {to_snake(key.name): key.name for key in GENERATION}
+
+_NOT_PASSED: Mapping[str, tuple[str, str]] = {
+    "contents": ("the contents are those of the prompt", "leave it out"),
+    "systemInstruction": ("has a key of its own", "write it as systemInstruction, beside this"),
+}
+"""What cannot be passed through, with what to do about it."""
+
+
+def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with values of one layer that are each right by themselves."""
+    inside = _by_wire_name(values.get("generation_config") or {})
+    problems = [
+        Problem(f".config.{name}", "is in generationConfig already", "keep one of them")
+        for snake, name in _WIRE_NAMES.items()
+        if values.get(snake) is not None and name in inside
+    ]
+    if values.get("tool_config") and values.get("tool_choice"):
+        fault = "toolConfig says it already"
+        problems.append(Problem(".config.tool_choice", fault, "keep one of them"))
+    problems += [
+        Problem(f".config.passthrough.{name}", *told)
+        for name, told in _NOT_PASSED.items()
+        if name in (values.get("passthrough") or {})
+    ]
+    return problems
+
+
+def gather(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One layer, with all that belongs into `generationConfig` or `toolConfig` there.
+
+    Example:
+        >>> gather(
+        ...     {"top_k": 4, "generation_config": {"max_output_tokens": 9}, "show_thinking": True}
+        ... )
+        {'show_thinking': True, 'generation_config': {'maxOutputTokens': 9, 'topK': 4}}
+    """
+    generation = _by_wire_name(values.get("generation_config") or {})
+    generation |= {name: values[snake] for snake, name in _WIRE_NAMES.items() if snake in values}
+    form = values.get("response_format")
+    if form is not None:
+        generation["responseMimeType"] = JSON
+        if (schema := read_schema(form)) is not None:
+            generation["responseJsonSchema"] = schema
+    moved = {*_WIRE_NAMES, "response_format", "generation_config", "tool_choice"}
+    layer = {name: value for name, value in values.items() if name not in moved}
+    if "tool_choice" in values:
+        layer["tool_config"] = _tool_config(values["tool_choice"])
+    return {**layer, "generation_config": generation}
+
+
+def merge(given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What `gather` gave, with one more layer over it; its None takes away what was said before."""
+    layer = gather(values)
+    old, new = given["generation_config"], layer["generation_config"]
+    if values.get("generation_config", {}) is None:
+        old = {}
+    if _has_schema(new):
+        old = {name: value for name, value in old.items() if name not in _SCHEMAS}
+    return {**given, **layer, "generation_config": {**old, **new}}
+
+
+def fixed_body(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All of the body that does not come from the prompt.
+
+    Args:
+        given: From `gather`; None takes away what an earlier layer said.
+
+    Example:
+        >>> fixed_body(gather({"response_schema": {"type": "OBJECT"}}))
+        {'generationConfig': {'responseSchema': {'type': 'OBJECT'}, 'responseMimeType': 'application/json'}}
+    """
+    generation = {
+        name: value for name, value in given["generation_config"].items() if value is not None
+    }
+    if _has_schema(generation):
+        generation.setdefault("responseMimeType", JSON)
+    body = {
+        "generationConfig": generation,
+        "safetySettings": given.get("safety_settings"),
+        "tools": _tools(given.get("tools") or ()),
+        "toolConfig": given.get("tool_config"),
+        "cachedContent": given.get("cached_content"),
+    }
+    return {name: value for name, value in body.items() if value} | (given.get("passthrough") or {})
+
+
+def wants_json(body: Mapping[str, Any]) -> bool:
+    """Whether a body asks for output by a schema."""
+    generation = body.get("generationConfig")
+    return isinstance(generation, Mapping) and _has_schema(generation)
+
+
+def _has_schema(generation: Mapping[str, Any]) -> bool:
+    return any(generation.get(name) for name in _SCHEMAS)
+
+
+def _by_wire_name(generation: Mapping[str, Any]) -> dict[str, Any]:
+    return {_WIRE_NAMES.get(to_snake(name), name): value for name, value in generation.items()}
+
+
+def _tools(tools: Any) -> list[Any]:
+    """The tools; functions in the form of chat completions are declared together."""
+    functions = [read_function(tool) for tool in tools]
+    own = [tool for tool, function in zip(tools, functions, strict=True) if function is None]
+    declared = [
+        {name: value for name, value in _declaration(one).items() if value is not None}
+        for one in functions
+        if one is not None
+    ]
+    return [*own, {"functionDeclarations": declared}] if declared else own
+
+
+def _declaration(function: Function) -> dict[str, Any]:
+    return {
+        "name": function.name,
+        "description": function.description,
+        "parametersJsonSchema": function.parameters,
+    }
+
+
+def _tool_config(choice: Any) -> dict[str, Any] | None:
+    if choice is None:
+        return None
+    function = read_function(choice)
+    if function is not None:
+        calling: dict[str, Any] = {"mode": "ANY", "allowedFunctionNames": [function.name]}
+    else:
+        calling = {"mode": MODES[choice]}
+    return {"functionCallingConfig": calling}

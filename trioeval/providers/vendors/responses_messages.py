@@ -1,0 +1,423 @@
+"""OpenAI responses: from the config of an entry to the body of a request.
+
+Configs are written for chat completions as often as for responses, so the names and forms of the former
+are understood too. Each layer (defaults, config, options of a call) is first brought into the form of
+the body by itself, and only then merged over the one before: a `max_tokens` of a call replaces a
+`max_output_tokens` of the config.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from trioeval.providers.config import Key, is_count, is_json_object, is_number, is_text, is_texts
+from trioeval.providers.http.replies import NOT_JSON, count, field, objects, read_json, text
+from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
+from trioeval.providers.vendors.chat import CALL_KEYS, DEFAULTS, REASONING_DEFAULTS, drop_sampling
+from trioeval.usage import Usage
+
+# OpenAI responses: from the text of a prompt to the input of a request.
+#
+# A prompt is a text, chat messages, or the items of the service itself. Messages are items too, except that
+# calls of functions and their results stand beside them, and that the parts of their content have other
+# names.
+
+
+def to_input(prompt: str) -> str | list[Any]:
+    """The text itself, or the list of items that it stands for.
+
+    Raises:
+        ProviderError: `bad_request`, if the text was meant to be messages and is not.
+
+    Example:
+        >>> to_input("Hello")
+        'Hello'
+        >>> to_input('[{"role": "tool", "tool_call_id": "c1", "content": "4"}]')
+        [{'type': 'function_call_output', 'call_id': 'c1', 'output': '4'}]
+    """
+    items = _read_items(prompt)
+    if items is not None:
+        return items
+    messages = to_messages(prompt)
+    if messages == [{"role": "user", "content": prompt}]:
+        return prompt
+    return [item for message in messages for item in _to_items(message)]
+
+
+def _read_items(prompt: str) -> list[Any] | None:
+    """The items of a prompt that has some which are no messages; None if it has none."""
+    if not OPENS_LIKE_JSON.match(prompt):
+        return None
+    data = read_json(prompt)
+    if not isinstance(data, list):
+        return None
+    are_items = all(
+        isinstance(item, dict) and isinstance(item.get("role", item.get("type")), str)
+        for item in data
+    )
+    if not are_items or all("role" in item for item in data):
+        return None
+    return [
+        translated
+        for item in data
+        for translated in (_to_items(item) if "role" in item else [item])
+    ]
+
+
+def _to_items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The items that a chat message is."""
+    content = message.get("content")
+    if message["role"] == "tool":
+        yield {
+            "type": "function_call_output",
+            "call_id": message.get("tool_call_id"),
+            "output": _to_parts(content, "user"),
+        }
+        return
+    calls = message.get("tool_calls")
+    calls = calls if isinstance(calls, list) else []
+    if content is not None or not calls:
+        plain = {name: value for name, value in message.items() if name != "tool_calls"}
+        if content is not None:
+            plain["content"] = _to_parts(content, message["role"])
+        yield plain
+    for call in calls:
+        yield _to_call(call)
+
+
+def _to_call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    return {
+        "type": "function_call",
+        "call_id": call.get("id"),
+        "name": function.get("name"),
+        "arguments": function.get("arguments"),
+    }
+
+
+def _to_parts(content: Any, role: str) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [_to_part(part, role) if isinstance(part, dict) else part for part in content]
+
+
+def _to_part(part: dict[str, Any], role: str) -> dict[str, Any]:
+    """A part of a content; what is not known from chat completions is left as it is."""
+    kind = part.get("type")
+    if kind == "text":
+        return {**part, "type": "output_text" if role == "assistant" else "input_text"}
+    inner = part.get(kind) if kind in ("image_url", "file") else None
+    if kind == "image_url" and isinstance(inner, str):
+        return {**part, "type": "input_image"}
+    if kind == "image_url" and isinstance(inner, dict) and "url" in inner:
+        more = {name: value for name, value in inner.items() if name != "url"}
+        return {"type": "input_image", "image_url": inner["url"], **more}
+    if kind == "file" and isinstance(inner, dict):
+        return {"type": "input_file", **inner}
+    return part
+
+
+# OpenAI responses: from the items of a response to one output.
+#
+# Each item that has something to say is a line or more; the lines of all items, in their order, are the
+# output. Items that are not known are skipped: the service invents new ones.
+
+
+Item: TypeAlias = Mapping[str, Any]
+
+CALLS = frozenset({"function_call", "custom_tool_call"})
+"""Items that whoever asked has to answer."""
+
+
+def is_empty(items: Sequence[Item]) -> bool:
+    """Whether a response says nothing at all; an empty text is something, and so is what is not known.
+
+    Example:
+        >>> is_empty([{"type": "reasoning", "summary": []}])
+        True
+        >>> is_empty([{"type": "message", "content": [{"type": "output_text", "text": ""}]}])
+        False
+    """
+    return not any(map(_says_something, items))
+
+
+def read_output(items: Sequence[Item], *, show_thinking: bool, wants_json: bool) -> Any:
+    """The output: lines of text, or the data that a message in JSON is.
+
+    Args:
+        items: Of the response.
+        show_thinking: Whether the model's reasoning belongs to the output.
+        wants_json: Whether messages were to be JSON by a schema; text that is none stays text.
+    """
+    if wants_json and not any(text(item, "type") in CALLS for item in items):
+        data = read_json("\n".join(part for item in items for part in _message(item)))
+        if data is not NOT_JSON:
+            return data
+    return "\n".join(
+        line for item in items for line in _lines(item, show_thinking=show_thinking) if line
+    )
+
+
+def read_refusal_text(items: Sequence[Item]) -> str | None:
+    """Why the model will not answer, in its own words; None if it does."""
+    refusals = (text(part, "refusal") for part in _parts(items) if part.get("type") == "refusal")
+    return next((refusal for refusal in refusals if refusal), None)
+
+
+def read_log_probs(items: Sequence[Item]) -> tuple[float, ...] | None:
+    """Natural logarithms of the tokens' probabilities; None where there are none."""
+    found: list[Any] = [
+        token.get("logprob")
+        for part in _parts(items)
+        if part.get("type") == "output_text"
+        for token in objects(part, "logprobs")
+    ]
+    return tuple(one for one in found if is_number(one)) or None
+
+
+def read_annotations(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """What the service says of parts of its texts: citations of pages and files."""
+    return [note for part in _parts(items) for note in objects(part, "annotations")]
+
+
+def read_finish_reason(data: Item, items: Sequence[Item]) -> str:
+    """Why the response ended, in the words of `Reply.finish_reason`."""
+    if data.get("status") == "incomplete":
+        reason = text(data, "incomplete_details", "reason") or "length"
+        return "length" if reason == "max_output_tokens" else reason.lower()
+    return "tool_calls" if items and text(items[-1], "type") in CALLS else "stop"
+
+
+def read_usage(data: Any) -> Usage:
+    """The tokens of the field `usage`."""
+    return Usage(
+        prompt=count(data, "input_tokens"),
+        completion=count(data, "output_tokens"),
+        total=count(data, "total_tokens"),
+        cached=count(data, "input_tokens_details", "cached_tokens"),
+        cache_creation=count(data, "input_tokens_details", "cache_write_tokens"),
+        reasoning=count(data, "output_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _parts(items: Sequence[Item]) -> Iterator[dict[str, Any]]:
+    for item in items:
+        if item.get("type") == "message":
+            yield from objects(item, "content")
+
+
+def _says_something(item: Item) -> bool:
+    match item.get("type"):
+        case "message":
+            return bool(objects(item, "content"))
+        case "reasoning":
+            return any(text(part, "text") for part in _thoughts(item))
+        case _:
+            return True
+
+
+def _thoughts(item: Item) -> list[dict[str, Any]]:
+    """The parts of a reasoning, in short if the service sums it up."""
+    return objects(item, "summary") or objects(item, "content")
+
+
+def _message(item: Item) -> Iterator[str]:
+    """What a message says: its texts, or why there are none."""
+    for part in _parts([item]):
+        said = text(part, "refusal") if part.get("type") == "refusal" else text(part, "text")
+        if said:
+            yield said
+
+
+def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
+    match item.get("type"):
+        case "message":
+            yield from _message(item)
+        case "function_call" | "custom_tool_call":
+            yield json.dumps(item, ensure_ascii=False)
+        case "reasoning" if show_thinking:
+            said = "\n".join(filter(None, (text(part, "text") for part in _thoughts(item))))
+            yield f"Thinking: {said}" if said else ""
+        case "web_search_call":
+            yield _line("Web search", _searched(item.get("action")))
+        case "code_interpreter_call":
+            yield _line("Code interpreter", text(item, "code"))
+        case "mcp_call":
+            failed = item.get("error")
+            what = f"MCP {text(item, 'name') or 'tool'}{' failed' if failed else ''}"
+            yield _line(what, _plain(failed) if failed else text(item, "output"))
+        case "mcp_list_tools":
+            names = ", ".join(filter(None, (text(tool, "name") for tool in objects(item, "tools"))))
+            yield _line(f"MCP tools of {text(item, 'server_label') or 'the server'}", names)
+        case "mcp_approval_request":
+            wanted = f"{text(item, 'name') or 'tool'} {text(item, 'arguments') or ''}"
+            yield _line("MCP asks for approval", wanted)
+        case _:
+            pass
+
+
+def _line(what: str, detail: str | None) -> str:
+    """One line, whatever the detail is."""
+    return " ".join(f"{what}: {detail or ''}".split()).removesuffix(":")
+
+
+def _searched(action: Any) -> str | None:
+    """What a web search looked for or at."""
+    queries = field(action, "queries")
+    listed = [one for one in queries if isinstance(one, str)] if isinstance(queries, list) else []
+    place = text(action, "url")
+    return text(action, "query") or "; ".join(listed) or text(action, "pattern") or place
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+LOG_PROBS = "message.output_text.logprobs"
+"""What `include` must name for log probabilities to come."""
+
+LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+"""Names of the same limit; the first one that is there counts."""
+
+
+def _is_passthrough(value: Any) -> bool:
+    if not is_json_object(value) or "input" in value:
+        return False
+    return not (value.get("stream") or value.get("background"))
+
+
+CHAT = {key.name: key for key in CALL_KEYS}
+"""Keys of chat completions, by name."""
+
+PARAMETERS = (
+    Key("instructions", "text", is_text),
+    Key("max_output_tokens", "a whole number of at least 1", is_count),
+    CHAT["max_completion_tokens"],
+    CHAT["max_tokens"],
+    CHAT["temperature"],
+    CHAT["top_p"],
+    Key("reasoning", "an object", is_json_object),
+    CHAT["reasoning_effort"],
+    Key("text", "an object", is_json_object),
+    CHAT["response_format"],
+    CHAT["verbosity"],
+    CHAT["tools"],
+    CHAT["tool_choice"],
+    CHAT["parallel_tool_calls"],
+    Key("max_tool_calls", "a whole number of at least 1", is_count),
+    Key("include", "a list of texts", is_texts),
+    CHAT["logprobs"],
+    CHAT["top_logprobs"],
+    Key("previous_response_id", "text", is_text),
+    Key("truncation", "text", is_text),
+    CHAT["metadata"],
+    CHAT["store"],
+    CHAT["service_tier"],
+    CHAT["user"],
+    CHAT["prompt_cache_key"],
+    Key("passthrough", "an object without input, stream or background", _is_passthrough),
+)
+"""Keys that say what the body holds; they may be different for one call."""
+
+_NAMES = frozenset(key.name for key in PARAMETERS)
+
+_IN_PARTS = ("reasoning", "text")
+"""Fields whose members are merged one by one."""
+
+_TRANSLATED = frozenset(
+    {*LIMITS, *_IN_PARTS, "reasoning_effort", "response_format", "verbosity"}
+    | {"tools", "tool_choice", "passthrough"}
+)
+
+
+def pick_defaults(variables: Mapping[str, Any], *, reasons: bool, omit: bool) -> dict[str, Any]:
+    """What is sent if the config says nothing of it.
+
+    Args:
+        variables: What the environment says.
+        reasons: Whether the model thinks before it answers; its limit has a variable of its own, and
+            other defaults are not for it.
+        omit: Whether only the environment gives defaults.
+    """
+    values = {**({} if omit else DEFAULTS), **variables}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in _NAMES and (name in REASONING_DEFAULTS) == reasons
+    }
+
+
+def to_body(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One layer by the names of the body, with `logprobs`; None takes away what an earlier one says.
+
+    Example:
+        >>> to_body({"max_tokens": 5, "reasoning_effort": "low", "user": None})
+        {'user': None, 'max_output_tokens': 5, 'reasoning': {'effort': 'low'}}
+    """
+    body = {name: value for name, value in values.items() if name not in _TRANSLATED}
+    for name in LIMITS:
+        if name in values:
+            body["max_output_tokens"] = values[name]
+            break
+    _gather(body, values, "reasoning", effort="reasoning_effort")
+    _gather(body, values, "text", format="response_format", verbosity="verbosity")
+    form = (body.get("text") or {}).get("format")
+    if form is not None:
+        body["text"]["format"] = _unwrapped(form, "json_schema")
+    if "tools" in values:
+        tools = values["tools"]
+        body["tools"] = tools and [_unwrapped(tool, "function") for tool in tools]
+    if "tool_choice" in values:
+        body["tool_choice"] = _unwrapped(values["tool_choice"], "function")
+    return body
+
+
+def merge(layers: Iterable[Mapping[str, Any]], *, reasons: bool) -> dict[str, Any]:
+    """What the body holds after all layers, without what was taken away.
+
+    Args:
+        layers: From `to_body`, the strongest last.
+        reasons: Whether the model thinks before it answers; unless it is told not to, it takes neither
+            a temperature nor `top_p`.
+
+    Example:
+        >>> merge([{"temperature": 0, "user": "a"}, {"user": None}], reasons=False)
+        {'temperature': 0}
+    """
+    body: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            old = body.get(name)
+            if name in _IN_PARTS and isinstance(old, dict) and isinstance(value, Mapping):
+                body[name] = {**old, **value}
+            else:
+                body[name] = value
+    for name in _IN_PARTS:
+        if isinstance(body.get(name), dict):
+            body[name] = {k: v for k, v in body[name].items() if v is not None} or None
+    if body.pop("logprobs", None):
+        included = body.get("include") or ()
+        body["include"] = [*included, *({LOG_PROBS} - {*included})]
+    if reasons:
+        body = drop_sampling(body, (body.get("reasoning") or {}).get("effort"))
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _gather(body: dict[str, Any], values: Mapping[str, Any], name: str, **spellings: str) -> None:
+    """A field whose members may also be keys of their own, which win over it."""
+    members = {member: values[key] for member, key in spellings.items() if key in values}
+    whole = values.get(name)
+    if members or whole is not None:
+        body[name] = {**(whole or {}), **members}
+    elif name in values:
+        body[name] = None
+
+
+def _unwrapped(value: Any, kind: str) -> Any:
+    """`{"type": kind, kind: {…}}` of chat completions, with what is inside beside the type."""
+    inner = value.get(kind) if isinstance(value, Mapping) else None
+    if not isinstance(inner, Mapping) or value.get("type") != kind:
+        return value
+    return {**{name: one for name, one in value.items() if name != kind}, **inner, "type": kind}

@@ -1,0 +1,222 @@
+"""The thread that runs suites: one run of Trio for the whole session, so that its files share their lanes.
+
+pytest asks in its own thread for one item after another. The first item of a file starts all that the
+session wants of it; what comes of them waits here until it is asked for.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.errors import TrioevalError
+from trioeval.pytest_plugin.keys import Key
+from trioeval.pytest_plugin.loading import LoadedFile, Settings
+from trioeval.pytest_plugin.outcome import LOOK, Answers, Told
+from trioeval.pytest_plugin.suite_run import FileRun, Serving
+from trioeval.report import inert
+from trioeval.report.text import inert_lines
+from trioeval.run import make_lanes
+from trioeval.store import open_store
+from trioeval.store.cache.cache import Cache, open_cache
+
+_REASON = 4000  # characters
+_HEED = 0.2  # seconds between two looks whether another process has said that it is over
+
+
+@attrs.frozen(eq=False)
+class Session:
+    """What is the same in every process of a session."""
+
+    folder: Path
+    """For what its processes share."""
+    id: str
+    """Its runs begin with it."""
+    settings: Settings
+    stopped: Path | None = None
+    """Is there once the process that leads this one starts nothing more; None where none leads it."""
+
+
+@attrs.frozen(eq=False)
+class WantedFile:
+    """What the session wants of a file."""
+
+    loaded: LoadedFile
+    name: str
+    """What tells its run from those of other files."""
+    keys: frozenset[Key]
+
+
+@attrs.frozen(eq=False)
+class _Inside:
+    """What can be reached of a run of Trio that goes on."""
+
+    token: trio.lowlevel.TrioToken
+    nursery: trio.Nursery
+    serving: Serving
+    closing: trio.Event
+    """Set when no further file comes."""
+
+    def start(self, run: FileRun) -> None:
+        self.nursery.start_soon(_serve, run)
+
+    def close(self, *, at_once: bool) -> None:
+        if at_once:
+            self.serving.stop.set()
+        self.closing.set()
+
+    def have(self, do: Callable[[], object]) -> bool:
+        """Have something done there, by another thread; False if it is too late."""
+        try:
+            self.token.run_sync_soon(do)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+
+@attrs.define(eq=False)
+class Host:
+    """Runs the files of a session, in a thread of its own from the first question on."""
+
+    session: Session
+    files: Mapping[LoadedFile, WantedFile]
+    warnings: "queue.SimpleQueue[str]" = attrs.field(init=False, factory=queue.SimpleQueue)
+    """What went wrong without harm, and was not told yet."""
+    _answers: dict[LoadedFile, Answers] = attrs.field(init=False, factory=dict)
+    _thread: threading.Thread | None = attrs.field(init=False, default=None)
+    _opened: "Future[_Inside | None]" = attrs.field(init=False, factory=Future)
+    _failure: str = attrs.field(init=False, default="it could not be run")
+
+    def has(self, loaded: LoadedFile, key: Key) -> bool:
+        """Whether an item is among those that it runs."""
+        wanted = self.files.get(loaded)
+        return wanted is not None and key in wanted.keys
+
+    def wait(self, loaded: LoadedFile, key: Key) -> Told:
+        """How an item ends. Its file is run if it was not. Can be interrupted."""
+        answers = self._answers.get(loaded)
+        if answers is None:
+            answers = self._answers[loaded] = Answers()
+            inside = self._inside()
+            if inside is None or not self._start(inside, loaded, answers):
+                answers.end(self._failure)
+        return answers.wait(key)
+
+    def _start(self, inside: _Inside, loaded: LoadedFile, answers: Answers) -> bool:
+        wanted = self.files[loaded]
+        run_id = f"{self.session.id}-{wanted.name}"
+        run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
+        return inside.have(partial(inside.start, run))
+
+    def close(self, *, at_once: bool) -> None:
+        """End the thread.
+
+        Args:
+            at_once: Start no more rows; those under way may finish. Otherwise all that was begun is done
+                first, because other processes may wait for it. When this is interrupted, what is under way
+                is cancelled.
+        """
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        inside = self._inside(thread)
+        if inside is not None:
+            inside.have(partial(inside.close, at_once=at_once))
+        try:
+            _join(thread)
+        except KeyboardInterrupt:
+            if inside is not None:
+                inside.have(partial(inside.nursery.cancel_scope.cancel, "interrupted"))
+            _join(thread)
+            raise
+
+    def _inside(self, thread: threading.Thread | None = None) -> _Inside | None:
+        """The run of Trio, begun if it was not; None if it could not be."""
+        if thread is None and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="trioeval", daemon=True)
+            self._thread.start()
+        while True:  # which can be interrupted, as a wait without end cannot everywhere
+            with suppress(TimeoutError):
+                return self._opened.result(LOOK)
+
+    def _run(self) -> None:
+        """The thread. However it ends, nobody waits for it any more."""
+        try:
+            trio.run(self._host)
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - told with each item
+            self._failure = _told(error)
+        finally:
+            if not self._opened.done():
+                self._opened.set_result(None)
+            for answers in [*self._answers.values()]:
+                answers.end(self._failure)
+
+    async def _host(self) -> None:
+        session = self.session
+        async with AsyncExitStack() as stack:
+            stop = trio.Event()
+
+            def cannot_keep(error: Exception) -> None:
+                self.warnings.put(f"{error}: rows under way may finish, no others are started")
+                stop.set()
+
+            database = session.settings.db or session.folder / "results.db"
+            store = await stack.enter_async_context(
+                open_store(database, on_error=cannot_keep, on_warning=self.warnings.put)
+            )
+            cache = await self._open_cache(stack)
+            lanes = make_lanes(*(loaded.checked for loaded in self.files))
+            warn = self.warnings.put
+            serving = Serving(session.folder, store, cache, lanes, stop, warn)
+            async with trio.open_nursery() as around:
+                if session.stopped is not None:
+                    around.start_soon(_heed, session.stopped, stop)
+                async with trio.open_nursery() as nursery:
+                    token = trio.lowlevel.current_trio_token()
+                    inside = _Inside(token, nursery, serving, trio.Event())
+                    self._opened.set_result(inside)
+                    await inside.closing.wait()
+                around.cancel_scope.cancel("everything is done")
+
+    async def _open_cache(self, stack: AsyncExitStack) -> Cache | None:
+        settings = self.session.settings
+        if not settings.is_cached:
+            return None
+        told = open_cache(settings.cache, told=lambda error: self.warnings.put(str(error)))
+        return await stack.enter_async_context(told)
+
+
+async def _heed(stopped: Path, stop: trio.Event) -> None:
+    """Stop when the process that leads says so. A checkpoint."""
+    while not stopped.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await trio.sleep(_HEED)
+    stop.set()
+
+
+async def _serve(run: FileRun) -> None:
+    """Run a file; what is wrong with it concerns no other one."""
+    failure: str | None = "the run was cancelled"
+    try:
+        await run.serve()
+        failure = None
+    except Exception as error:  # noqa: BLE001 - one file of several
+        failure = _told(error)
+    finally:
+        run.answers.end(failure)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, TrioevalError | OSError):
+        return inert_lines(error, _REASON)
+    return inert(f"{type(error).__name__}: {error}; this is a fault of trioeval", _REASON)
+
+
+def _join(thread: threading.Thread) -> None:
+    while thread.is_alive():
+        thread.join(LOOK)

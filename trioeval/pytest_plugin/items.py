@@ -1,0 +1,284 @@
+"""The rows of suites as items of pytest."""
+
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from trioeval.errors import SuiteError, TrioevalError
+from trioeval.pytest_plugin.host import Host, Session, WantedFile
+from trioeval.pytest_plugin.keys import Key
+from trioeval.pytest_plugin.loading import (
+    LoadedFile,
+    line_of,
+    load_file,
+    named_items,
+    read_settings,
+)
+from trioeval.report.formats.markdown import without_commands
+from trioeval.report.text import inert_lines
+
+# What the process that leads the workers of xdist does: it tells them when to stop, and tidies up.
+
+
+STOPPED = "stopped"
+"""A file in what workers share: no more rows are to be started."""
+
+_INPUT = "trioeval_session"
+_NAME = "trioeval-leader"
+
+
+def new_session() -> str:
+    """A name for a session that no other one has had."""
+    return secrets.token_hex(12)
+
+
+def session_of_worker(config: pytest.Config) -> str | None:
+    """What the session is called that this process is a worker of; None if it is none."""
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    found: str | None = given.get(_INPUT)
+    return found
+
+
+def shared_folder(session: str) -> Path:
+    """What the workers of a session share, by its name. The first suite makes it."""
+    return Path(tempfile.gettempdir()) / f"trioeval-{session}"
+
+
+def lead(node: Any) -> None:
+    """Lead a worker of xdist; the first one makes a plugin of the session for all of them."""
+    plugins = node.config.pluginmanager
+    leader = plugins.get_plugin(_NAME)
+    if leader is None:
+        leader = Leader(new_session())
+        plugins.register(leader, _NAME)
+    node.workerinput[_INPUT] = leader.name
+
+
+@attrs.define(eq=False)
+class Leader:
+    """A plugin of a session that leads workers.
+
+    Those know nothing of failures elsewhere, and would run to the end what they have begun.
+    """
+
+    name: str
+    """Of the session. Not what xdist calls it, which a flag may say, and say again another day."""
+    _session: pytest.Session | None = attrs.field(init=False, default=None)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Tell workers if it breaks off."""
+        self._session = session
+        is_whole = False
+        try:
+            done = yield
+            is_whole = True
+            return done
+        finally:
+            if not is_whole:
+                self._stop()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self) -> None:
+        """Tell workers as soon as there are too many failures: they are let finish before it breaks off."""
+        session = self._session
+        if session is not None and (session.shouldfail or session.shouldstop):
+            self._stop()
+
+    def pytest_unconfigure(self) -> None:
+        """Remove what workers have shared."""
+        shutil.rmtree(shared_folder(self.name), ignore_errors=True)
+
+    def _stop(self) -> None:
+        with suppress(OSError):  # without a suite there is no folder
+            (shared_folder(self.name) / STOPPED).touch()
+
+
+# What one session of pytest shares among its suites, from the first one that is collected to its end.
+
+
+_SESSION_NAME = "trioeval-session"
+_LETTERS = 12  # of the id of a session, in that of its runs
+
+
+@attrs.define(eq=False)
+class SuiteSession:
+    """A plugin of a session that has suites."""
+
+    terms: Session
+    host: Host | None = attrs.field(init=False, default=None)
+    """What runs them, once one was asked for."""
+    _own_folder: Path | None = None
+    """What is removed at the end; None where it is not ours alone."""
+    _is_whole: bool = attrs.field(init=False, default=False)
+    """Whether it has come to the end of its items."""
+
+    def begin(self, host: Host) -> Host:
+        """Run suites by this host from now on."""
+        if self.host is not None:
+            self.host.close(at_once=False)
+        self.host = host
+        return host
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """See whether it comes to an end by itself."""
+        # What pytest says of that at the end of a session is wrong if it was interrupted twice.
+        done = yield
+        self._is_whole = True
+        return done
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """End what still runs; where nothing has gone wrong, other workers may wait for it."""
+        if self.host is None:
+            return
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if exitstatus == pytest.ExitCode.INTERRUPTED and reporter is not None:
+            reporter.write_line("")
+            reporter.write_line(
+                "trioeval: rows under way may finish; interrupt again to cancel them"
+            )
+        # Interrupted once more, it has cancelled them: pytest is to say how all others ended.
+        with suppress(KeyboardInterrupt):
+            self.host.close(at_once=not self._is_whole)
+
+    def pytest_unconfigure(self) -> None:
+        """Leave nothing behind."""
+        if self.host is not None:
+            self.host.close(at_once=True)
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+
+
+def session_of(config: pytest.Config) -> SuiteSession:
+    """That of a configuration; made when it is first asked for.
+
+    Raises:
+        UsageError: A setting means nothing.
+    """
+    found = config.pluginmanager.get_plugin(_SESSION_NAME)
+    if isinstance(found, SuiteSession):
+        return found
+    settings = read_settings(config, os.environ)
+    led = session_of_worker(config)
+    name = led or new_session()
+    folder = shared_folder(name)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    terms = Session(
+        folder, f"pytest-{name[:_LETTERS]}", settings, folder / STOPPED if led else None
+    )
+    session = SuiteSession(terms, None if led else folder)
+    config.pluginmanager.register(session, _SESSION_NAME)
+    return session
+
+
+_PROBLEMS = 20_000  # characters
+
+
+class SuiteItem(pytest.Item):
+    """A row of a suite, or a task whose rows are not known before it is run."""
+
+    suites: SuiteSession
+    loaded: LoadedFile
+    key: Key
+    place: str
+    """Where it stands in the suite."""
+
+    def runtest(self) -> None:
+        """Have its file run, if it was not, and end as the row did."""
+        host = self._host()
+        told = host.wait(self.loaded, self.key)
+        # Whoever repeats tests that fail gets the same answer once more.
+        new = [one for one in told.properties if one not in self.user_properties]
+        self.user_properties += new
+        while not host.warnings.empty():
+            self._warn(host.warnings.get())
+        if told.ending == "failed":
+            pytest.fail(told.text, pytrace=False)
+        if told.ending == "skipped":
+            raise pytest.skip.Exception(told.text, _use_item_location=True)
+
+    def reportinfo(self) -> tuple[str, int, str]:
+        """Where it stands, and what it is called."""
+        line = line_of(self.loaded.suite, self.place)
+        return str(self.path), 0 if line is None else line - 1, self.name
+
+    @property
+    def obj(self) -> Callable[[], None]:
+        """What other plugins look at, as if all items were functions."""
+        return self.runtest
+
+    def _warn(self, warning: str) -> None:
+        try:
+            self.warn(pytest.PytestWarning(_plain(warning)))
+        except pytest.PytestWarning as error:  # where warnings are errors
+            pytest.fail(str(error), pytrace=False)
+
+    def _host(self) -> Host:
+        """What runs it, with everything that is not deselected."""
+        host = self.suites.host
+        if host is None or not host.has(self.loaded, self.key):
+            items = (one for one in (*self.session.items, self) if isinstance(one, SuiteItem))
+            host = self.suites.begin(Host(self.suites.terms, _wanted(items)))
+        return host
+
+
+def items_of(file: pytest.File) -> Iterator[SuiteItem]:
+    """The items of a suite file.
+
+    Raises:
+        CollectError: The suite is wrong, or a setting; all that is.
+    """
+    try:
+        suites = session_of(file.config)
+        loaded = load_file(
+            file.path,
+            suites.terms.settings.max_concurrency,
+            plans=bool(file.config.option.collectonly),
+        )
+        for warning in loaded.checked.warnings:
+            file.warn(pytest.PytestWarning(_plain(warning)))
+    except (SuiteError, pytest.UsageError, pytest.PytestWarning) as error:
+        # A warning is raised where warnings are errors.
+        raise file.CollectError(_plain(error)) from None
+    except (TrioevalError, OSError) as error:
+        raise file.CollectError(_plain(f"{file.path}: {error}")) from None
+    for named in named_items(loaded, sys.getfilesystemencoding()):
+        item: SuiteItem = SuiteItem.from_parent(file, name=named.name)
+        item.suites, item.loaded = suites, loaded
+        item.key, item.place = named.key, named.path
+        yield item
+
+
+def _plain(text: object) -> str:
+    """What a log may show."""
+    return without_commands(inert_lines(text, _PROBLEMS))
+
+
+def _wanted(items: Iterable[SuiteItem]) -> Mapping[LoadedFile, WantedFile]:
+    """What is wanted of each file. All workers of a session come to the same."""
+    keys: dict[LoadedFile, set[Key]] = {}
+    names: dict[LoadedFile, str] = {}
+    for item in items:
+        keys.setdefault(item.loaded, set()).add(item.key)
+        names[item.loaded] = item.nodeid.partition("::")[0]
+    return {
+        loaded: WantedFile(loaded, _digest(names[loaded], found), frozenset(found))
+        for loaded, found in keys.items()
+    }
+
+
+def _digest(name: str, keys: Iterable[Key]) -> str:
+    """What tells apart runs of other files, and of other rows."""
+    said = "\n".join([name, *sorted(map(repr, keys))])
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:8]

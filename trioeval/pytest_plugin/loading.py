@@ -1,0 +1,281 @@
+"""A suite file as pytest collects it: what it holds, and what is wrong with it."""
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+
+from trioeval.errors import Problem, SuiteError
+from trioeval.loading.load import load_suite, told_together
+from trioeval.loading.own_files import read_own_env_files
+from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
+from trioeval.report import inert
+from trioeval.report.formats.json import shallow
+from trioeval.report.formats.markdown import without_commands
+from trioeval.run import PreparedSuite, PreparedTask, prepare
+from trioeval.suite.expand import Expansion, Step
+from trioeval.suite.model import Suite
+
+# What items are called: by their test and who is asked, each other than all others of its file.
+
+
+_TITLE = 80  # characters of what a test is called
+_LABEL = 60  # characters of the name of a provider or prompt
+_SEPARATOR = re.compile(r"::+")
+"""What separates the parts of the names of items."""
+
+
+@attrs.define
+class Names:
+    """Gives every name once: a second one of the same kind gets a number."""
+
+    encoding: str = "utf-8"
+    """Characters that it has not are told by their escapes: names go into the environment of the process."""
+    _taken: dict[str, int] = attrs.field(init=False, factory=dict)
+
+    def only(self, name: str) -> str:
+        """The name, or one like it that nothing else has.
+
+        Example:
+            >>> names = Names()
+            >>> names.only("a::b"), names.only("a::b")
+            ('a:b', 'a:b#2')
+        """
+        plain = without_commands(_SEPARATOR.sub(":", name))
+        plain = plain.encode(self.encoding, "backslashreplace").decode(self.encoding)
+        while True:
+            count = self._taken[plain] = self._taken.get(plain, 0) + 1
+            if count == 1:
+                return plain
+            plain = f"{plain}#{count}"
+
+
+def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]:
+    """The names of the rows of a task.
+
+    Args:
+        steps: Its rows.
+        task: Its id, which stands before the test; None where there is only one.
+        names: Those that are taken.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> tests = [{"vars": {"x": ["1", "2"]}}, {"description": "greets", "vars": {}}]
+        >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a", "b"], "tests": tests})
+        >>> [*row_names(expand(suite), None, Names())][1:5]
+        ['x:1[echo-b]', 'x:2[echo-a]', 'x:2[echo-b]', 'greets[echo-a]']
+    """
+    several = len({column.prompt.label for column in steps.columns}) > 1
+    before = "" if task is None else f"{inert(task, _LABEL)}: "
+    for step in steps:
+        entry = steps.providers[step.provider_index]
+        parts = [inert(entry.label or entry.id, _LABEL)]
+        if several:
+            parts.append(inert(step.column.prompt.label, _LABEL))
+        if step.repeat_index:
+            parts.append(f"repeat {step.repeat_index + 1}")
+        yield names.only(f"{before}{_title(step)}[{'-'.join(parts)}]")
+
+
+def _title(step: Step) -> str:
+    test = step.test
+    case = None if test.case is None else test.case.name
+    said = case or test.description
+    if not said:
+        # No equals sign: `-k` takes none.
+        said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
+    return inert(said, _TITLE) or "test"
+
+
+# What the settings of pytest say of suites.
+
+
+_OFF = frozenset({"off", "false", "no", "0"})
+_ON = frozenset({"", "on", "true", "yes", "1"})
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """How suites are run."""
+
+    max_concurrency: int | None = None
+    """Calls in flight that no lane may exceed, ≥ 1; None leaves that to the suites."""
+    is_cached: bool = True
+    """Whether replies come from a cache, and go into it."""
+    cache: Path | None = None
+    """Its file; None is a cache in memory."""
+    db: Path | None = None
+    """The database of runs; None keeps them only as long as the session."""
+
+
+def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
+    """What the settings say; paths are relative to the root of the session.
+
+    Args:
+        config: Of the session.
+        environ: Says where the cache is, and whether there is one, where the settings do not.
+
+    Raises:
+        UsageError: One of them means nothing.
+    """
+    width = str(config.getini("trioeval_max_concurrency") or "").strip()
+    if width and not (width.isascii() and width.isdigit() and int(width) >= 1):
+        msg = f"trioeval_max_concurrency must be a whole number of at least 1, got {width!r}"
+        raise pytest.UsageError(msg)
+    db = str(config.getini("trioeval_db") or "").strip()
+    is_cached, cache = _cache(config, environ)
+    return Settings(
+        max_concurrency=int(width) if width else None,
+        is_cached=is_cached,
+        cache=cache,
+        db=config.rootpath / db if db else None,
+    )
+
+
+def _cache(config: pytest.Config, environ: Mapping[str, str]) -> tuple[bool, Path | None]:
+    said = str(config.getini("trioeval_cache") or "").strip()
+    if not said:
+        said = _variable(environ, "CACHE_ENABLED") or ""
+    if said.lower() in _OFF:
+        return False, None
+    if said.lower() == "memory" or (
+        said.lower() in _ON and _variable(environ, "CACHE_TYPE") == "memory"
+    ):
+        return True, None
+    if said.lower() not in _ON:
+        return True, config.rootpath / said
+    given = _variable(environ, "CACHE_PATH")
+    if given is None:
+        folder = _variable(environ, "CONFIG_DIR") or ".trioeval"
+        return True, config.rootpath / folder / "cache.db"
+    path = config.rootpath / given
+    return True, path if path.suffix == ".db" and not path.is_dir() else path / "cache.db"
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str | None:
+    return environ.get(f"TRIOEVAL_{name}") or environ.get(f"PROMPTFOO_{name}") or None
+
+
+@attrs.frozen(eq=False)
+class LoadedFile:
+    """A suite whose rows may be run."""
+
+    path: Path
+    suite: Suite = attrs.field(repr=False)
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    max_concurrency: int | None
+    checked: PreparedSuite = attrs.field(repr=False)
+    """Without what its extensions would make of it: those are told of runs, and collecting is none."""
+    has_extensions: bool
+    """Whether only a run shows which rows it has."""
+
+    def prepared(self) -> PreparedSuite:
+        """What is run. Its extensions are told that it begins, and may change its tests.
+
+        Raises:
+            SuiteError: They are wrong, or what they make of it.
+        """
+        if not self.has_extensions:
+            return self.checked
+        return prepare(self.suite, environ=self.environ, max_concurrency=self.max_concurrency)
+
+
+@attrs.frozen
+class Named:
+    """What is to be one item."""
+
+    name: str
+    key: Key
+    path: str
+    """Where it stands in the suite."""
+
+
+def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> LoadedFile:
+    """Load a suite and check it; nobody is asked anything.
+
+    Args:
+        path: The file.
+        max_concurrency: Calls in flight that no lane may exceed.
+        plans: Whether no code of it is to run; rows that code makes are then one item.
+
+    Raises:
+        SuiteError: Everything that is wrong with it.
+        UsageError: Files with its environment are wrong.
+    """
+    try:
+        suite = load_suite(path, plans=plans)
+    except SuiteError as error:
+        check = functools.partial(_checked, environ=os.environ, max_concurrency=max_concurrency)
+        raise told_together(error, check) from None
+    environ = _environ(suite)
+    return LoadedFile(
+        path,
+        suite,
+        environ,
+        max_concurrency,
+        _checked(suite, environ=environ, max_concurrency=max_concurrency),
+        bool(suite.unknown)
+        or any(part.extensions for part in (suite, *(task.suite for task in suite.tasks))),
+    )
+
+
+def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
+    """What its items are: rows where they are known before it is run, and tasks where they are not.
+
+    Args:
+        loaded: The file.
+        encoding: One that names can be told in.
+    """
+    names = Names(encoding)
+    for part in loaded.checked.parts:
+        below = "$" if part.place is None else f"$.tasks[{part.place}]"
+        if loaded.has_extensions or part.rows is None:
+            yield Named(names.only(inert(part.id or "suite")), TaskKey(part.id), below)
+            continue
+        steps = part.prepared.steps
+        places = _places(part)
+        for step, name in zip(steps, row_names(steps, part.id, names), strict=True):
+            path = steps.path_of(places[step.index]).removeprefix("$")
+            yield Named(name, RowKey(part.id, step.test_idx, step.prompt_idx), f"{below}{path}")
+
+
+def line_of(suite: Suite, path: str) -> int | None:
+    """The line of a suite file, from 1, in which something stands; None if that is not known."""
+    if suite.place is None or suite.file is None:
+        return None
+    found = suite.place(Problem(path, ""))
+    if found.file is None or Path(found.file).absolute() != suite.file.absolute():
+        return None
+    return found.line
+
+
+def _places(part: PreparedTask) -> list[int]:
+    """The place of the test of each step."""
+    found: list[int] = []
+    for span in part.prepared.steps.spans:
+        each = (span.stop - span.start) // len(span.places)
+        for place in span.places:
+            found += [place] * each
+    return found
+
+
+def _checked(
+    suite: Suite, *, environ: Mapping[str, str], max_concurrency: int | None
+) -> PreparedSuite:
+    tasks = (
+        attrs.evolve(task, suite=attrs.evolve(task.suite, extensions=())) for task in suite.tasks
+    )
+    bare = attrs.evolve(suite, extensions=(), tasks=tuple(tasks))
+    return prepare(bare, environ=environ, max_concurrency=max_concurrency)
+
+
+def _environ(suite: Suite) -> Mapping[str, str]:
+    """The environment of the process, with what files say in place of what is not set; later files win."""
+    found = read_own_env_files(suite)
+    if not found:
+        return os.environ
+    return {**os.environ, **found, **{key: value for key, value in os.environ.items() if value}}

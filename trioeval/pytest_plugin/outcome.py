@@ -1,0 +1,171 @@
+"""What becomes of an item: from the record of a row, or from what is known of a task that is over."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.pytest_plugin.keys import Key
+from trioeval.report import inert
+from trioeval.report.formats.json import compact
+from trioeval.report.formats.markdown import without_commands
+from trioeval.report.records import own_of, status_of
+from trioeval.report.text import inert_lines
+from trioeval.run import Status
+
+Ending: TypeAlias = Literal["passed", "failed", "skipped"]
+
+_UNASKED = frozenset({"not_run", "blocked"})
+"""Outcomes of rows that were never begun."""
+
+_REASON = 4000  # characters of a reason
+_SHOWN = 2000  # characters of a prompt, or of an answer
+_LISTED = 10  # rows of a task that are told one by one
+_BRIEF = 200  # characters of their reasons
+
+
+@attrs.frozen(kw_only=True)
+class Told:
+    """How an item ends."""
+
+    ending: Ending
+    text: str = attrs.field(default="", converter=without_commands)
+    """Why, in inert text; its first line says most."""
+    properties: Sequence[tuple[str, object]] = ()
+    """What else is told of it in files of reports."""
+
+
+def told_of_row(record: Mapping[str, Any]) -> Told:
+    """What becomes of the item of a row.
+
+    A row that was never begun is skipped, also that of a question whose task failed fast. Any other one
+    without a verdict fails: nobody knows whether it is well.
+
+    Args:
+        record: Of the row, as `trioeval.report.row_json` makes it.
+    """
+    status = status_of(record)
+    properties = [*_properties(record)]
+    if status is Status.PASS:
+        return Told(ending="passed", properties=properties)
+    reason = inert_lines(record["error"] or "no reason is known", _REASON)
+    unasked = own_of(record)["outcome"] in _UNASKED
+    if unasked or record.get("question", {}).get("outcome") == "skipped":
+        return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
+    if not status.has_verdict:
+        reason = f"no verdict: {reason}"
+    lines = [reason, *_shown(record)]
+    return Told(ending="failed", text="\n".join(lines), properties=properties)
+
+
+def told_of_task(
+    name: str, records: Iterable[Mapping[str, Any]], trouble: str | None, *, is_dataset: bool
+) -> Told:
+    """What becomes of the item of a task as a whole.
+
+    Args:
+        name: What it is called.
+        records: Its rows.
+        trouble: What is wrong with the dataset that it builds; None if nothing is.
+        is_dataset: Whether it builds one, and has no rows.
+    """
+    rows = 0
+    failed: list[str] = []
+    skipped: list[str] = []
+    for record in records:
+        rows += 1
+        told = told_of_row(record)
+        if told.ending != "passed":
+            test, prompt = record["testIdx"], record["promptIdx"]
+            line = f"test {test}, column {prompt}: {inert(told.text.partition(chr(10))[0], _BRIEF)}"
+            (failed if told.ending == "failed" else skipped).append(line)
+    if trouble is not None:
+        return Told(ending="failed", text=inert(trouble, _REASON))
+    if failed:
+        first = f"{len(failed)} of {rows} rows of {inert(name, _BRIEF)} did not pass"
+        more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
+        return Told(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
+    if skipped or not (rows or is_dataset):
+        why = skipped[0] if skipped else "it has no rows"
+        return Told(ending="skipped", text=f"{len(skipped)} of {rows} rows were not run: {why}")
+    return Told(ending="passed", properties=[("rows", rows)])
+
+
+def _properties(record: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    provider = record["provider"]
+    found = {
+        "provider": inert(provider["label"] or provider["id"]),
+        "score": record["score"],
+        "latency_ms": record["latencyMs"],
+        "tokens": (record["tokenUsage"] or {}).get("total"),
+        "cost": record["cost"],
+    }
+    return ((name, value) for name, value in found.items() if value is not None)
+
+
+def _shown(record: Mapping[str, Any]) -> Iterator[str]:
+    """What was asked, and what was answered, as far as it helps."""
+    response = record["response"]
+    shown = {
+        "prompt": record["prompt"]["raw"],
+        "output": None if response is None else response["output"],
+    }
+    for name, value in shown.items():
+        if value is not None:
+            text = inert_lines(value if isinstance(value, str) else compact(value), _SHOWN)
+            yield "\n    ".join([f"{name}:", *text.splitlines()])
+
+
+# What the thread that runs suites tells the thread of pytest.
+
+
+LOOK = 0.5  # seconds; where a wait without end could not be interrupted, one after another can
+
+
+@attrs.define(eq=False)
+class Answers:
+    """How the items of one file end. One thread tells, another one asks."""
+
+    _news: threading.Condition = attrs.field(init=False, factory=threading.Condition)
+    _told: dict[Key, Told] = attrs.field(init=False, factory=dict)
+    _asked: Key | None = attrs.field(init=False, default=None)
+    _failure: str | None = attrs.field(init=False, default=None)
+    _is_over: bool = attrs.field(init=False, default=False)
+
+    def tell(self, told: Mapping[Key, Told]) -> None:
+        """Some items have ended."""
+        with self._news:
+            self._told |= told
+            self._news.notify_all()
+
+    def end(self, failure: str | None = None) -> None:
+        """Nothing more will be told.
+
+        Args:
+            failure: Why that is so; None if all there is was told.
+        """
+        with self._news:
+            self._failure, self._is_over = failure, True
+            self._news.notify_all()
+
+    @property
+    def asked(self) -> Key | None:
+        """The item that somebody waits for."""
+        with self._news:
+            return self._asked
+
+    def wait(self, key: Key) -> Told:
+        """How an item ends. Can be interrupted."""
+        with self._news:
+            self._asked = key
+            try:
+                while key not in self._told and not self._is_over:
+                    self._news.wait(LOOK)
+            finally:
+                self._asked = None
+            if key in self._told:
+                return self._told[key]
+            if self._failure is not None:
+                return Told(ending="failed", text=self._failure)
+            return Told(ending="skipped", text="the run ended before it")

@@ -1,0 +1,360 @@
+"""The task type `question_eval`: questions with answers to choose from × providers × repeat, one job each.
+
+A job is a chain of calls: a model may call tools of the suite before it answers. Each step is a call of its
+own, so it takes its turn on its lane and its share of the limits, and holds neither while tools run. Each
+reply is written down as it arrives, like those of every other task.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from trioeval.documents.files import FILE
+from trioeval.errors import InputError, ProviderError, ScriptError
+from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.outcomes import NAMES, cut_of, provider_failure
+from trioeval.evaluation.prompt import Asked, Tools
+from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.steps import StepJobs, timeout_of
+from trioeval.evaluation.task_run import Unstarted
+from trioeval.evaluation.tools import (
+    Chain,
+    ToolCall,
+    ToolResult,
+    Turn,
+    arguments_of,
+    read_turn,
+    tool_offers,
+)
+from trioeval.evaluation.waits import NO_WAITS
+from trioeval.grading import output_text
+from trioeval.grading.kinds.tools import Function
+from trioeval.grading.model import NOTHING_SPENT
+from trioeval.kernel import Blocked, Calls, Done, Job, NotRun, Outcome, Plan
+from trioeval.providers import Request
+from trioeval.question_eval.answer import question_prompt
+from trioeval.question_eval.events import QuestionEvents
+from trioeval.question_eval.form import as_question
+from trioeval.question_eval.model import Question, QuestionSettings, Tool
+from trioeval.question_eval.result import (
+    Answered,
+    as_left,
+    judged,
+    result_of,
+    stop_of,
+    stopped,
+    told,
+)
+from trioeval.suite.expand import Expansion, Step
+from trioeval.suite.sizes import rows_by_column
+from trioeval.templates import Templates
+from trioeval.text import verbatim
+
+# The tools that a suite gives to models while they answer questions: functions of its own, in processes.
+#
+# A tool that fails is no failure of the question: the model is told what went wrong, and goes on. It holds
+# no slot of a lane while it runs.
+
+
+class Runs(Protocol):
+    """Who calls functions of files; `Scripts` is one."""
+
+    async def call(self, file: Path, function: str, arguments: Sequence[Any], /) -> Any:
+        """What a function returns, as JSON.
+
+        Raises:
+            ScriptError: It failed, took too long, or returned what is not JSON.
+        """
+        ...
+
+
+@attrs.frozen
+class ToolBox:
+    """What a model may call."""
+
+    offers: Sequence[Mapping[str, Any]]
+    """As chat completions have them."""
+    _functions: Sequence[Function] = attrs.field(repr=False)
+    _places: Mapping[str, tuple[Path, str]] = attrs.field(repr=False)
+    _runs: Runs = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool], runs: Runs) -> "ToolBox":
+        """With the tools of a task."""
+        places = {}
+        for tool in tools:
+            file, _, function = tool.target.removeprefix(FILE).rpartition(":")
+            places[tool.name] = Path(file), function
+        functions = [Function(tool.name, dict(tool.parameters)) for tool in tools]
+        return cls(tool_offers(tools), functions, places, runs)
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """What a call gives. A checkpoint, unless it cannot be made."""
+        arguments = arguments_of(call, self._functions)
+        if isinstance(arguments, ToolResult):
+            return arguments
+        file, function = self._places[call.name]
+        try:
+            return ToolResult(await self._runs.call(file, function, [arguments]))
+        except ScriptError as error:
+            return ToolResult(error.message, failed=True)
+
+
+_STATUSES: Mapping[str, Status] = {
+    "correct": Status.PASS,
+    "incorrect": Status.FAIL,
+    "parse_error": Status.FAIL,
+    "budget_exceeded": Status.FAIL,
+}
+"""Of every outcome that is no error."""
+
+
+@attrs.define
+class _Known:
+    """What is known of a question under way."""
+
+    step: Step
+    question: Question
+    chain: Chain
+    output: object = None
+    """What the last reply said, transformed."""
+
+    def sent(self, tokens: int) -> None:
+        """The model is asked; the kernel counts requests."""
+        self.chain.sent(tokens)
+
+    def failed(self, error: ProviderError, tokens: int) -> None:
+        """It has not answered."""
+        self.chain.failed(error, tokens)
+
+    def heard(self, paid: Paid, *, recalled: bool) -> None:
+        """The model has answered."""
+        self.chain.heard(paid, recalled=recalled)
+
+
+class QuestionEval:
+    """One task of questions, bound to its providers and lanes; good for one run.
+
+    Args:
+        steps: The expansion of its suite, whose tests are the questions.
+        settings: How they are asked.
+        asker: Asks the providers.
+        tools: What transforms outputs.
+        templates: What they are transformed with.
+        box: What models may call.
+        events: What makes the events of the task.
+        stop: Set when no further question is to start: after a failure, where that is wanted.
+        task: Which task of its suite it is; None where the suite is one.
+    """
+
+    def __init__(
+        self,
+        steps: Expansion,
+        settings: QuestionSettings,
+        asker: Asker,
+        *,
+        tools: Tools,
+        templates: Templates,
+        box: ToolBox,
+        events: QuestionEvents,
+        stop: trio.Event,
+        task: str | None = None,
+    ) -> None:
+        self._steps = steps
+        self._settings = settings
+        self._asker = asker
+        self._lanes = tuple(asker.lanes)
+        self._tools = tools
+        self._templates = templates
+        self._box = box
+        self._events = events
+        self._stop = stop
+        self._task = task
+        self._known: dict[int, _Known] = {}
+        self._failed_fast: int | None = None
+
+    def plan(self) -> Plan[Step]:
+        """The jobs. Lazy: a question becomes an object when its job starts."""
+        used = {self._lanes[provider] for provider in self._steps.used_providers}
+        looks_ahead = any(map(self._asker.may_have, self._steps.used_providers))
+        return Plan(
+            StepJobs(self._steps, self._lanes, timeout_of(self._steps)),
+            sorted(used),
+            self._steps.serial_indices,
+            free=self._needs_no_call if looks_ahead else None,
+        )
+
+    async def _needs_no_call(self, job: Job[Step]) -> bool:
+        """Whether the model need not be asked for a question that is about to start."""
+        if job.payload.test.fault is not None:
+            return True
+        if not self._asker.may_have(job.payload.provider_index):
+            return False
+        return self._asker.is_there(self._inquiry(self._begun(job)))
+
+    async def perform(self, job: Job[Step], calls: Calls[Step]) -> Answered:
+        """The body of a job: ask, run the tools that are called, until there is an answer or no budget.
+
+        Raises:
+            InputError: It cannot be asked.
+            ProviderError: The provider failed, or answered nothing.
+            QuotaError: A shared limit will never allow a call.
+            ScriptError: A transform of the provider failed.
+        """
+        known = self._begun(job)
+        if known.step.test.fault is not None:
+            raise InputError(known.step.test.fault)
+        try:
+            return await self._answered(known, calls)
+        finally:
+            now = trio.current_time()
+            known.chain.worked_s += now - calls.started_at - calls.waited(now)
+
+    async def _answered(self, known: _Known, calls: Calls[Step]) -> Answered:
+        chain = known.chain
+        while True:
+            now = trio.current_time()
+            working = now - calls.started_at - calls.waited(now)
+            stop = stop_of(self._settings.budget, chain, working)
+            if stop is not None:
+                return stopped(stop)
+            turn = await self._step(known, calls)
+            if not turn.calls:
+                break
+            results = [await self._run_tool(call, chain, calls) for call in turn.calls]
+            chain.go_on(turn, results)
+        calls.note("parsing")
+        return judged(known.question, await self._text(known, turn))
+
+    async def _step(self, known: _Known, calls: Calls[Step]) -> Turn:
+        """What the model says next."""
+        inquiry = self._inquiry(known)
+        paid = await self._asker.ask(inquiry, calls, known)
+        output = paid.reply.output
+        if output is None:
+            self._asker.reject(inquiry)  # whoever asks again is not to get it
+            msg = "the reply has no output"
+            raise ProviderError("empty_reply", msg)
+        turn = read_turn(output)
+        # What is called that was not offered is a matter of the provider's own tools.
+        return turn if self._box.offers else attrs.evolve(turn, calls=())
+
+    async def _run_tool(self, call: ToolCall, chain: Chain, calls: Calls[Step]) -> ToolResult:
+        began_at = trio.current_time()
+        chain.tool_calls[call.name] += 1  # also if it is cut off
+        calls.note("tool_start", name=call.name)
+        result = await self._box.run(call)
+        took_ms = (trio.current_time() - began_at) * 1000
+        failed = {"error": str(result.value)} if result.failed else {}
+        calls.note("tool_finish", name=call.name, duration_ms=took_ms, **failed)
+        return result
+
+    async def _text(self, known: _Known, turn: Turn) -> str:
+        """What the model said last, after the transform of its provider."""
+        step, reply = known.step, known.chain.replies[-1]
+        asked = Asked(
+            prompt=self._prompt(known.question),
+            vars=step.vars,
+            options={},
+            templates=self._templates,
+            named=step.vars,
+        )
+        known.output = await self._tools.transform(step, asked, reply)
+        return turn.text if known.output is reply.output else output_text(known.output)
+
+    def _begun(self, job: Job[Step]) -> _Known:
+        """What is known of a question that begins; one that is run again has all that was paid for."""
+        known = self._known.get(job.index)
+        if known is None:
+            step = job.payload
+            question = as_question(step.test)
+            known = _Known(step, question, Chain.of(self._prompt(question)))
+            self._known[job.index] = known
+        return known
+
+    def _prompt(self, question: Question) -> str:
+        return question_prompt(question.question, question.answers)
+
+    def _inquiry(self, known: _Known) -> Inquiry:
+        step, question = known.step, known.question
+        offers = {"tools": list(self._box.offers)} if self._box.offers else {}
+        request = Request(
+            prompt=known.chain.prompt,
+            # Not which of the answers are right.
+            vars=verbatim({"question": question.question, "answers": list(question.answers)}),
+            options=offers,
+            test_idx=step.test_idx,
+            prompt_idx=step.prompt_idx,
+            repeat_index=step.repeat_index,
+        )
+        number = known.chain.steps
+        more = (number,) if number else ()
+        return self._asker.inquiry(step.index, "provider", step.provider_index, request, *more)
+
+    def rows(
+        self, outcome: Outcome[Answered], waits: Mapping[str, float] = NO_WAITS
+    ) -> Sequence[Row]:
+        """The row of a job that is over. Each outcome is given once, in any order."""
+        known = self._known.pop(outcome.index, None)
+        chain = None if known is None else known.chain
+        outcome = as_left(outcome, begun=chain is not None and chain.steps > 0)
+        step = self._steps[outcome.index] if known is None else known.step
+        question = as_question(step.test) if known is None else known.question
+        waited, calls = 0.0, 0
+        if not isinstance(outcome, NotRun | Blocked):
+            waited, calls = outcome.waited, outcome.calls + (0 if chain is None else chain.recalled)
+        result = result_of(
+            question,
+            outcome,
+            chain,
+            failed_fast=self._failed_fast,
+            wait_s=sum(waits.values()) or waited,
+            calls=calls,
+            events=self._events.of(outcome.index),
+        )
+        if self._settings.fail_fast and result.outcome in {"runtime_error", "budget_exceeded"}:
+            self._fail_fast(outcome.index)
+        reply = None if chain is None else chain.reply()
+        row = Row(
+            index=outcome.index,
+            step=step,
+            provider=self._steps.suite.providers[step.column.provider_index],
+            status=_STATUSES.get(result.outcome) or Status.without_verdict(NAMES[type(outcome)]),
+            prompt=None if known is None else self._prompt(question),
+            reply=reply,
+            output=None if known is None else known.output,
+            verdict=outcome.value.verdict if isinstance(outcome, Done) else None,
+            error=told(outcome, failed_fast=self._failed_fast),
+            failure=provider_failure(outcome),
+            outcome=NAMES[type(outcome)],
+            cut=cut_of(outcome),
+            lane=self._lanes[step.provider_index],
+            latency_ms=None if chain is None or not chain.steps else chain.latency_ms,
+            wait_ms=waited * 1000,
+            calls=calls,
+            cached=chain is not None and 0 < chain.steps == chain.cached,
+            waits=waits,
+            lost=NOTHING_SPENT if chain is None else chain.failures.total,
+            task=self._task,
+            question=result,
+        )
+        return (row,)
+
+    def _fail_fast(self, index: int) -> None:
+        # What is stopped already is left by whoever stopped it.
+        if not self._stop.is_set():
+            self._failed_fast = index
+            self._stop.set()
+
+    def unstarted(self, jobs: range) -> Unstarted | None:
+        """Rows of questions that were never asked, and of which nothing is known."""
+        behind = min((index for index in self._known if index in jobs), default=jobs.stop)
+        rows = range(jobs.start, behind)
+        return Unstarted(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
+
+    def emitted(self, row: Row) -> None:
+        """Rows leave nothing for later ones."""

@@ -1,0 +1,498 @@
+"""How a dataset ended, as JSON data, and read back from it: the same in the store and in all documents."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from rich.box import SIMPLE
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow, Histogram
+from trioeval.documents.structure import camel
+from trioeval.grading import output_text
+from trioeval.report.formats.json import indented, shallow
+from trioeval.report.text import inert, inert_lines
+from trioeval.suite.tests import Strip
+from trioeval.usage import Usage
+
+# What is told of a dataset in words: how many rows it has, what became of the others, and what it took.
+
+
+_DATASET_TEXT_NAME = 60  # characters of a name
+_ERROR = 300  # of what went wrong
+_VALUE = 24  # of a value among others
+_COMMON = 3  # values that are told
+_FORMATS = {"parquet": "Parquet", "jsonl": "JSON lines"}
+
+_REASONS: Mapping[str, str] = {
+    "stop": "stopped",
+    "deadline": "the deadline",
+    "cancel": "cancelled",
+    "lane": "a closed lane",
+    "rate_limited": "rate limits",
+    "quota": "a shared limit",
+    "budget_exceeded": "the budget",
+    "early_shutdown": "too much failed",
+    "fault": "it failed",
+    "blocked": "another task",
+}
+"""Why rows were not run."""
+
+_CAUSES: Mapping[str, str] = {"expression": "left out by expression"}
+"""Causes whose names say too little behind a column or a number."""
+
+
+def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[str]:
+    """How a dataset ended, for people: what is there, what went wrong, what it took.
+
+    Args:
+        result: It.
+        near: The folder from which its own is named where it lies in there.
+
+    Example:
+        >>> result = DatasetResult(
+        ...     task="a", requested=9, written=7, dropped={"filtered": 2}, groups=1
+        ... )
+        >>> list(dataset_lines(result))
+        ['7 of 9 rows made; 2 dropped: filtered 2', '0 calls in 0.0 s']
+    """
+    yield _sentence(result, near)
+    if result.early_shutdown:
+        partial = (
+            f"; {len(result.partial_groups)} groups are partial" if result.partial_groups else ""
+        )
+        yield f"too many calls failed for good: nothing new was begun{partial}"
+    if result.error is not None:
+        yield f"failed: {inert(result.error, _ERROR)}"
+    if result.first_error is not None and result.first_error not in (result.error or ""):
+        yield f"first failure: {inert(result.first_error, _ERROR)}"
+    yield used_of(result)
+
+
+def trouble(result: DatasetResult) -> str | None:
+    """Why not everything about a dataset is well; None if it is. Rows that were dropped on purpose are.
+
+    Example:
+        >>> trouble(DatasetResult(task="a", requested=9, written=7, dropped={"failed": 2}))
+        'dataset a: 2 rows lost'
+    """
+    found = []
+    if result.error is not None:
+        found.append(f"failed ({inert(result.error, _DATASET_TEXT_NAME)})")
+    if result.lost:
+        found.append(f"{result.lost} rows lost")
+    if result.not_run:
+        count = sum(result.not_run.values())
+        of = f"{count} rows" if count else "rows"
+        found.append(f"{of} not run ({_named(result.not_run)})")
+    if result.unfinished is not None:
+        found.append(_unfinished(result.unfinished))
+    if not found and result.outcome == "failed":
+        found.append("no row is left")
+    return f"dataset {_task(result)}: {', '.join(found)}" if found else None
+
+
+def was_cut_short(result: DatasetResult) -> bool:
+    """Whether rows of a dataset were not tried, since too much had failed: only a retry makes them.
+
+    Example:
+        >>> was_cut_short(DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1}))
+        False
+    """
+    return bool(result.dropped.get("early_shutdown"))
+
+
+def used_of(result: DatasetResult | ColumnProfile) -> str:
+    """Calls, tokens and money, and for a whole dataset its time.
+
+    Example:
+        >>> used_of(DatasetResult(task="a", requested=2, written=2, calls=3, cost=0.5))
+        '3 calls, 0.5000 US dollars in 0.0 s'
+    """
+    parts = [f"{result.calls} calls"]
+    parts += [f"{result.usage.total} tokens"] if result.usage.total else []
+    parts += [f"{result.cost:.4f} US dollars"] if result.cost else []
+    took = f" in {result.duration_s:.1f} s" if isinstance(result, DatasetResult) else ""
+    return ", ".join(parts) + took
+
+
+def dropped_words(result: DatasetResult) -> str:
+    """What rows were dropped for; failures with their columns, where all of them are known.
+
+    Example:
+        >>> dropped_words(DatasetResult(task="a", requested=2, written=0, dropped={"filtered": 2}))
+        'filtered 2'
+    """
+    found = []
+    for cause, count in result.dropped.items():
+        columns = {one.name: one.failed for one in result.columns if one.failed}
+        if cause == "failed" and sum(columns.values()) == count:
+            found += [
+                f"{inert(name, _DATASET_TEXT_NAME)} failed {of}" for name, of in columns.items()
+            ]
+        else:
+            found.append(f"{_words(cause)} {count}")
+    return ", ".join(found)
+
+
+def failure_line(row: DroppedRow) -> str:
+    """A row that is not there, and why.
+
+    Example:
+        >>> failure_line(DroppedRow(row=3, cause="failed", column="text", error="down", attempts=6))
+        'row 3: text failed after 6 calls: down'
+    """
+    column = "" if row.column is None else f"{inert(row.column, _DATASET_TEXT_NAME)} "
+    calls = f" after {row.attempts} calls" if row.attempts else ""
+    why = "" if row.error is None else f": {inert(row.error, _ERROR)}"
+    return f"row {row.row}: {column}{_words(row.cause)}{calls}{why}"
+
+
+def values_of(column: ColumnProfile) -> str:
+    """What the values of a column are like: numbers, the frequent ones, or how long they are.
+
+    Example:
+        >>> column = ColumnProfile(
+        ...     name="a",
+        ...     kind="sampler",
+        ...     type="int",
+        ...     values=2,
+        ...     nulls=0,
+        ...     skipped=0,
+        ...     distinct=2,
+        ...     numbers={"min": 1, "max": 5, "mean": 3, "std": 2},
+        ... )
+        >>> values_of(column)
+        '1 to 5, mean 3, std 2'
+    """
+    numbers = column.numbers
+    if {"min", "max", "mean", "std"} <= numbers.keys():
+        least, most, mean, std = (f"{numbers[one]:.4g}" for one in ("min", "max", "mean", "std"))
+        return f"{least} to {most}, mean {mean}, std {std}"
+    if column.common:
+        shown = [
+            f"{inert(output_text(shallow(value)), _VALUE)} {count}"
+            for value, count in column.common[:_COMMON]
+        ]
+        return ", ".join(shown) + (", …" if column.distinct > len(shown) else "")
+    if column.lengths is not None:
+        first, last = column.lengths.edges[0], max(column.lengths.edges[-1] - 1, 0)
+        unit = "members" if column.type.startswith("list") else "characters"
+        return f"{first:.0f} {unit}" if first == last else f"{first:.0f} to {last:.0f} {unit}"
+    return ""
+
+
+def distinct_of(column: ColumnProfile) -> str:
+    """How many different values there are."""
+    return f"{'about ' if column.is_estimate else ''}{column.distinct}"
+
+
+def shown_path(path: Path, near: Path | None = None) -> str:
+    """A path, as it is seen from a folder where it lies in there.
+
+    Example:
+        >>> shown_path(Path("/a/b/c"), Path("/a")), shown_path(Path("/x"), Path("/a"))
+        ('b/c', '/x')
+    """
+    inside = near is not None and path != near and path.is_relative_to(near)
+    return inert(path.relative_to(near) if inside and near is not None else path)
+
+
+def _sentence(result: DatasetResult, near: Path | None) -> str:
+    where = "made"
+    if result.folder is not None:
+        files = f"{_FORMATS[result.format]}, " if result.format is not None else ""
+        where = f"written to {shown_path(result.folder, near)} ({files}{result.groups} groups)"
+    parts = [f"{result.written} of {result.requested} rows {where}"]
+    if dropped := sum(result.dropped.values()):
+        parts.append(f"{dropped} dropped: {dropped_words(result)}")
+    if result.not_run:
+        parts.append(f"{sum(result.not_run.values())} not run: {_named(result.not_run)}")
+    if result.unfinished is not None:
+        parts.append(_unfinished(result.unfinished))
+    return "; ".join(parts)
+
+
+def _unfinished(reason: str) -> str:
+    """That processors of the whole did not come to their end."""
+    return f"processors of afterGeneration cut off ({_REASONS.get(reason, _words(reason))})"
+
+
+def _named(not_run: Mapping[str, int]) -> str:
+    """Why rows were not run; how many for each, where there are several reasons."""
+    words = {_REASONS.get(reason, _words(reason)): count for reason, count in not_run.items()}
+    if len(words) == 1:
+        return next(iter(words))
+    return ", ".join(f"{word} {count}" for word, count in words.items())
+
+
+def _task(result: DatasetResult) -> str:
+    return inert(result.task or "", _DATASET_TEXT_NAME)
+
+
+def _words(name: str) -> str:
+    return _CAUSES.get(name) or inert(name.replace("_", " "), _DATASET_TEXT_NAME)
+
+
+# Datasets as tables for a terminal: what is in each column, and rows one after the other.
+
+
+WIDE = 100
+"""Characters from which on columns are told in a table; on a narrower terminal each is a few lines."""
+
+_NAME = 40  # characters of a name
+_LONG = 20_000  # of a value that is shown alone
+
+
+class Profile:
+    """What is in each column of a dataset, as wide as the terminal is.
+
+    Args:
+        columns: They.
+    """
+
+    def __init__(self, columns: Sequence[ColumnProfile]) -> None:
+        self._columns = columns
+
+    def __rich_console__(
+        self, _console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Draw it."""
+        if options.max_width >= WIDE:
+            yield _table(self._columns)
+        else:
+            yield Text("\n".join(map(_told, self._columns)))
+
+
+def _table(columns: Sequence[ColumnProfile]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("column", overflow="fold")
+    has_kinds = any(column.kind for column in columns)
+    if has_kinds:
+        table.add_column("kind", no_wrap=True)
+    table.add_column("type", overflow="fold")
+    for name in ("nulls", "distinct"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("values", overflow="fold")
+    asked = [column.calls or column.failed or column.recalled for column in columns]
+    counts = ("calls", "failed", "tokens", "US dollars") if any(asked) else ()
+    for name in counts:
+        table.add_column(name, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_row(
+            Text(inert(column.name, _NAME)),
+            *([Text(inert(column.kind, _NAME))] if has_kinds else ()),
+            Text(inert(column.type, _NAME)),
+            str(column.nulls),
+            distinct_of(column),
+            Text(values_of(column)),
+            *(_used(column) if counts else ()),
+        )
+    return table
+
+
+def _used(column: ColumnProfile) -> Iterator[Text]:
+    yield Text(str(column.calls))
+    yield Text(str(column.failed), style="bold yellow" if column.failed else "dim")
+    yield Text(str(column.usage.total or 0))
+    yield Text("–" if column.cost is None else f"{column.cost:.4f}")
+
+
+def _told(column: ColumnProfile) -> str:
+    """A column in a few lines."""
+    kind = f"{inert(column.kind, _NAME)}, " if column.kind else ""
+    facts = [f"{distinct_of(column)} distinct"]
+    facts += [f"{column.nulls} nulls"] if column.nulls else []
+    facts += [values] if (values := values_of(column)) else []
+    facts += [used_of(column)] if column.calls else []
+    facts += [f"{column.failed} failed"] if column.failed else []
+    head = f"{inert(column.name, _NAME)} ({kind}{inert(column.type, _NAME)})"
+    return f"{head}\n  {', '.join(facts)}"
+
+
+def rows_view(rows: Sequence[tuple[int, Mapping[str, Any]]], width: int) -> RenderableType:
+    """Rows with their numbers, one after the other, each value on a line.
+
+    Args:
+        rows: They.
+        width: Characters of a value that are shown.
+    """
+    return Group(*(_row_text(number, row, width) for number, row in rows))
+
+
+def row_values(row: Mapping[str, Any]) -> RenderableType:
+    """All values of one row, whole as far as a terminal can show them."""
+    parts: list[RenderableType] = []
+    for name, value in row.items():
+        text = value if isinstance(value, str) else indented(shallow(value))
+        parts.append(Text(f"\n{inert(name, _NAME)}", style="bold"))
+        parts.append(Text("  " + inert_lines(text, _LONG).replace("\n", "\n  ")))
+    return Group(*parts)
+
+
+def dropped_view(rows: Sequence[DroppedRow], dropped: int) -> str:
+    """The first rows that were dropped, a line each; nothing where there are none.
+
+    Args:
+        rows: Those that are told.
+        dropped: How many there are.
+    """
+    lines = [f"  {failure_line(row)}" for row in rows]
+    hidden = dropped - len(lines)
+    if lines and hidden > 0:
+        lines.append(f"  … and {hidden} more")
+    return "\n".join(lines)
+
+
+def _row_text(number: int, row: Mapping[str, Any], width: int) -> Text:
+    text = Text()
+    text.append(f"row {number}\n", style="bold")
+    for name, value in row.items():
+        text.append(f"  {inert(name, _NAME)}: ", style="dim")
+        text.append(f"{inert(output_text(shallow(value)), width)}\n")
+    return text
+
+
+def dataset_json(result: DatasetResult) -> dict[str, Any]:
+    """All that is known of how a dataset ended, ready for `json.dumps`.
+
+    `outcome` and `lost` stand there for who reads it, and follow from the rest.
+
+    Example:
+        >>> told = dataset_json(
+        ...     DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1})
+        ... )
+        >>> told["outcome"], told["lost"], told["notRun"]
+        ('complete', 1, {})
+        >>> read_dataset(told).dropped
+        {'failed': 1}
+    """
+    return {
+        "task": result.task,
+        "outcome": result.outcome,
+        "requested": result.requested,
+        "written": result.written,
+        "dropped": dict(result.dropped),
+        "lost": result.lost,
+        "notRun": dict(result.not_run),
+        "unfinished": result.unfinished,
+        "groups": result.groups,
+        "partialGroups": list(result.partial_groups),
+        "earlyShutdown": result.early_shutdown,
+        "failures": [_camel(attrs.asdict(row)) for row in result.failures],
+        "firstError": result.first_error,
+        "error": result.error,
+        "columns": [_column_json(column) for column in result.columns],
+        "folder": None if result.folder is None else str(result.folder),
+        "format": result.format,
+        "calls": result.calls,
+        "usage": _usage_json(result.usage),
+        "cost": result.cost,
+        "durationSeconds": result.duration_s,
+    }
+
+
+def read_dataset(told: Mapping[str, Any]) -> DatasetResult:
+    """What `dataset_json` has told.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is something else.
+    """
+    return DatasetResult(
+        task=told["task"],
+        requested=told["requested"],
+        written=told["written"],
+        dropped=told["dropped"],
+        not_run=told["notRun"],
+        unfinished=told.get("unfinished"),
+        groups=told["groups"],
+        partial_groups=tuple(told["partialGroups"]),
+        early_shutdown=told["earlyShutdown"],
+        failures=tuple(DroppedRow(**row) for row in told["failures"]),
+        first_error=told["firstError"],
+        error=told["error"],
+        columns=tuple(map(_column, told["columns"])),
+        folder=None if told["folder"] is None else Path(told["folder"]),
+        format=told["format"],
+        calls=told["calls"],
+        usage=_usage(told["usage"]),
+        cost=told["cost"],
+        duration_s=told["durationSeconds"],
+    )
+
+
+def stripped_dataset(result: DatasetResult, strip: Strip) -> DatasetResult:
+    """The same without what is left out of documents: values, where rows do without theirs."""
+    if not (strip.response_output or strip.test_vars):
+        return result
+    return attrs.evolve(
+        result, columns=tuple(attrs.evolve(column, common=()) for column in result.columns)
+    )
+
+
+def _column_json(column: ColumnProfile) -> dict[str, Any]:
+    lengths = column.lengths
+    return {
+        "name": column.name,
+        "kind": column.kind,
+        "type": column.type,
+        "values": column.values,
+        "nulls": column.nulls,
+        "skipped": column.skipped,
+        "distinct": column.distinct,
+        "isEstimate": column.is_estimate,
+        "lengths": None
+        if lengths is None
+        else {"edges": list(lengths.edges), "counts": list(lengths.counts)},
+        "numbers": {name: one for name, one in column.numbers.items() if math.isfinite(one)},
+        "common": [{"value": value, "count": count} for value, count in column.common],
+        "calls": column.calls,
+        "recalled": column.recalled,
+        "failed": column.failed,
+        "usage": _usage_json(column.usage),
+        "cost": column.cost,
+        "seconds": column.seconds,
+    }
+
+
+def _column(told: Mapping[str, Any]) -> ColumnProfile:
+    lengths = told["lengths"]
+    return ColumnProfile(
+        name=told["name"],
+        kind=told["kind"],
+        type=told["type"],
+        values=told["values"],
+        nulls=told["nulls"],
+        skipped=told["skipped"],
+        distinct=told["distinct"],
+        is_estimate=told["isEstimate"],
+        lengths=None
+        if lengths is None
+        else Histogram(edges=tuple(lengths["edges"]), counts=tuple(lengths["counts"])),
+        numbers=told["numbers"],
+        common=tuple((one["value"], one["count"]) for one in told["common"]),
+        calls=told["calls"],
+        recalled=told["recalled"],
+        failed=told["failed"],
+        usage=_usage(told["usage"]),
+        cost=told["cost"],
+        seconds=told["seconds"],
+    )
+
+
+def _usage_json(usage: Usage) -> dict[str, Any]:
+    """What is told of it: nothing stands for what is not known."""
+    return _camel({name: count for name, count in attrs.asdict(usage).items() if count is not None})
+
+
+def _usage(told: Mapping[str, Any]) -> Usage:
+    names = {camel(field.name): field.name for field in attrs.fields(Usage)}
+    return Usage(**{names[name]: count for name, count in told.items()})
+
+
+def _camel(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {camel(name): fact for name, fact in facts.items()}

@@ -1,0 +1,333 @@
+"""What became of the rows of one column, from one run to another."""
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.report.records import is_ended, status_of
+from trioeval.report.statistics import (
+    CONFIDENCE,
+    Bootstrap,
+    ColumnSums,
+    Estimate,
+    Finding,
+    PairSums,
+    Place,
+    adjusted,
+    holm,
+)
+from trioeval.report.totals import shares_of
+from trioeval.run import Status
+
+Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone", "unfinished"]
+"""`changed`: another score or answer with the same verdict. Errors are worse than failures.
+`unfinished`: it never came to an end in one of the runs, which says nothing of both."""
+
+KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone", "unfinished")
+
+
+@attrs.frozen
+class Side:
+    """A row in one of the runs."""
+
+    status: Status
+    score: float
+
+    @property
+    def judged(self) -> float | None:
+        """Its score; None without a verdict."""
+        return self.score if self.status.has_verdict and math.isfinite(self.score) else None
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {"status": self.status.value, "score": self.score}
+
+
+@attrs.define
+class SideTotals:
+    """The rows of a column in one of the runs."""
+
+    name: str | None = None
+    """Provider and prompt; None where the run has no such column."""
+    statuses: Counter[Status] = attrs.field(factory=Counter)
+    score: float = 0
+    left: int = 0
+    """Rows that never came to an end; in no other number."""
+    sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
+    """What intervals are made of."""
+
+    @property
+    def rows(self) -> int:
+        """All of them that came to an end."""
+        return self.statuses.total()
+
+    @property
+    def mean_score(self) -> float | None:
+        """Over the rows that have a verdict; None where none has."""
+        found = self.sums.score_interval()
+        return None if found is None else found.mean
+
+    def add(self, record: Mapping[str, Any], place: Place, name: str) -> None:
+        """Count a row.
+
+        Args:
+            record: The row.
+            place: Its test and its cluster.
+            name: Of its column.
+        """
+        status = status_of(record)
+        self.name = self.name or name
+        if not is_ended(record):
+            self.left += 1
+            return
+        self.statuses[status] += 1
+        self.score += record["score"]
+        judged = Side(status, record["score"]).judged
+        test = self.sums.add(place, passed=status is Status.PASS, score=judged)
+        for metric, (value, weight) in metrics_of(record).items():
+            self.sums.add_metric(test, metric, value * weight, weight)
+
+    def json(self) -> dict[str, Any] | None:
+        """Ready for `json.dumps`; None where the run has no such column."""
+        if self.name is None:
+            return None
+        counts = {status.value: self.statuses[status] for status in Status}
+        ended = {"rows": self.rows, **counts, "score": self.score}
+        return {"name": self.name, **ended, "unfinished": self.left}
+
+
+def metrics_of(record: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:
+    """The value and the weight of each metric of a row that has a verdict."""
+    verdict = record.get("gradingResult")
+    if verdict is None or not status_of(record).has_verdict:
+        return {}
+    return {
+        share.name: (share.total / share.weight, share.weight)
+        for share in shares_of(verdict)
+        if share.weight > 0 and math.isfinite(share.total) and math.isfinite(share.weight)
+    }
+
+
+@attrs.define
+class ColumnChange:
+    """What became of the rows of one column."""
+
+    task: str | None
+    before: SideTotals = attrs.field(factory=SideTotals)
+    after: SideTotals = attrs.field(factory=SideTotals)
+    kinds: Counter[Kind] = attrs.field(factory=Counter)
+    pairs: PairSums = attrs.field(factory=PairSums, repr=False)
+    """The rows that both runs have."""
+
+    def add_pair(
+        self,
+        place: Place,
+        sides: tuple[Side, Side],
+        metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
+    ) -> None:
+        """Count a row that both runs have.
+
+        Args:
+            place: Its test and its cluster.
+            sides: It, before and after.
+            metrics: What `metrics_of` makes of both.
+        """
+        before, after = sides
+        passed = (after.status is Status.PASS) - (before.status is Status.PASS)
+        judged = before.judged, after.judged
+        score = None if judged[0] is None or judged[1] is None else judged[1] - judged[0]
+        test = self.pairs.add(place, passed=passed, score=score)
+        old, new = metrics
+        for name in old.keys() & new.keys():
+            (was, own), (is_, other) = old[name], new[name]
+            self.pairs.add_metric(test, name, is_ - was, (own + other) / 2)
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "task": self.task,
+            "before": self.before.json(),
+            "after": self.after.json(),
+            "rows": {kind: self.kinds[kind] for kind in KINDS},
+        }
+
+
+@attrs.define
+class KeptMetrics:
+    """Metrics of many rows, by their numbers: 16 bytes for each."""
+
+    _values: dict[str, "array[float]"] = attrs.field(factory=dict, repr=False)
+    """Of each metric, values and weights in turn; a weight of 0 stands for nothing."""
+
+    def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
+        """Keep those of a row; rows come in order.
+
+        Args:
+            row: Its number, from 0.
+            metrics: What `metrics_of` made of it.
+        """
+        for name, pair in metrics.items():
+            if (kept := self._values.get(name)) is None:
+                kept = self._values[name] = array("d")
+            kept.frombytes(bytes(8 * (2 * row - len(kept))))
+            kept.extend(pair)
+
+    def of(self, row: int) -> Mapping[str, tuple[float, float]]:
+        """Those of a row."""
+        return dict(self._found(row))
+
+    def _found(self, row: int) -> Iterator[tuple[str, tuple[float, float]]]:
+        for name, kept in self._values.items():
+            if 2 * row < len(kept) and kept[2 * row + 1]:
+                yield name, (kept[2 * row], kept[2 * row + 1])
+
+
+# Whether one run is better or worse than another one beyond chance: the numbers of all columns.
+#
+# Two questions are asked of each column: whether other rows pass, and whether scores are others. They
+# decide, and their p-values are adjusted for their number by Holm's method, so that the chance to call two
+# equal runs different stays that of one question however many columns there are. Where the scores of a
+# column say the same as whether its rows passed, that is one question. Metrics are shown with the same care,
+# among themselves, and decide nothing.
+#
+# An error has not passed; it has no score, and a pair with one has no difference of scores. Rows that never
+# came to an end are no pairs.
+
+
+@attrs.frozen(kw_only=True)
+class ColumnFindings:
+    """What was found of one column."""
+
+    passed: Finding
+    scored: Finding
+    metrics: Mapping[str, Finding]
+    """By name."""
+    is_score_pass: bool
+    """Whether the scores of all pairs say the same as whether they passed."""
+
+    @property
+    def deciding(self) -> Sequence[Finding]:
+        """Those that say whether the column is better or worse."""
+        return (self.passed,) if self.is_score_pass else (self.passed, self.scored)
+
+    @property
+    def pairs(self) -> int:
+        """Rows that both runs have."""
+        return 0 if self.passed.difference is None else self.passed.difference.n
+
+    def named(self) -> Iterator[tuple[str, Finding]]:
+        """All of them with what they are of."""
+        yield "pass rate", self.passed
+        yield "score", self.scored
+        yield from self.metrics.items()
+
+    def told(self) -> Iterator[tuple[str, Finding]]:
+        """Those of them that say something, for people: no score that is the pass rate."""
+        is_same = self.is_score_pass and all(
+            _mean(one) == _mean(other)
+            for one, other in (
+                (self.passed.before, self.scored.before),
+                (self.passed.after, self.scored.after),
+            )
+        )
+        for name, found in self.named():
+            if found is not self.scored or not is_same:
+                yield name, found
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "passRate": self.passed.json(),
+            "score": self.scored.json(),
+            "namedScores": {name: found.json() for name, found in self.metrics.items()},
+        }
+
+
+@attrs.frozen
+class Findings:
+    """What was found of two runs."""
+
+    columns: Sequence[ColumnFindings]
+    """In the order of the columns."""
+    bootstrap: Bootstrap | None = None
+    """How intervals of scores and metrics were drawn, if they were."""
+
+    @property
+    def pairs(self) -> int:
+        """Rows that both runs have."""
+        return sum(column.pairs for column in self.columns)
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether some column is worse beyond chance."""
+        return "worse" in self._answers()
+
+    @property
+    def is_better(self) -> bool:
+        """Whether some column is better beyond chance."""
+        return "better" in self._answers()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything can be said: not if there is no pair, or each column is one cluster."""
+        return any(answer is not None for answer in self._answers())
+
+    def _answers(self) -> set[str | None]:
+        return {found.answer for column in self.columns for found in column.deciding}
+
+
+def _mean(found: Estimate | None) -> float | None:
+    return None if found is None else found.mean
+
+
+def findings_of(
+    columns: Iterable[ColumnChange],
+    confidence: float = CONFIDENCE,
+    bootstrap: Bootstrap | None = None,
+) -> Findings:
+    """What is found of the columns of two runs, all of whose rows were read.
+
+    Args:
+        columns: What became of each.
+        confidence: Of intervals, and of what is called better or worse.
+        bootstrap: How intervals of scores and metrics are drawn; None takes Student's. It decides nothing.
+    """
+    raw = [_column(column, confidence, bootstrap) for column in columns]
+    asked = [found for column in raw for found in column.deciding]
+    decided = iter(_adjusted(asked))
+    measured = iter(_adjusted([found for column in raw for found in column.metrics.values()]))
+    return Findings([_with(column, decided, measured) for column in raw], bootstrap)
+
+
+def _adjusted(findings: Sequence[Finding]) -> Sequence[Finding]:
+    return adjusted(findings, holm([found.p_value for found in findings]))
+
+
+def _with(
+    column: ColumnFindings, decided: Iterator[Finding], measured: Iterator[Finding]
+) -> ColumnFindings:
+    passed = next(decided)
+    if column.is_score_pass:  # one question, and one answer
+        own = column.scored
+        scored = attrs.evolve(own, p_value=passed.p_value, adjusted=passed.adjusted)
+    else:
+        scored = next(decided)
+    metrics = {name: next(measured) for name in column.metrics}
+    return attrs.evolve(column, passed=passed, scored=scored, metrics=metrics)
+
+
+def _column(column: ColumnChange, confidence: float, bootstrap: Bootstrap | None) -> ColumnFindings:
+    before, after, pairs = column.before.sums, column.after.sums, column.pairs
+    passed = [sums.pass_interval(confidence) for sums in (before, after)]
+    scored = [sums.score_interval(confidence, bootstrap) for sums in (before, after)]
+    metrics = [sums.metric_intervals(confidence, bootstrap) for sums in (before, after)]
+    return ColumnFindings(
+        passed=pairs.passed(passed[0], passed[1], confidence),
+        scored=pairs.scored(scored[0], scored[1], confidence, bootstrap),
+        metrics=dict(pairs.measured(metrics[0], metrics[1], confidence, bootstrap)),
+        is_score_pass=pairs.is_score_pass,
+    )

@@ -1,0 +1,83 @@
+"""The whole run as a document of version 3.
+
+The shape is that of promptfoo's result files, so that what reads those reads these. Pure: text and instants
+come in as arguments, and so do rows, which may be more than fit into memory.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from trioeval.report.columns import dataset_json
+from trioeval.report.question_eval import summary_json, task_json
+from trioeval.report.results import Results
+from trioeval.run import Status
+
+
+def document(results: Results) -> dict[str, Any]:
+    """A whole run, or a task of one; its rows stand in it as an iterator, for `json_chunks` and its like."""
+    head, totals, info = results.head, results.totals, results.info
+    return {
+        "evalId": head.eval_id,
+        **task_json(head, totals),
+        **(
+            {}
+            if (dataset := results.shown_dataset()) is None
+            else {"dataset": dataset_json(dataset)}
+        ),
+        "results": {
+            "version": 3,
+            "timestamp": head.utc_created,
+            "prompts": [_column_json(results, idx) for idx in range(len(results.columns))],
+            "results": results.shown(),
+            **({"neverBegan": list(results.never_began)} if results.never_began else {}),
+            "stats": {
+                "successes": totals.count(Status.PASS),
+                "failures": totals.count(Status.FAIL),
+                "errors": totals.count(Status.ERROR),
+                **({"notRun": totals.left} if totals.left else {}),
+                "tokenUsage": totals.usage.json(),
+                "durationMs": info.duration_ms,
+                "evaluationDurationMs": info.duration_ms,
+            },
+        },
+        "config": results.shown_config(),
+        "shareableUrl": None,
+        "metadata": _run_json(results),
+        "vars": [] if info.strip.test_vars else list(totals.vars),
+        "runtimeOptions": dict(head.runtime_options),
+    }
+
+
+def run_document(parts: Sequence[Results]) -> dict[str, Any]:
+    """The document of a run: of its only part, or an object with one for each of its tasks."""
+    first, *_ = parts
+    if first.task is None:
+        return document(first)
+    return {
+        "evalId": first.head.eval_id,
+        "tasks": {
+            part.task: {"dependsOn": list(part.head.depends_on), **document(part)} for part in parts
+        },
+        **summary_json((part.head, part.totals) for part in parts),
+        "shareableUrl": None,
+        "metadata": _run_json(first),
+    }
+
+
+def _run_json(results: Results) -> dict[str, Any]:
+    return {
+        **results.head.versions,
+        "exportedAt": results.info.utc_exported,
+        "evaluationCreatedAt": results.head.utc_created,
+    }
+
+
+def _column_json(results: Results, prompt_idx: int) -> dict[str, Any]:
+    column = results.columns[prompt_idx]
+    return {
+        "id": column.id,
+        "raw": results.prompt_text(column.raw),
+        "label": results.prompt_text(column.label),
+        "provider": column.provider,
+        "metrics": results.totals.columns[prompt_idx].json(),
+    }

@@ -1,0 +1,528 @@
+"""Results as logs of Inspect AI (`.eval`), which its own package and viewer read.
+
+A log is a zip of JSON files: a sample each, short forms of all of them together, and a header. It is of one
+task and one model, so a run has one for each column. Rows are written one by one as they are read; what is
+kept of each is its score, and its entry in the directory of the zip.
+
+The format is version 2 of `inspect_ai`. Its packer is zstd, which not every Python has; readers take the
+usual one as well.
+"""
+
+import itertools
+import json
+import math
+import re
+import shutil
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import attrs
+
+from trioeval.errors import OutputError
+from trioeval.report.formats.json import compact
+from trioeval.report.records import own_of, shown_of, status_of
+from trioeval.report.results import Results
+from trioeval.report.totals import place_of
+from trioeval.report.usage import was_judged
+from trioeval.run import Status
+
+# Rows as samples of an Inspect log, in the words of its format: pure, one row at a time.
+#
+# Nothing is made up: what a record does not know, such as the instants of a row, is left out, and the
+# reader's own defaults stand there.
+
+
+Json: TypeAlias = dict[str, Any]
+
+VERDICT = "verdict"
+"""The scorer that says whether a row passed."""
+SCORE = "score"
+"""The scorer that says how well."""
+
+UNBEGUN = frozenset({"not_run", "blocked"})
+"""Outcomes of rows that were never begun: no samples."""
+
+_CORRECT, _INCORRECT = "C", "I"  # as its metric `accuracy` reads them
+_EXPECTED = frozenset(
+    {
+        "equals",
+        "contains",
+        "icontains",
+        "contains-any",
+        "contains-all",
+        "icontains-any",
+        "icontains-all",
+        "starts-with",
+        "similar",
+        "factuality",
+        "model-graded-factuality",
+        "levenshtein",
+        "rouge-n",
+        "bleu",
+        "gleu",
+        "meteor",
+    }
+)
+"""Assertions whose value is what should have been answered."""
+_ROLES = frozenset({"system", "user", "assistant"})
+_STOPS = {
+    "stop": "stop",
+    "length": "max_tokens",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+}
+_BRIEF = 1024  # characters of a text in a summary
+_INPUT = 5120  # characters of an input or target in a summary
+
+
+@attrs.frozen(kw_only=True)
+class Sample:
+    """A row, as far as it is told of."""
+
+    id: str | int
+    epoch: int
+    """From 1."""
+    scores: Mapping[str, float]
+    """By scorer, as numbers; empty where there is no verdict."""
+    whole: Json
+    summary: Json
+    """The same without what may be large."""
+
+
+def sample_of(record: Mapping[str, Any], sample_id: str | int, epoch: int) -> Sample:
+    """The sample that a row is.
+
+    Args:
+        record: As `row_json` makes it.
+        sample_id: What its repeats share.
+        epoch: Which of them it is, from 1.
+    """
+    scores, numbers = _scores(record)
+    asked = _messages(record["prompt"]["raw"])
+    question = record.get("question", {})
+    model = record["provider"]["id"]
+    shared: Json = {
+        "id": sample_id,
+        "epoch": epoch,
+        "input": question.get("question") or asked or "",
+        "target": _target(record, question),
+        "scores": scores or None,
+        "metadata": _metadata(record),
+        **_usages(record, model),
+        "uuid": record["id"],
+    }
+    if "answers" in question:
+        shared["choices"] = [_text(answer) for answer in question["answers"]]
+    if description := record["testCase"]["description"]:
+        shared["description"] = description
+    if record["latencyMs"] is not None:
+        shared["working_time"] = record["latencyMs"] / 1000
+    messages = [*_as_messages(asked), *_answer(record, model)]
+    error = record["error"] or "no reason is known"
+    failed = not status_of(record).has_verdict
+    whole = {
+        **shared,
+        "messages": messages,
+        "output": _output(record, model),
+        "error": {"message": error, "traceback": "", "traceback_ansi": ""} if failed else None,
+    }
+    summary = {
+        **shared,
+        "input": _cut(shared["input"], _INPUT),
+        "target": _cut(shared["target"], _INPUT),
+        "scores": {name: _thin(score) for name, score in scores.items()} or None,
+        "metadata": _thin(shared["metadata"]),
+        "error": _cut(error, _BRIEF) if failed else None,
+        "completed": True,
+        "message_count": len(messages),
+    }
+    return Sample(id=sample_id, epoch=epoch, scores=numbers, whole=whole, summary=summary)
+
+
+def model_usage(usage: Mapping[str, Any], cost: float | None) -> Json:
+    """What some calls used, from what `usage_json` told of them."""
+    details = usage["completionDetails"]
+    read, written = details["cacheReadInputTokens"], details["cacheCreationInputTokens"]
+    found = {
+        "input_tokens": max(0, usage["prompt"] - read - written),  # those at the full price
+        "output_tokens": usage["completion"],
+        "total_tokens": usage["total"],
+        "input_tokens_cache_read": read or None,
+        "input_tokens_cache_write": written or None,
+        "reasoning_tokens": details["reasoning"] or None,
+        "total_cost": cost,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _scores(record: Mapping[str, Any]) -> tuple[dict[str, Json], dict[str, float]]:
+    """The scores of a row, and what they are as numbers."""
+    verdict = record["gradingResult"]
+    status = status_of(record)
+    if not status.has_verdict:
+        return {}, {}
+    passed = status is Status.PASS
+    told: Json = {"answer": _text(shown_of(record))}
+    if verdict is not None:
+        told["explanation"] = verdict["reason"]
+    named = {f"metric:{name}": value for name, value in record["namedScores"].items()}
+    numbers = {VERDICT: float(passed), SCORE: record["score"], **named}
+    scores: dict[str, Json] = {VERDICT: {"value": _CORRECT if passed else _INCORRECT, **told}}
+    scores |= {name: {"value": numbers[name]} for name in (SCORE, *named)}
+    return scores, numbers
+
+
+def _target(record: Mapping[str, Any], question: Mapping[str, Any]) -> str | list[str]:
+    """What should have been answered, as far as that is said; otherwise an empty text."""
+    found = [_text(answer) for answer in question.get("correctAnswers", ())]
+    if not found:
+        for assertion in record["testCase"]["assert"]:
+            value = assertion.get("value")
+            if assertion["type"] in _EXPECTED and value is not None:
+                found += map(_text, value if isinstance(value, list) else [value])
+    return found[0] if len(found) == 1 else found or ""
+
+
+def _messages(prompt: str | None) -> str | list[Json] | None:
+    """A prompt as the messages that it is, or as it stands."""
+    if prompt is None or not prompt.lstrip().startswith("["):
+        return prompt
+    try:
+        found = json.loads(prompt)
+    except (ValueError, RecursionError):
+        return prompt
+    messages: list[Json] = []
+    for one in found:
+        match one:
+            case {"role": str(role), "content": str(content)} if role in _ROLES:
+                messages.append({"role": role, "content": content})
+            case _:
+                return prompt
+    return messages or prompt
+
+
+def _as_messages(asked: str | list[Json] | None) -> list[Json]:
+    if isinstance(asked, list):
+        return asked
+    return [] if asked is None else [{"role": "user", "content": asked, "source": "input"}]
+
+
+def _answer(record: Mapping[str, Any], model: str) -> Iterator[Json]:
+    response = record["response"]
+    if response is not None:
+        content = _text(response["output"])
+        yield {"role": "assistant", "content": content, "source": "generate", "model": model}
+
+
+def _output(record: Mapping[str, Any], model: str) -> Json:
+    response = record["response"]
+    if response is None:
+        return {"model": model}
+    found: Json = {
+        "model": model,
+        "choices": [
+            {"message": message, "stop_reason": _STOPS.get(response["finishReason"], "unknown")}
+            for message in _answer(record, model)
+        ],
+        "completion": _text(response["output"]),
+        "usage": model_usage(response["tokenUsage"], response["cost"]),
+    }
+    if record["latencyMs"] is not None:
+        found["time"] = record["latencyMs"] / 1000
+    return found
+
+
+def _usages(record: Mapping[str, Any], model: str) -> Json:
+    found = {}
+    if record["response"] is not None or record["tokenUsage"]["numRequests"]:
+        found["model_usage"] = {model: model_usage(record["tokenUsage"], record["cost"])}
+    if was_judged(record["tokenUsage"]):
+        used = model_usage(record["tokenUsage"]["assertions"], own_of(record).get("gradingCost"))
+        found["role_usage"] = {"grader": used}
+    return found
+
+
+def _metadata(record: Mapping[str, Any]) -> Json:
+    return {"vars": record["vars"], **record["metadata"]}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else compact(value)
+
+
+def _cut(value: Any, most: int) -> Any:
+    match value:
+        case str():
+            return value if len(value) <= most else value[:most] + "..."
+        case list():
+            return [_cut(part, most) for part in value]
+        case {"content": str(content)}:
+            return {**value, "content": _cut(content, most)}
+        case _:
+            return value
+
+
+def _thin(found: Json) -> Json:
+    """The same with short texts, and without what is large."""
+    thin: Json = {}
+    for name, value in found.items():
+        if value is None or isinstance(value, str | int | float):
+            thin[name] = _cut(value, _BRIEF)
+        elif len(compact(value)) <= _BRIEF:
+            thin[name] = value
+    return thin
+
+
+_VERSION = 2
+_UNSAFE = re.compile(r"[^\w.:+@ -]")
+_UNSAFE_IN_FILES = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME = 60  # characters of a model in the name of a file
+_ID = 100  # characters of the id of a sample that is a text
+_REPEAT = re.compile(r"-repeat-(\d+)$")
+
+
+@attrs.frozen
+class LogColumn:
+    """What one log is of."""
+
+    part: Results
+    prompt_idx: int
+
+
+def logs_of(path: Path, parts: Sequence[Results]) -> Mapping[Path, LogColumn]:
+    """The logs of a run, by their files: that which was asked for, or several beside it.
+
+    Args:
+        path: Which was asked for.
+        parts: One run, or its tasks.
+
+    Raises:
+        OutputError: None of them has rows.
+    """
+    found = [
+        LogColumn(part, column)
+        for part in parts
+        if part.dataset is None
+        for column in range(len(part.columns))
+        if part.totals.columns[column].rows
+    ]
+    if not found:
+        raise OutputError("no task has rows, and an Inspect log is of nothing else")
+    if len(found) == 1:
+        return {path: found[0]}
+    width = len(str(len(found)))
+    names = {}
+    for number, one in enumerate(found, 1):
+        model = one.part.columns[one.prompt_idx].provider
+        plain = _UNSAFE_IN_FILES.sub("-", model).strip("-.")[:_NAME]
+        end = f"-{plain}" if plain else ""
+        names[path.with_name(f"{path.stem}-{number:0{width}}{end}{path.suffix}")] = one
+    return names
+
+
+def write_log(path: Path, column: LogColumn) -> None:
+    """Write the log of one column.
+
+    Raises:
+        StoreError: Its rows cannot be read.
+        OSError: It cannot be written.
+    """
+    sums = _Sums()
+    with (
+        tempfile.TemporaryFile() as summaries,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log,
+    ):
+        between = b"["
+        for sample in _samples(column, sums):
+            name = f"samples/{sample.id}_epoch_{sample.epoch}.json"
+            log.writestr(name, _bytes(sample.whole))
+            summaries.write(between + _bytes(sample.summary))
+            between = b","
+        summaries.write(b"[]" if between == b"[" else b"]")
+        _copy(summaries, log, "summaries.json")
+        log.writestr("reductions.json", _bytes([*sums.reductions()]))
+        log.writestr("header.json", _bytes(_header(column, sums)))
+
+
+@attrs.define
+class _Scores:
+    """What one scorer said of samples."""
+
+    sums: dict[str | int, float] = attrs.field(factory=dict)
+    counts: Counter[str | int] = attrs.field(factory=Counter)
+
+    def add(self, sample: str | int, value: float) -> None:
+        self.sums[sample] = self.sums.get(sample, 0.0) + value
+        self.counts[sample] += 1
+
+    def means(self) -> Iterator[tuple[str | int, float]]:
+        """Of each sample, over its epochs."""
+        return ((sample, total / self.counts[sample]) for sample, total in self.sums.items())
+
+    def mean_and_error(self) -> tuple[float, float]:
+        """The mean over samples and its standard error, as Inspect's metrics of these names make them."""
+        values = [value for _, value in self.means()]
+        mean = math.fsum(values) / len(values)
+        if len(values) == 1:
+            return mean, 0.0
+        spread = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        return mean, math.sqrt(spread / len(values))
+
+
+@attrs.define
+class _Sums:
+    """What is known of all samples when they are written."""
+
+    ids: dict[str, str | int] = attrs.field(factory=dict)
+    """Of samples, by what stands in the names of their files."""
+    epochs: int = 1
+    samples: int = 0
+    unscored: int = 0
+    cut: int = 0
+    """Rows that did not come to an end."""
+    model: str | None = None
+    scores: dict[str, _Scores] = attrs.field(factory=dict)
+
+    def add(self, sample: Sample, record: Mapping[str, Any]) -> None:
+        self.ids[str(sample.id)] = sample.id
+        self.epochs = max(self.epochs, sample.epoch)
+        self.samples += 1
+        self.unscored += not sample.scores
+        self.model = self.model or record["provider"]["id"]
+        for name, value in sample.scores.items():
+            self.scores.setdefault(name, _Scores()).add(sample.id, value)
+
+    def reductions(self) -> Iterator[Json]:
+        for name, scores in self.scores.items():
+            means = [{"sample_id": sample, "value": value} for sample, value in scores.means()]
+            yield {"scorer": name, "reducer": "mean", "samples": means}
+
+
+def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
+    """The rows that were begun. Repeats of a test are epochs of one sample."""
+    ids: dict[int, list[str | int]] = {}
+    seen: Counter[tuple[int, int]] = Counter()
+    for record in column.part.shown(column.prompt_idx):
+        outcome = own_of(record)["outcome"]
+        sums.cut += outcome in UNBEGUN or outcome == "interrupted"
+        if outcome in UNBEGUN:
+            continue
+        repeat = _REPEAT.search(record["id"])
+        epoch = 1 if repeat is None else int(repeat[1]) + 1
+        test = place_of(record).test
+        alike, place = ids.setdefault(test, []), seen[test, epoch]
+        seen[test, epoch] += 1
+        if place == len(alike):
+            alike.append(_sample_id(record, sums.ids))
+        sample = sample_of(record, alike[place], epoch)
+        sums.add(sample, record)
+        yield sample
+
+
+def _sample_id(record: Mapping[str, Any], taken: Container[str]) -> str | int:
+    """That of its question or case, or else the number of its test."""
+    said = record.get("question", {}).get("id") or record["testCase"].get("case")
+    plain = _UNSAFE.sub("_", said)[:_ID] if isinstance(said, str) else ""
+    number: int = record["testIdx"]
+    if plain.strip(" .") and plain not in taken:
+        return plain
+    if str(number) not in taken:
+        return number
+    others = (f"{number}-{place}" for place in itertools.count(2))
+    return next(other for other in others if other not in taken)
+
+
+def _header(column: LogColumn, sums: _Sums) -> Json:
+    part = column.part
+    head, totals = part.head, part.totals.columns[column.prompt_idx]
+    said = head.columns[column.prompt_idx]
+    name = head.task or head.config.get("description") or "suite"
+    own_id = f"{head.eval_id}-{name}-{column.prompt_idx}"
+    model = sums.model or said.provider
+    prompt = {"label": part.prompt_text(said.label), "raw": part.prompt_text(said.raw)}
+    usages: Json = {"model_usage": {model: model_usage(totals.usage.own_json(), totals.cost)}}
+    if totals.usage.judges is not None:
+        judges = totals.usage.judges.own_json()
+        usages["role_usage"] = {"grader": model_usage(judges, totals.grading_cost)}
+    return {
+        "version": _VERSION,
+        "status": "cancelled" if sums.cut else "success",
+        "eval": {
+            "eval_id": own_id,
+            "run_id": head.eval_id,
+            "created": head.utc_created,
+            "task": str(name),
+            "task_id": own_id,
+            "dataset": {
+                "name": str(name),
+                "samples": len(sums.ids),
+                "sample_ids": list(sums.ids.values()),
+                "shuffled": False,
+            },
+            "model": model,
+            "config": {"epochs": sums.epochs, "epochs_reducer": ["mean"], "fail_on_error": False},
+            "packages": {"trioeval": head.versions.get("trioevalVersion", "")},
+            "metadata": {
+                "provider": said.provider,
+                "prompt": prompt,
+                "promptIdx": column.prompt_idx,
+            },
+            "scorers": [{"name": scorer} for scorer in sums.scores],
+        },
+        "plan": {"name": "plan", "steps": [{"solver": "trioeval", "params": prompt}]},
+        "results": {
+            "total_samples": totals.rows,
+            "completed_samples": sums.samples - sums.unscored,
+            "scores": [*_results(sums)],
+        },
+        "stats": {**_instants(head.utc_created, part.info.duration_ms), **usages},
+    }
+
+
+def _results(sums: _Sums) -> Iterator[Json]:
+    for name, scores in sums.scores.items():
+        mean, error = scores.mean_and_error()
+        first = "accuracy" if name == VERDICT else "mean"
+        scored = scores.counts.total()
+        yield {
+            "name": name,
+            "scorer": name,
+            "reducer": "mean",
+            "scored_samples": scored,
+            "unscored_samples": sums.unscored
+            if name in (VERDICT, SCORE)
+            else sums.samples - scored,
+            "metrics": {
+                first: {"name": first, "value": mean},
+                "stderr": {"name": "stderr", "value": error},
+            },
+        }
+
+
+def _instants(began: str, duration_ms: float) -> Json:
+    """When it began, and when it would have ended in one go; a run that was resumed had breaks."""
+    try:
+        ended = datetime.fromisoformat(began) + timedelta(milliseconds=duration_ms)
+    except (ValueError, OverflowError):
+        return {}
+    return {"started_at": began, "completed_at": ended.isoformat(timespec="milliseconds")}
+
+
+def _copy(source: IO[bytes], log: zipfile.ZipFile, name: str) -> None:
+    source.seek(0)
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    with log.open(info, "w", force_zip64=True) as target:
+        shutil.copyfileobj(source, target)
+
+
+def _bytes(value: Any) -> bytes:
+    # Halves of characters, which JSON may hold and UTF-8 not, are told as a question mark.
+    return compact(value).encode("utf-8", "replace")

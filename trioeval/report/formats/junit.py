@@ -1,0 +1,236 @@
+"""Results as JUnit XML, which continuous integration shows: a suite for each column, a case for each row."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trioeval.report.columns import dataset_lines, failure_line, trouble
+from trioeval.report.head import agent_lines, agent_of
+from trioeval.report.records import name_of_test
+from trioeval.report.results import Results
+from trioeval.report.text import inert
+from trioeval.report.totals import ColumnTotals
+from trioeval.report.usage import was_judged
+from trioeval.run import Status
+from trioeval.text import score_text
+
+# XML text: what may stand in it, and documents in it.
+#
+# XML has no way at all to write most control characters, escaped or not: they are left out.
+
+
+HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_XML_TEXT_NAME = re.compile(r"(?!(?i:xml))[A-Za-z_][\w.-]*\Z", re.ASCII)
+
+
+def xml_text(text: object) -> str:
+    r"""Text as it may stand between tags.
+
+    Example:
+        >>> xml_text("a < b \x1b[1m& c")
+        'a &lt; b [1m&amp; c'
+    """
+    plain = str(text)
+    if not plain.isprintable():  # most texts are, which is quickly seen
+        plain = _FORBIDDEN.sub("", plain)
+    return (
+        plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
+    )
+
+
+def xml_attributes(attributes: Mapping[str, object]) -> str:
+    r"""Attributes as they may stand in a tag, with a space before each.
+
+    Example:
+        >>> xml_attributes({"name": 'say "hi"\n', "tests": 2})
+        ' name="say &quot;hi&quot;&#10;" tests="2"'
+    """
+    found = ((name, xml_text(value).replace('"', "&quot;")) for name, value in attributes.items())
+    return "".join(
+        f' {name}="{text}"'.replace("\n", "&#10;").replace("\t", "&#9;") for name, text in found
+    )
+
+
+def xml_chunks(name: str, value: Any, margin: str = "") -> Iterator[str]:
+    """A value as an element, piece by piece; a list is one element a member, all of the same name.
+
+    Args:
+        name: Of the element; one that cannot be a name in XML becomes `entry` with an attribute.
+        value: Iterators stand for lists.
+        margin: What begins a line at this level.
+
+    Example:
+        >>> print(
+        ...     "".join(xml_chunks("row", {"ok": True, "tags": ["a", "b"], "my var": None})), end=""
+        ... )
+        <row>
+          <ok>true</ok>
+          <tags>a</tags>
+          <tags>b</tags>
+          <entry name="my var"></entry>
+        </row>
+    """
+    if isinstance(value, list | tuple | Iterator):
+        yield from _members(name, value, margin)
+        return
+    tag = name if _XML_TEXT_NAME.match(name) else "entry"
+    opening = tag if tag is name else tag + xml_attributes({"name": name})
+    if not isinstance(value, Mapping):
+        yield f"{margin}<{opening}>{xml_text(_scalar(value))}</{tag}>\n"
+        return
+    yield f"{margin}<{opening}>\n"
+    for key, part in value.items():
+        yield from xml_chunks(str(key), part, margin + "  ")
+    yield f"{margin}</{tag}>\n"
+
+
+def _members(name: str, values: Iterable[Any], margin: str) -> Iterator[str]:
+    for value in values:
+        # A list in a list would otherwise lose its bounds.
+        inner = {"item": value} if isinstance(value, list | tuple) else value
+        yield from xml_chunks(name, inner, margin)
+
+
+def _scalar(value: Any) -> object:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case _:
+            return value
+
+
+_NAME = 512  # characters of a name
+_MESSAGE = 1024  # characters of a message, which stands in an attribute
+_SKIPPED = {"not_run"}
+
+
+def junit_chunks(*parts: Results) -> Iterator[str]:
+    """The XML text of all rows, a case at a time.
+
+    Args:
+        parts: One run, or its tasks.
+    """
+    counts = _counts([column for part in parts for column in part.totals.columns], parts)
+    yield HEADER
+    yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"
+    for results in parts:
+        yield from _dataset(results)
+        for prompt_idx, name in enumerate(_names(results)):
+            counts = _counts([results.totals.columns[prompt_idx]])
+            about = {"name": name, **counts, "timestamp": results.head.utc_created}
+            yield f"  <testsuite{xml_attributes(about)}>\n"
+            for row in results.shown(prompt_idx):
+                yield "".join(f"    {line}\n" for line in _case(row, name))
+            yield "  </testsuite>\n"
+    yield "</testsuites>\n"
+
+
+def _names(results: Results) -> Iterator[str]:
+    """Each column as `[provider] prompt N`, with N counted for each name of a provider."""
+    task = "" if results.task is None else f"{inert(results.task, _NAME)}: "
+    seen: Counter[str] = Counter()
+    for column in results.columns:
+        name = inert(column.provider, _NAME)
+        seen[name] += 1
+        yield f"{task}[{name}] prompt {seen[name]}"
+
+
+def _dataset(results: Results) -> Iterator[str]:
+    """The suite of a task that makes a dataset, with one case; nothing of any other task."""
+    dataset = results.shown_dataset()
+    if dataset is None:
+        return
+    name = inert(results.task or "", _NAME)
+    about = {"name": name, **_counts((), (results,)), "timestamp": results.head.utc_created}
+    yield f"  <testsuite{xml_attributes(about)}>\n"
+    case = {"classname": name, "name": "dataset", "time": _seconds(1000 * dataset.duration_s)}
+    yield f"    <testcase{xml_attributes(case)}>\n"
+    if (why := trouble(dataset)) is not None:
+        attributes = {"message": inert(why, _MESSAGE), "type": "dataset"}
+        rows = xml_text("\n".join(map(failure_line, dataset.failures)))
+        yield f"      <failure{xml_attributes(attributes)}>{rows}</failure>\n"
+    told = xml_text("\n".join(dataset_lines(dataset)))
+    yield f"      <system-out>{told}</system-out>\n    </testcase>\n  </testsuite>\n"
+
+
+def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> dict[str, object]:
+    """How many cases of which kind are those of columns, and of the datasets of parts."""
+    datasets = [part.dataset for part in parts if part.dataset is not None]
+    skipped = sum(column.outcomes[name] for column in columns for name in _SKIPPED)
+    return {
+        "tests": sum(column.rows for column in columns) + len(datasets),
+        "failures": sum(column.statuses[Status.FAIL] for column in columns)
+        + sum(trouble(dataset) is not None for dataset in datasets),
+        "errors": sum(column.statuses[Status.ERROR] for column in columns),
+        "skipped": skipped,
+        "time": _seconds(
+            sum(column.latency_ms for column in columns)
+            + sum(1000 * dataset.duration_s for dataset in datasets)
+        ),
+    }
+
+
+def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
+    number, name = row["testIdx"], inert(name_of_test(row), _NAME)
+    about = {
+        "classname": suite_name,
+        "name": f"{number}: {name}" if name else str(number),
+        "time": _seconds(row["latencyMs"] or 0),
+    }
+    yield f"<testcase{xml_attributes(about)}>"
+    yield "  <properties>"
+    for key, value in _properties(row).items():
+        yield f"    <property{xml_attributes({'name': key, 'value': value})}/>"
+    yield "  </properties>"
+    if not row["success"]:
+        yield "  " + _trouble(row)
+    if (agent := agent_of(row)) is not None:
+        yield f"  <system-out>{xml_text(chr(10).join(agent_lines(agent)))}</system-out>"
+    yield "</testcase>"
+
+
+def _properties(row: Mapping[str, Any]) -> dict[str, object]:
+    judges, own = row["tokenUsage"]["assertions"], row["metadata"]["trioeval"]
+    question = row.get("question", {})
+    facts = {
+        "score": row["score"],
+        **{f"score.{name}": score for name, score in row["namedScores"].items()},
+        "tokens": row["tokenUsage"]["total"],
+        "cost": row["cost"],
+        "grading.tokens": judges["total"] if was_judged(row["tokenUsage"]) else None,
+        "grading.cost": own.get("gradingCost"),
+        "outcome": question.get("outcome"),
+        "answer": question.get("agentAnswer"),
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _trouble(row: Mapping[str, Any]) -> str:
+    reason = row["error"] or "assertion failed"
+    attributes = {"message": inert(reason, _MESSAGE)}
+    if row["failureReason"] == 1:
+        parts = (row["gradingResult"] or {}).get("componentResults", ())
+        failed = [_type(part) for part in parts if not part["pass"]]
+        lines = [f"Score: {score_text(row['score'])}", f"Reason: {reason}"]
+        lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
+        text = xml_text("\n".join(lines))
+        kind = row["question"]["outcome"] if "question" in row else "assertion"
+        return f"<failure{xml_attributes({**attributes, 'type': kind})}>{text}</failure>"
+    if row["metadata"].get("trioeval", {}).get("outcome") in _SKIPPED:
+        return f"<skipped{xml_attributes(attributes)}/>"
+    text = xml_text(reason)
+    return f"<error{xml_attributes({**attributes, 'type': 'error'})}>{text}</error>"
+
+
+def _type(part: Mapping[str, Any]) -> str:
+    named = part.get("assertion") or part.get("metadata", {}).get("assertionSet") or {}
+    return str(named.get("type", "assertion"))
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.3f}"

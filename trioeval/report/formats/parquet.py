@@ -1,0 +1,213 @@
+"""Results as a Parquet file: a line a row, in columns with types, for every program that reads tables.
+
+The rows are written in batches, which are put together at the end: a run of any size needs the memory of one
+batch. The same rows make the same bytes.
+"""
+
+import importlib.util
+import itertools
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.columns.cell_types import ColumnType
+from trioeval.columns.files.parquet import Parquet
+from trioeval.grading import output_text
+from trioeval.report.formats.json import compact
+from trioeval.report.records import output_of, own_of, status_of, title_of_test
+from trioeval.report.results import Results
+
+_BATCH = 2000  # rows
+_HALF = re.compile("[\ud800-\udfff]")
+_REPEAT = re.compile(r"-repeat-(\d+)\Z")
+_WHOLE = 2**63  # numbers beyond it have no place in a column of whole numbers
+
+Record: TypeAlias = Mapping[str, Any]
+
+
+@attrs.frozen
+class ParquetColumn:
+    """A column of the file; what is not known of a row is NULL in it."""
+
+    name: str
+    kind: ColumnType
+    about: str
+    """What it holds, in one sentence of `docs/howto/export.md`."""
+    get: Callable[[Results, Record], Any]
+
+
+def _usage(name: str) -> Callable[[Results, Record], Any]:
+    return lambda _part, record: (record.get("tokenUsage") or {}).get(name)
+
+
+def _own(name: str) -> Callable[[Results, Record], Any]:
+    return lambda _part, record: own_of(record).get(name)
+
+
+def _response(name: str) -> Callable[[Results, Record], Any]:
+    return lambda _part, record: (record["response"] or {}).get(name)
+
+
+def _of(name: str) -> Callable[[Results, Record], Any]:
+    return lambda _part, record: record.get(name)
+
+
+def _repeat(_part: Results, record: Record) -> int:
+    found = _REPEAT.search(record["id"])
+    return 0 if found is None else int(found[1])
+
+
+def _reason(_part: Results, record: Record) -> str | None:
+    return (record["gradingResult"] or {}).get("reason")
+
+
+PARQUET_COLUMNS: Sequence[ParquetColumn] = (
+    ParquetColumn("run", "text", "the run's id", lambda part, _: part.head.eval_id),
+    ParquetColumn("task", "text", "the task's id", lambda part, _: part.task),
+    ParquetColumn("row_id", "text", "the row's id, as everywhere", _of("id")),
+    ParquetColumn("test", "int", "the number of its test, from 0", _of("testIdx")),
+    ParquetColumn("prompt_number", "int", "that of its provider and prompt", _of("promptIdx")),
+    ParquetColumn("repeat", "int", "that of its repetition", _repeat),
+    ParquetColumn(
+        "provider",
+        "text",
+        "label or id of the provider",
+        lambda _, record: record["provider"]["label"] or record["provider"]["id"],
+    ),
+    ParquetColumn(
+        "prompt_label", "text", "label of the prompt", lambda _, record: record["prompt"]["label"]
+    ),
+    ParquetColumn(
+        "description",
+        "text",
+        "what the suite calls the test",
+        lambda _, record: title_of_test(record),
+    ),
+    ParquetColumn("vars", "json", "its variables", _of("vars")),
+    ParquetColumn(
+        "prompt", "text", "what was asked, rendered", lambda _, record: record["prompt"]["raw"]
+    ),
+    ParquetColumn(
+        "output",
+        "text",
+        "what was answered, after transforms; JSON text where it is no text",
+        lambda _, record: output_of(record),
+    ),
+    ParquetColumn(
+        "status",
+        "text",
+        "`pass`, `fail`, `error` or `not_run`",
+        lambda _, record: status_of(record).value,
+    ),
+    ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
+    ParquetColumn("outcome", "text", "how its job ended", _own("outcome")),
+    ParquetColumn("reason", "text", "why it passed or failed", _reason),
+    ParquetColumn("error", "text", "why it failed, or has no verdict", _of("error")),
+    ParquetColumn(
+        "error_kind", "text", "in which of the known ways its call failed", _own("errorKind")
+    ),
+    ParquetColumn("metrics", "json", "its named scores", _of("namedScores")),
+    ParquetColumn(
+        "latency_ms", "float", "milliseconds until the reply was there", _of("latencyMs")
+    ),
+    ParquetColumn("wait_ms", "float", "milliseconds that it waited for its lane", _own("waitMs")),
+    ParquetColumn(
+        "first_token_ms", "float", "milliseconds until the reply began", _own("firstTokenMs")
+    ),
+    ParquetColumn("calls", "int", "requests that were made for it", _own("attempts")),
+    ParquetColumn("tokens", "int", "tokens, judges left out", _usage("total")),
+    ParquetColumn("prompt_tokens", "int", "those of what was asked", _usage("prompt")),
+    ParquetColumn("completion_tokens", "int", "those of the reply", _usage("completion")),
+    ParquetColumn("cost_usd", "float", "US dollars, judges left out", _of("cost")),
+    ParquetColumn("grading_cost_usd", "float", "US dollars of judges", _own("gradingCost")),
+    ParquetColumn("cached", "bool", "whether the reply came from the cache", _response("cached")),
+    ParquetColumn("finish_reason", "text", "why the model stopped", _response("finishReason")),
+    ParquetColumn(
+        "metadata",
+        "json",
+        "what the test says of itself",
+        lambda _, record: record["testCase"]["metadata"],
+    ),
+)
+
+
+def missing_for_parquet() -> str | None:
+    """What is missing here to write such files, and how to get it; None if nothing is."""
+    # Not imported: what is loaded before a run starts is never given back, and DuckDB complains of that.
+    try:
+        found = importlib.util.find_spec("duckdb")
+    except ValueError:  # somebody has put something else in its place
+        found = None
+    if found is None:
+        return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]'"
+    return None
+
+
+def write_parquet(path: Path, parts: Sequence[Results]) -> None:
+    """Write all rows of a run.
+
+    Args:
+        path: The file; one that is there is replaced.
+        parts: The run, or its tasks. Datasets have no rows here.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    kinds = {column.name: column.kind for column in PARQUET_COLUMNS}
+    rows = ((part, record) for part in parts for record in part.shown())
+    parquet = Parquet()
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
+            written: list[Path] = []
+            for batch in _batches(rows):
+                written.append(Path(folder, f"{len(written)}.parquet"))
+                parquet.write(written[-1], kinds, _values(batch))
+            parquet.join(path, written)
+    finally:
+        parquet.close()
+
+
+def _batches(rows: Iterable[tuple[Results, Record]]) -> Iterator[list[tuple[Results, Record]]]:
+    """Rows in handy portions; without rows one that is empty."""
+    rows = iter(rows)
+    batch = list(itertools.islice(rows, _BATCH))
+    yield batch
+    while batch := list(itertools.islice(rows, _BATCH)):
+        yield batch
+
+
+def _values(batch: Sequence[tuple[Results, Record]]) -> Mapping[str, Sequence[Any]]:
+    return {
+        column.name: [_value(column.kind, column.get(part, record)) for part, record in batch]
+        for column in PARQUET_COLUMNS
+    }
+
+
+def _value(kind: ColumnType, found: Any) -> Any:
+    """A value as its column has it; None where it has no place there: files of others say much."""
+    match kind:
+        case _ if found is None:
+            return None
+        case "int":
+            fits = isinstance(found, int | float) and -_WHOLE <= found < _WHOLE
+            return int(found) if fits and float(found).is_integer() else None
+        case "float":
+            fits = isinstance(found, int | float) and abs(found) <= sys.float_info.max
+            return float(found) if fits else None
+        case "bool":
+            return found if isinstance(found, bool) else None
+        case "json":
+            # The escape of half a character is text in it: parsers of JSON refuse it otherwise.
+            return _whole(_HALF.sub(lambda half: rf"\\u{ord(half[0]):04x}", compact(found)))
+        case _:
+            return _whole(output_text(found))
+
+
+def _whole(text: str) -> str:
+    """Without half characters, which JSON may hold and files of text may not."""
+    return text.encode("utf-8", "backslashreplace").decode()

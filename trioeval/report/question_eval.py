@@ -1,0 +1,119 @@
+"""What results tell of questions: of one in its row, of all of a task, and of all tasks."""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.documents.structure import camel
+from trioeval.question_eval.answer import QuestionEvent, QuestionOutcome, QuestionResult
+from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts
+from trioeval.report.head import Head
+from trioeval.report.totals import Totals
+
+Ended: TypeAlias = tuple[Head, Totals]
+"""A task that is over, of any type."""
+
+
+def question_json(found: QuestionResult) -> dict[str, Any]:
+    """What became of a question, ready for `json.dumps`; of what is not known nothing is told."""
+    told: dict[str, Any] = {
+        "id": found.id,
+        "question": found.question,
+        "answers": list(found.answers),
+        "correctAnswers": list(found.correct_answers),
+        "outcome": found.outcome,
+        "correct": found.correct,
+        "agentAnswer": found.agent_answer,
+        "answerListed": found.answer_listed,
+        "parseError": None if found.parse_error is None else attrs.asdict(found.parse_error),
+        "runError": None if found.run_error is None else attrs.asdict(found.run_error),
+        "tokensTotal": found.tokens_total,
+        "wallTimeSeconds": found.wall_time_s,
+        "waitSeconds": found.wait_s,
+        "attempts": found.attempts,
+        "agentSteps": found.steps,
+        "toolCalls": dict(found.tool_calls) or None,
+        "events": [event_json(event) for event in found.events],
+    }
+    return {name: fact for name, fact in told.items() if fact is not None}
+
+
+def event_json(event: QuestionEvent) -> dict[str, Any]:
+    """One thing that happened to a question, where its row says which one that is."""
+    details = {camel(name): fact for name, fact in event.details.items()}
+    return {"sequence": event.sequence, "at": event.at, "event": event.name, **details}
+
+
+def counts_of(totals: Totals) -> QuestionCounts:
+    """How the questions of all columns ended."""
+    return QuestionCounts.joined(column.questions for column in totals.columns)
+
+
+def task_json(head: Head, totals: Totals) -> dict[str, Any]:
+    """What a document says of a task of questions; nothing of any other task."""
+    if head.questions_file is None:
+        return {}
+    counts = counts_of(totals)
+    return {
+        "status": counts.status,
+        "failureReason": counts.reason,
+        "questionEval": {"questionsFile": head.questions_file, "summary": counts.json()},
+    }
+
+
+def summary_json(tasks: Iterable[Ended]) -> dict[str, Any]:
+    """What a document says of all tasks of questions together; nothing where there is none."""
+    counts = _tasks_of(tasks)
+    if not counts.tasks:
+        return {}
+    return {"summary": {camel(name): fact for name, fact in counts.facts().items()}}
+
+
+def _tasks_of(tasks: Iterable[Ended]) -> TaskCounts:
+    return TaskCounts(
+        [counts_of(totals) for head, totals in tasks if head.questions_file is not None]
+    )
+
+
+def sentence(head: Head, totals: Totals) -> str | None:
+    """How a task of questions ended, for people; None of any other task.
+
+    Args:
+        head: Of the task.
+        totals: Of its rows.
+    """
+    if head.questions_file is None:
+        return None
+    counts = counts_of(totals)
+    others = [
+        _counted(count, name)
+        for name in OUTCOMES
+        if name not in {"correct", "incorrect"} and (count := counts.by_outcome[name])
+    ]
+    why = "" if counts.reason is None else f" ({counts.reason})"
+    parts = [f"{counts.correct} of {counts.ended} correct, accuracy {counts.accuracy:.3f}"]
+    return f"{counts.status}{why}: " + ", ".join([*parts, *others])
+
+
+def run_sentence(tasks: Iterable[Ended]) -> str | None:
+    """How all tasks of questions ended together, for people; None where there are not several.
+
+    Args:
+        tasks: Those of a run.
+    """
+    counts = _tasks_of(tasks)
+    if len(counts.tasks) <= 1:
+        return None
+    questions = counts.questions
+    ended = (
+        f"{counts.passed} passed, {counts.failed} failed, {counts.errored} ended as errors",
+        f"{questions.correct} of {questions.ended} correct, accuracy {questions.accuracy:.3f}",
+        f"{questions.tokens} tokens",
+    )
+    return f"{len(counts.tasks)} tasks of questions: " + "; ".join(ended)
+
+
+def _counted(count: int, outcome: QuestionOutcome) -> str:
+    words = outcome.replace("_", " ")
+    return f"{count} {words}s" if count > 1 and words.endswith("error") else f"{count} {words}"

@@ -1,0 +1,15 @@
+"""One module a task type: how it expands into a plan, and what the body of its jobs does."""
+
+from trioeval.evaluation.prepared import PreparedSuite as PreparedSuite
+from trioeval.evaluation.prepared import PreparedTask as PreparedTask
+from trioeval.evaluation.row import Row as Row
+from trioeval.evaluation.row import RowsNotRun as RowsNotRun
+from trioeval.evaluation.row import Status as Status
+from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
+from trioeval.question_eval.answer import QuestionResult as QuestionResult
+from trioeval.run.prepare import prepare as prepare
+from trioeval.run.run_suite import SuiteSummary as SuiteSummary
+from trioeval.run.run_suite import collect as collect
+from trioeval.run.run_suite import make_lanes as make_lanes
+from trioeval.run.run_suite import run_suite as run_suite
+from trioeval.run.shared_limits import open_suite_quota as open_suite_quota

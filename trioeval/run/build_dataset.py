@@ -1,0 +1,312 @@
+"""Builds datasets from Python: as a Trio application wants it, and as previews."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.agent.open import AgentTerms
+from trioeval.columns.events import DatasetEvent
+from trioeval.columns.files import DatasetRows
+from trioeval.columns.model import SeedColumns
+from trioeval.columns.open import DatasetsTold
+from trioeval.columns.result import DatasetResult
+from trioeval.columns.spec import Rows
+from trioeval.documents.mistakes import kind
+from trioeval.errors import UsageError
+from trioeval.evaluation.journal import Journal
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
+from trioeval.evaluation.provider_calls import ReplyCache
+from trioeval.evaluation.row import Row
+from trioeval.kernel import Lanes, Observer
+from trioeval.kernel.events import guarded
+from trioeval.loading.load import parse_suite
+from trioeval.providers import Provider
+from trioeval.run.prepare import prepare
+from trioeval.run.run_suite import RunTerms, ended, log, nobody, run_prepared
+from trioeval.suite.model import Suite
+
+_TASK = "dataset"
+
+
+@attrs.frozen(eq=False)
+class Dataset:
+    """A dataset that was built, or as much of it as could be."""
+
+    result: DatasetResult
+    rows: Sequence[Mapping[str, Any]]
+    """Those that are written, in their order: in memory, or read from the files as they are looked at."""
+    _numbers: Sequence[int] = ()
+    """Of rows in memory."""
+
+    def number(self, place: int) -> int:
+        """The number of a row, by which messages tell of it; those that were dropped have theirs too.
+
+        Args:
+            place: Where it is in `rows`, 0 to `len(rows)` - 1.
+        """
+        rows = self.rows
+        return rows.number(place) if isinstance(rows, DatasetRows) else self._numbers[place]
+
+
+async def build_columns(
+    settings: Mapping[str, Any],
+    *,
+    providers: Mapping[str, Provider] | Sequence[Any] = (),
+    output_dir: str | os.PathLike[str] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    preview: int | None = None,
+    lanes: Lanes | None = None,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+    events: Callable[[DatasetEvent], None] | None = None,
+    journal: Journal | None = None,
+    cache: ReplyCache | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Dataset:
+    """Build one dataset inside of a Trio program. A checkpoint.
+
+    Cancelling the surrounding scope ends the calls at once; groups that were complete are written all the
+    same, and what was made of others stands in the journal, if there is one.
+
+    Args:
+        settings: What a suite file says of a task of type `columns`, without `id` and `type`.
+        providers: Async callables by the id that columns name, or entries of providers as in a suite file.
+        output_dir: The folder of its files; None is `outputDir` of the settings, and where they say nothing
+            rows are kept in memory.
+        directory: What relative paths of the settings are relative to; None is the working folder.
+        preview: Make so many rows at most, ≥ 1, and no files.
+        lanes: Lanes to run on, shared with others; its own if None.
+        stop: When set, nothing new is begun.
+        observe: Told of everything that lanes and jobs do.
+        events: Told of what happens to the dataset.
+        journal: Where it is written down, so that it can go on where it was: a run of a store.
+        cache: Where replies are looked for and kept.
+        warn: Told of what fails without harm; None logs it.
+
+    Returns:
+        What became of it, and its rows.
+
+    Raises:
+        UsageError: `settings` are no mapping, or `preview` is no number of rows.
+        SuiteError: The settings are wrong; tells of everything at once. Nothing was called.
+        DatasetError: Its folder cannot be used, or the dataset not be finished.
+        ProviderError: A provider cannot be opened.
+
+    Example:
+        >>> async def write(request):
+        ...     return f"What is {request.vars['a']} + {request.vars['b']}?"
+        >>> number = {"type": "sampler", "sampler": "uniform", "low": 1, "high": 9, "decimals": 0}
+        >>> async def main():
+        ...     return await build_columns(
+        ...         {
+        ...             "rows": 3,
+        ...             "columns": [
+        ...                 {"name": "a", **number},
+        ...                 {"name": "b", **number},
+        ...                 {
+        ...                     "name": "text",
+        ...                     "type": "llm",
+        ...                     "provider": "writer",
+        ...                     "prompt": "Ask for the sum of {{ a }} and {{ b }}.",
+        ...                 },
+        ...             ],
+        ...         },
+        ...         providers={"writer": write},
+        ...     )
+        >>> dataset = trio.run(main)
+        >>> dataset.result.outcome, len(dataset.rows)
+        ('complete', 3)
+    """
+    _check_settings(settings)
+    if preview is not None:
+        _check_preview(preview)
+    custom = providers if isinstance(providers, Mapping) else {}
+    entries: Sequence[Any] = list(providers)
+    task = {"id": _TASK, "type": "columns", **settings}
+    if output_dir is not None:
+        task.pop("outputDir", None)
+        task.pop("output_dir", None)
+    document = {"providers": entries, "tasks": [task]}
+    if not entries:
+        del document["providers"]
+    base = None if directory is None else Path(directory)
+    suite = parse_suite(document, directory=base)
+    if output_dir is not None:
+        suite = _written_to(suite, output_dir)
+    prepared = prepare(suite, providers=custom)
+    columns = prepared.parts[0].prepared.suite.columns
+    told: list[Dataset] = []
+    observe_all = None if events is None else lambda _task, event: events(event)
+    async with ended(journal) as end:
+        totals = await run_prepared(
+            prepared,
+            _terms(
+                lanes=lanes,
+                stop=trio.Event() if stop is None else stop,
+                observe=observe,
+                journal=journal,
+                cache=cache,
+                warn=warn,
+                datasets=DatasetsTold(
+                    tell=lambda result, rows: told.append(_in_memory(result, rows)),
+                    observe=observe_all,
+                    in_memory=preview is not None or columns is None or columns.output_dir is None,
+                    preview=preview,
+                ),
+            ),
+        )
+        end.is_finished = totals.is_finished
+    [dataset] = told
+    if (folder := dataset.result.folder) is not None:
+        rows = await trio.to_thread.run_sync(DatasetRows, folder)
+        return Dataset(dataset.result, rows)
+    return dataset
+
+
+def _in_memory(result: DatasetResult, rows: Rows) -> Dataset:
+    return Dataset(result, [values for _, values in rows], [row for row, _ in rows])
+
+
+def _check_settings(settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        msg = f"settings must be a mapping, as a task of a suite file is one, not {kind(settings)}"
+        raise UsageError(msg)
+
+
+def _check_preview(rows: object) -> None:
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        msg = f"preview must be a whole number of rows, 1 or more, not {rows!r:.60}"
+        raise UsageError(msg)
+
+
+def _written_to(suite: Suite, folder: str | os.PathLike[str]) -> Suite:
+    """A suite of one dataset with the folder that the program names: no fence is around that."""
+    [task] = suite.tasks
+    columns = (
+        None
+        if task.suite.columns is None
+        else attrs.evolve(task.suite.columns, output_dir=Path(folder).absolute())
+    )
+    inner = attrs.evolve(task.suite, columns=columns)
+    return attrs.evolve(suite, tasks=(attrs.evolve(task, suite=inner),))
+
+
+async def preview_suite(
+    prepared: PreparedSuite,
+    rows: int,
+    *,
+    tasks: Sequence[str] = (),
+    cache: ReplyCache | None = None,
+    stop: trio.Event | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Sequence[Dataset]:
+    """The first rows of the datasets of a suite, in memory; nothing else of the suite is run. A checkpoint.
+
+    Args:
+        prepared: The suite.
+        rows: How many of each, ≥ 1.
+        tasks: The ids of the tasks that are wanted, and with them those that they are made of; all of type
+            `columns` if none is named.
+        cache: Where replies are looked for and kept.
+        stop: When set, nothing new is begun.
+        warn: Told of what fails without harm; None logs it.
+
+    Raises:
+        UsageError: There are no such tasks, or one is made of rows of a task that is no dataset; or `rows`
+            is no number of rows.
+        TrioevalError: As for `build_columns`.
+    """
+    _check_preview(rows)
+    wanted = _wanted(prepared, tasks)
+    told: dict[str | None, Dataset] = {}
+
+    def tell(result: DatasetResult, made: Rows) -> None:
+        told[result.task] = _in_memory(result, made)
+
+    only = attrs.evolve(prepared, tasks=wanted)
+    datasets = DatasetsTold(tell=tell, in_memory=True, preview=rows)
+    how = _terms(
+        lanes=None,
+        stop=trio.Event() if stop is None else stop,
+        observe=None,
+        journal=None,
+        cache=cache,
+        warn=warn,
+        datasets=datasets,
+    )
+    await run_prepared(only, how)
+    return [told[part.id] for part in wanted if part.id in told]
+
+
+def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
+    """The tasks that are previewed, in the order of the suite, without dependencies on others."""
+    parts = {part.id: part for part in prepared.tasks}
+    datasets = [name for name, part in parts.items() if part.prepared.suite.columns is not None]
+    for name in named:
+        if name not in datasets:
+            known = ", ".join(map(str, datasets)) or "none"
+            msg = f"there is no task {name} of type columns; those of the suite are: {known}"
+            raise UsageError(msg)
+    if not datasets:
+        raise UsageError("the suite has no task of type columns, so there is nothing to preview")
+    found: set[str | None] = set()
+    waiting: list[str | None] = list(named or datasets)
+    while waiting:
+        task = waiting.pop()
+        if task in found:
+            continue
+        found.add(task)
+        settings = parts[task].prepared.suite.columns
+        for column in () if settings is None else settings.columns:
+            if not isinstance(column, SeedColumns) or column.from_task is None:
+                continue
+            if column.from_task not in datasets:
+                msg = (
+                    f"task {task} is made of the rows of task {column.from_task}, which is no dataset: "
+                    "a preview asks for none of them; run the suite"
+                )
+                raise UsageError(msg)
+            waiting.append(column.from_task)
+    return tuple(
+        attrs.evolve(part, depends_on=tuple(one for one in part.depends_on if one in found))
+        for part in prepared.tasks
+        if part.id in found
+    )
+
+
+async def _no_rows(_row: Row) -> None:
+    """Datasets have none."""
+
+
+def _terms(
+    *,
+    lanes: Lanes | None,
+    stop: trio.Event,
+    observe: Observer | None,
+    journal: Journal | None,
+    cache: ReplyCache | None,
+    warn: Callable[[str], None] | None,
+    datasets: DatasetsTold,
+) -> RunTerms:
+    return RunTerms(
+        emit_many=None,
+        emit=_no_rows,
+        lanes=lanes,
+        stop=stop,
+        observe=guarded(observe),
+        observers=None,
+        recorder=None,
+        run_id=None,
+        warn=warn or log.warning,
+        journal=journal,
+        cache=cache,
+        refresh_cache=False,
+        questions=None,
+        settled=nobody,
+        datasets=datasets,
+        agents=AgentTerms(),
+    )

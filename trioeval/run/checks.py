@@ -1,0 +1,562 @@
+"""What of a suite is wrong or odd, beyond its providers, before anything is asked of them."""
+
+import difflib
+import os
+import shlex
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import MistakenError, nearest
+from trioeval.documents.paths import DocumentPath, read_path, show_path
+from trioeval.documents.structure import snake
+from trioeval.errors import Problem
+from trioeval.evaluation.registers import CONVERSATION_VARIABLE, Sharing, texts_in
+from trioeval.evaluation.transforms import read_output_transform
+from trioeval.grading import COMPARISONS, Assertion
+from trioeval.grading.algebra import leaves
+from trioeval.grading.registry import split_type
+from trioeval.limits.open import install, is_installed
+from trioeval.providers import ProviderSpec
+from trioeval.suite.expand import Expansion
+from trioeval.suite.merge import merged
+from trioeval.suite.model import BudgetSettings, Suite, Test
+from trioeval.templates import Templates
+from trioeval.text import is_template, json_text, parse_json, quote
+
+# Whether there is what a suite names clusters by, found before anything is asked.
+
+
+_MOST = 20  # names that are told
+
+
+def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+    """A warning where `evaluateOptions.cluster` names what no test has.
+
+    Nothing is said where names become known while tests run: those that hooks, transforms and rows make.
+
+    Args:
+        steps: Of a suite.
+        sharing: What its rows give each other.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> said = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
+        >>> suite = parse_suite(said | {"evaluateOptions": {"cluster": "bok"}})
+        >>> nothing = Sharing(frozenset(), frozenset())
+        >>> [problem.hint for problem in idle_cluster(expand(suite), nothing)]
+        ['there is: book']
+    """
+    suite = steps.suite
+    name = suite.evaluate_options.cluster
+    if name is None or suite.extensions or suite.rows_of is not None or name in sharing.registers:
+        return
+    known: dict[str, None] = {}
+    if suite.default_test is not None:
+        if suite.default_test.options.transform_vars is not None:
+            return
+        known |= dict.fromkeys((*suite.default_test.metadata, *suite.default_test.vars))
+    for test in steps.tests if name not in known else ():
+        if test.options.transform_vars is not None or name in test.metadata or name in test.vars:
+            return
+        known |= dict.fromkeys((*test.metadata, *test.vars))
+    if name not in known and len(steps):
+        told = ", ".join(sorted(known)[:_MOST])
+        yield Problem(
+            "$.evaluateOptions.cluster",
+            f"no test has such a key of metadata or such a variable, got {name!r}",
+            f"there is: {told}" if told else "there is none at all",
+        )
+
+
+# Which commands of assertions nobody can start here, found before an agent has worked for them.
+
+
+def missing_commands(steps: Expansion, environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Assertions whose command names a program that is not in PATH.
+
+    One with a slash may be what an agent is to make, and one with variables is known when it is run.
+
+    Args:
+        steps: Everything that is run.
+        environ: That of the suite's code.
+    """
+    default = steps.suite.default_test
+    if default is not None:
+        yield from _missing("$.defaultTest", default.assertions, environ)
+    for place, test in enumerate(steps.suite.tests):
+        yield from _missing(steps.path_of(place), test.assertions, environ)
+
+
+def _missing(
+    path: str, assertions: Sequence[Assertion], environ: Mapping[str, str]
+) -> Iterator[Problem]:
+    for place, assertion in leaves(assertions):
+        if split_type(assertion.type)[0] != "command":
+            continue
+        own = assertion.value.get("env", {}) if isinstance(assertion.value, Mapping) else {}
+        program = _program(assertion.value)
+        if program is None or "PATH" in own or is_template(program) or os.sep in program:
+            continue
+        if shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
+            below = "".join(f".assert[{number}]" for number in place)
+            message = f"{quote(program)} is not a program in PATH"
+            yield Problem(f"{path}{below}.value", message)
+
+
+def _program(value: Any) -> str | None:
+    """The first word of a command; None of one that is known later."""
+    said = value.get("command") if isinstance(value, Mapping) else value
+    if isinstance(said, str):
+        # Words of a template are those of what it gives.
+        words = said.split(maxsplit=1)[:1] if is_template(said) else shlex.split(said)
+    else:
+        words = list(said) if isinstance(said, list | tuple) else []
+    return words[0] if words and not set(words[0]) & set("{}'\"") else None
+
+
+# Which comparisons of outputs can be known not to work, before anything is paid for.
+
+
+_TOLD = 100  # a million lines may be wrong alike
+
+
+def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
+    """Tests whose outputs are compared although there is one only, or nothing to compare them by.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> test = {"assert": [{"type": "max-score"}]}
+        >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a"], "tests": [test]})
+        >>> [problem.path for problem in wrong_comparisons(expand(suite))]
+        ['$.tests[0].assert[0]', '$.tests[0].assert[0]']
+    """
+    seen: set[str] = set()
+    compared = [span for span in steps.spans if span.compared]
+    if not compared:
+        return
+    for span in compared:
+        if span.width != 1:  # without a column there is no row either
+            continue
+        for place in span.places[:_TOLD]:
+            path, assertion = _first(steps, place)
+            if path not in seen:
+                seen.add(path)
+                message = (
+                    f"{assertion.type} compares the outputs of a test, and this one has one only"
+                )
+                yield Problem(path, message, "name several prompts or providers for it")
+    for place in steps.looked_at:
+        test = steps.tests[place]
+        whole = merged(steps.suite.default_test, test)
+        types = {assertion.type for assertion in whole.assertions}
+        if "max-score" in types and types <= COMPARISONS:
+            path, _ = _first(steps, place, {"max-score"})
+            message = "max-score compares the scores of other assertions, and the test has none"
+            yield Problem(path, message, 'add assertions that score, or write "select-best"')
+
+
+def _first(
+    steps: Expansion, place: int, types: Collection[str] = COMPARISONS
+) -> tuple[str, Assertion]:
+    """Where the first comparison of a test stands, and what it is."""
+    for number, assertion in enumerate(steps.tests[place].assertions):
+        if assertion.type in types:
+            return steps.path_of(place, f".assert[{number}]"), assertion
+    suite = steps.suite
+    default = () if suite.default_test is None else suite.default_test.assertions
+    number = next(n for n, assertion in enumerate(default) if assertion.type in types)
+    return f"$.defaultTest.assert[{number}]", default[number]
+
+
+# What is odd about a suite, though nothing is wrong with it.
+
+
+_ALIKE = 0.75  # of difflib's ratio, from which two names are taken for one
+_LOOKED_AT = 10_000  # tests
+
+
+def oddities(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Warnings for whoever runs a suite."""
+    yield from _shared_by_columns(steps, sharing)
+    yield from _misspelt(steps, sharing, templates)
+    yield from _not_in_rows(steps, sharing, templates)
+
+
+def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+    scope = steps.suite.evaluate_options.register_scope
+    if sharing.registers and len(steps.columns) > 1 and scope == "suite":
+        names = ", ".join(sorted(sharing.registers))
+        yield Problem(
+            "$.evaluateOptions",
+            f"all columns share what storeOutputAs stores: {names}",
+            '"registerScope": "column" gives each column its own',
+        )
+
+
+def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Tests without a variable that a prompt uses, and with one of nearly the same name that none uses.
+
+    What is not defined prints nothing, and a prompt may mean that; a name that is nearly right is a slip.
+    Each name is told once.
+    """
+    if steps.suite.evaluate_options.strict_variables:
+        return  # the rows say it
+    wanted, common = _wanted(steps, sharing, templates), _common(steps)
+    told: set[str] = set()
+    for count, place in enumerate(steps.looked_at):
+        if count == _LOOKED_AT:
+            return
+        given = common.union(steps.tests[place].vars)
+        for name in sorted(wanted - given - told):
+            close = difflib.get_close_matches(name, sorted(given - wanted), n=1, cutoff=_ALIKE)
+            if close:
+                told.add(name)
+                message = f"the prompt uses {name}, and the test has {quote(close[0])}"
+                hint = f'did you mean "{name}"? What is not defined prints nothing'
+                yield Problem(f"$.tests[{place}].vars", message, hint)
+
+
+def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Variables of prompts that no row of an earlier task brings, although it is said what they bring."""
+    rows_of = steps.suite.rows_of
+    if rows_of is None or rows_of.vars is None:
+        return
+    given = _common(steps).union(rows_of.vars)
+    for name in sorted(_wanted(steps, sharing, templates) - given):
+        hint = f"{nearest(name, given)}; what is not defined prints nothing"
+        message = f"the prompt uses {name}, and the rows of {rows_of.task} bring no such variable"
+        yield Problem("$.tests.vars", message, hint)
+
+
+def _wanted(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
+    """The variables that prompts use, without those that are always there."""
+    prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
+    used = [templates.references(prompt.raw) for prompt in prompts]
+    return frozenset().union(*used) - sharing.registers - {CONVERSATION_VARIABLE, "env"}
+
+
+def _common(steps: Expansion) -> frozenset[str]:
+    """The variables that all tests have."""
+    default = steps.suite.default_test
+    return frozenset() if default is None else frozenset(default.vars)
+
+
+# Which questions of judges lack what they are about, found before anything is paid for.
+#
+# Only what the suite says can be known: variables that code makes, or that other rows leave, may be anything.
+
+
+QUERY = "query"
+"""The variable that is the question."""
+
+QUERIED = frozenset({"context-faithfulness", "context-relevance"})
+"""Types that judge by it."""
+
+NAMES = frozenset(
+    {
+        *("answer", "completion", "context", "criteria", "goal", "groundTruth", "ideal", "input"),
+        *("maxScore", "messages", "output", "outputs", "query", "question", "rubric"),
+        *("statements", "steps", "trajectory"),
+    }
+)
+"""What types add to the variables that a `rubricPrompt` may name, all types together."""
+
+_QUESTION_CHECKS_ALIKE = 0.75  # of difflib's ratio, from which two names are taken for one
+
+
+def missing_queries(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+    """Assertions that judge by a question which their test does not have.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> test = {"assert": [{"type": "context-relevance"}]}
+        >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a"], "tests": [test]})
+        >>> steps = expand(suite)
+        >>> [problem.path for problem in missing_queries(steps, Sharing.of(steps, Templates()))]
+        ['$.tests[0].assert[0]']
+    """
+    suite, default = steps.suite, steps.suite.default_test or Test()
+    if suite.extensions or QUERY in sharing.registers or QUERY in default.vars:
+        return
+    shared = list(_queried(default.assertions))
+    for place in steps.looked_at:
+        test = steps.tests[place]
+        own = list(_queried(test.assertions))
+        if QUERY in test.vars or test.fault is not None or not (own or shared):
+            continue
+        if merged(suite.default_test, test).options.transform_vars:
+            continue
+        for below, assertion in own:
+            yield _unasked(steps.path_of(place, below), assertion, "the test")
+        if shared and not test.options.disable_default_asserts:
+            for below, assertion in shared:
+                test_at = steps.path_of(place).removeprefix("$.")
+                yield _unasked(f"$.defaultTest{below}", assertion, test_at)
+            shared = []
+
+
+def _queried(assertions: Sequence[Assertion]) -> Iterator[tuple[str, Assertion]]:
+    for place, assertion in leaves(assertions):
+        if split_type(assertion.type)[0] in QUERIED:
+            yield _path(place), assertion
+
+
+def _path(place: Sequence[int]) -> str:
+    return "".join(f".assert[{number}]" for number in place)
+
+
+def _unasked(path: str, assertion: Assertion, where: str) -> Problem:
+    message = f"{assertion.type} judges by the variable {QUERY}, and {where} has none"
+    return Problem(path, message, f'write the question as "{QUERY}" among the "vars"')
+
+
+def idle_prompts(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Warnings about prompts for judges that name nothing of a row, or misspell it, each told once."""
+    suite = steps.suite
+    known: set[str] = {*NAMES, *sharing.registers}
+    places = list(steps.looked_at)
+    computed = bool(suite.extensions) or len(places) < len(steps.tests)
+    prompts: dict[str, str] = {}
+    for at, test in _tests(steps, places):
+        known.update(test.vars)
+        for below, said in _prompts(test):
+            prompts.setdefault(json_text(said), at if at == "$.scenarios" else f"{at}{below}")
+    for said, path in prompts.items():
+        named = {name for text in _texts(said) for name in templates.references(text)}
+        if not named or (named.isdisjoint(known) and not computed):
+            message = "it names nothing of what is judged"
+            if named:
+                message += f", and there is no {' and no '.join(sorted(named))}"
+            yield Problem(path, message, 'write what its type has, such as "{{ output }}"')
+            continue
+        for name in sorted(named - known if not computed else ()):
+            if close := difflib.get_close_matches(
+                name, sorted(NAMES), n=1, cutoff=_QUESTION_CHECKS_ALIKE
+            ):
+                yield Problem(path, f"there is no {name}", f'did you mean "{close[0]}"?')
+
+
+def _tests(steps: Expansion, places: Sequence[int]) -> Iterator[tuple[str, Test]]:
+    suite = steps.suite
+    if suite.default_test is not None:
+        yield "$.defaultTest", suite.default_test
+    for place in places:
+        yield (
+            steps.path_of(place),
+            steps.tests[place],
+        )
+
+
+def _prompts(test: Test) -> Iterator[tuple[str, Any]]:
+    if test.options.rubric_prompt:
+        yield ".options.rubricPrompt", test.options.rubric_prompt
+    for place, assertion in leaves(test.assertions):
+        if assertion.rubric_prompt:
+            yield f"{_path(place)}.rubricPrompt", assertion.rubric_prompt
+
+
+def _texts(said: str) -> Iterator[str]:
+    """The templates in a prompt; one that was read from a file may be JSON inside of a text."""
+    for text in texts_in(parse_json(said)):
+        try:
+            inside = parse_json(text)
+        except ValueError:
+            inside = text
+        yield from texts_in(inside if isinstance(inside, list | dict) else text)
+
+
+# Which rubrics say nothing, found before a model is paid to judge by them.
+
+
+RUBRICS = frozenset({"agent-rubric", "llm-rubric"})
+"""Types whose value may be left out because a prompt of the suite's own can say it all."""
+
+
+def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
+    """Assertions that have neither a rubric nor a prompt of the suite's own, each told once.
+
+    Example:
+        >>> from trioeval.suite import expand, parse_suite
+        >>> test = {"assert": [{"type": "llm-rubric"}]}
+        >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a"], "tests": [test]})
+        >>> [problem.path for problem in missing_rubrics(expand(suite))]
+        ['$.tests[0].assert[0]']
+    """
+    suite, default = steps.suite, steps.suite.default_test or Test()
+    shared = list(_without_rubric(default.assertions))
+    remarkable = 0
+    for place in steps.looked_at:
+        remarkable += 1
+        test = steps.tests[place]
+        own = list(_without_rubric(test.assertions))
+        if not (own or shared):
+            continue
+        options = merged(suite.default_test, test).options
+        if options.rubric_prompt:
+            continue
+        for below, assertion in own:
+            yield _problem(steps.path_of(place, below), assertion)
+        if shared and not options.disable_default_asserts:
+            yield from _shared_problems(shared)
+            shared = []
+    if remarkable < len(steps.tests) and not default.options.rubric_prompt:
+        yield from _shared_problems(shared)
+
+
+def _without_rubric(assertions: Sequence[Assertion]) -> Iterator[tuple[str, Assertion]]:
+    for place, assertion in leaves(assertions):
+        said = assertion.rubric_prompt or assertion.value not in (None, "")
+        if not said and split_type(assertion.type)[0] in RUBRICS:
+            yield "".join(f".assert[{number}]" for number in place), assertion
+
+
+def _shared_problems(shared: Sequence[tuple[str, Assertion]]) -> Iterator[Problem]:
+    return (_problem(f"$.defaultTest{below}", assertion) for below, assertion in shared)
+
+
+def _problem(path: str, assertion: Assertion) -> Problem:
+    message = f"{assertion.type} has neither a value nor a rubricPrompt: nothing to judge by"
+    return Problem(path, message, 'write what the output must be like as its "value"')
+
+
+# Where the problems of a task stand in the file of its suite. Pure.
+#
+# What a task has from the top of the file is wrong at the top, and is told there, once for all tasks.
+
+
+def in_the_file(problems: Iterable[Problem], top: Suite, place: int) -> list[Problem]:
+    """Problems of the suite of a task, with their paths in the whole file.
+
+    Args:
+        problems: With paths in the task's own suite.
+        top: The whole suite.
+        place: The position of the task.
+
+    Example:
+        >>> from trioeval.suite import parse_suite
+        >>> task = {"type": "prompt_eval", "providers": ["exec:cat", "echo"]}
+        >>> suite = parse_suite({"providers": ["echo"], "tasks": [task]})
+        >>> found = [Problem("$.providers[0]", "no"), Problem("$.providers[1]", "no")]
+        >>> [problem.path for problem in in_the_file(found, suite, 0)]
+        ['$.tasks[0].providers[0]', '$.providers[0]']
+    """
+    return [
+        attrs.evolve(problem, path=show_path(_moved(read_path(problem.path), top, place)))
+        if problem.file is None
+        else problem
+        for problem in problems
+    ]
+
+
+def _moved(path: DocumentPath, top: Suite, place: int) -> DocumentPath:
+    own = top.tasks[place].suite
+    match path:
+        case ("providers", int(position), *rest) if position < len(own.providers):
+            entry = own.providers[position]
+            if entry in top.providers:
+                return ("providers", top.providers.index(entry), *rest)
+        case (str(key), *_) if _is_from_the_top(key, own, top):
+            return path
+        case _:
+            pass
+    return ("tasks", place, *path)
+
+
+def _is_from_the_top(key: str, own: Suite, top: Suite) -> bool:
+    """Whether a task says nothing of its own under a key of its suite."""
+    if key in {"prompts", "providers", "scenarios", "tests"}:
+        return False
+    field = snake(key)
+    return getattr(own, field, None) == getattr(top, field, None)
+
+
+_COST_EXAMPLE = '"config": {"maxCost": 0.05}'
+_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+
+
+def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
+    """Transforms that are wrong as they are written, each told once."""
+    seen: set[str] = set()
+    for path, text in _transforms(steps):
+        if text in seen:
+            continue
+        seen.add(text)
+        try:
+            read_output_transform(text, around)
+        except MistakenError as error:
+            for part in error.parts:
+                yield Problem(path, part.message, part.hint)
+
+
+def _transforms(steps: Expansion) -> Iterator[tuple[str, str]]:
+    """The transforms of a suite, with their places in it."""
+    suite = steps.suite
+    for place, entry in enumerate(suite.providers):
+        if entry.transform is not None:
+            yield f"$.providers[{place}].transform", entry.transform
+    if suite.default_test is not None:
+        for below, text in _transforms_of(suite.default_test):
+            yield f"$.defaultTest{below}", text
+    for place in steps.looked_at:
+        for below, text in _transforms_of(steps.tests[place]):
+            yield steps.path_of(place, below), text
+
+
+def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
+    if test.options.transform is not None:
+        yield ".options.transform", test.options.transform
+    for place, assertion in leaves(test.assertions):
+        for key, text in (
+            ("transform", assertion.transform),
+            ("contextTransform", assertion.context_transform),
+        ):
+            if text is not None:
+                yield "".join(f".assert[{number}]" for number in place) + f".{key}", text
+
+
+def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
+    """A quota that only works where more is installed.
+
+    Args:
+        suite: The suite.
+        is_asked: Whether some lane counts against its quota, which is not opened otherwise.
+    """
+    quota = suite.quota
+    if quota is not None and quota.backend == "redis" and is_asked and not is_installed("redis"):
+        message = 'limits in Redis need the extra "redis"'
+        yield Problem("$.quota.backend", message, install("redis"))
+
+
+def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
+    """Providers for which a budget cannot hold: their prices are not known, or nothing bounds a call."""
+    budget = suite.evaluate_options.budget
+    if budget is None or (budget.usd is None and budget.tokens is None):
+        return
+    for position, spec in enumerate(specs):
+        for message, hint in _unbounded(budget, spec):
+            yield Problem(f"$.providers[{position}]", message, hint)
+
+
+def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str, str]]:
+    """Why a budget cannot hold for a provider, and what to do about each reason."""
+    known = spec.metering
+    is_unbounded = budget.usd is not None and known.most_cost is None
+    if known.is_paid and not known.is_bounded and (is_unbounded or budget.tokens is not None):
+        yield (
+            f"there is a budget, and nothing bounds the replies of {spec.id}",
+            "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
+        )
+    if known.is_paid and known.price is None and is_unbounded:
+        yield (
+            f"there is a budget in usd, and no price of {spec.id} is known",
+            "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
+        )
+    if known.says_cost and is_unbounded:
+        yield (
+            f"there is a budget in usd, and nothing bounds what a call of {spec.id} costs",
+            f"give the most US dollars that one call may cost, 0 if it costs nothing: {_COST_EXAMPLE}",
+        )

@@ -1,0 +1,53 @@
+"""What the judges of a suite will be asked, as far as that is known before a run."""
+
+from collections.abc import Iterator, Mapping
+
+from trioeval.evaluation.graders import SEARCHING_KINDS
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.grading.algebra import leaves
+from trioeval.grading.judge_calls import Count, judge_calls
+from trioeval.grading.kind import Comparing
+from trioeval.grading.registry import split_type
+from trioeval.suite.expand import Expansion
+from trioeval.suite.merge import merged
+from trioeval.suite.model import Test
+from trioeval.suite.sizes import stretch_sizes
+
+
+def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
+    """Calls to judges by lane, in the order of the lanes; a suite with tasks has none of its own.
+
+    Args:
+        prepared: One suite, or one task.
+    """
+    found = dict.fromkeys(prepared.judge_lanes, Count())
+    if not found:
+        return {}
+    suite, graders = prepared.suite, prepared.graders
+    lenient = suite.evaluate_options.grading == "lenient"
+    for test, rounds, columns in _tests(prepared.steps):
+        options = test.options.provider
+        for _, assertion in leaves(test.assertions):
+            name, _ = split_type(assertion.type)
+            kind = suite.kinds.get(name)
+            if kind is None:
+                continue
+            # The outputs of a test are compared once.
+            times = rounds if isinstance(kind.judge, Comparing) else rounds * columns
+            for role, count in judge_calls(assertion, kind, lenient=lenient):
+                place = graders.place(
+                    assertion, options, suite.default_test, role, searches=name in SEARCHING_KINDS
+                )
+                if isinstance(place, int):
+                    found[prepared.judge_lanes[place]] += count * times
+    return found
+
+
+def _tests(steps: Expansion) -> Iterator[tuple[Test, int, int]]:
+    """The tests that are run, how often each runs, and by how many columns at a time."""
+    default = steps.suite.default_test
+    for stretch, several in stretch_sizes(steps):
+        shape = stretch.shape
+        for place in range(stretch.first_place, stretch.first_place + several):
+            rounds = shape.repeats * shape.chosen
+            yield merged(default, steps.tests[place]), rounds, len(shape.columns)

@@ -1,0 +1,372 @@
+"""Opens one task of a suite: its providers, the code that it runs, and the body that fits its type.
+
+A task whose tests are the rows of an earlier one is opened when that is over, and closed when it is itself.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.agent.open import AgentRun
+from trioeval.agent.task import AgentWork
+from trioeval.columns.makers.seeds import Source
+from trioeval.columns.model import ColumnsSettings
+from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, dataset_row
+from trioeval.columns.task import open_dataset
+from trioeval.documents.files import Around
+from trioeval.errors import PlanError
+from trioeval.evaluation.grader_calls import OpenGraders
+from trioeval.evaluation.groups import Layout
+from trioeval.evaluation.hooks import Hooks
+from trioeval.evaluation.journal import Journal
+from trioeval.evaluation.judge_services import open_means
+from trioeval.evaluation.judging import WIDTH, Judges
+from trioeval.evaluation.metering import meter_of
+from trioeval.evaluation.outcomes import TaskEnd
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
+from trioeval.evaluation.prompt import Tools, Variables
+from trioeval.evaluation.provider_calls import Asker, ReplyCache
+from trioeval.evaluation.registers import History
+from trioeval.evaluation.resumed import Resumed
+from trioeval.evaluation.row import RowIds
+from trioeval.evaluation.scoring import Scoring
+from trioeval.evaluation.scripts import Scripts, open_scripts
+from trioeval.evaluation.task_run import Body, Kept, OpenTask, RowsLeft, TaskRun
+from trioeval.evaluation.transforms import read_output_transform
+from trioeval.kernel import Lanes
+from trioeval.prompt_eval.comparison import ComparedEval
+from trioeval.prompt_eval.task import PromptEval
+from trioeval.providers import Recorder, open_providers
+from trioeval.question_eval.events import QuestionEvents, QuestionRun
+from trioeval.question_eval.model import QuestionSettings, workers_of
+from trioeval.question_eval.task import QuestionEval, ToolBox
+from trioeval.run.same_rows import same_rows
+from trioeval.run.task_graph import LateTask, OpenedTask, Runnable
+from trioeval.suite.dependencies import Lacking
+
+
+@attrs.frozen
+class Terms:
+    """What holds for all tasks of a run."""
+
+    recorder: Recorder | None
+    run_id: str | None
+    warn: Callable[[str], None]
+    journal: Journal | None
+    cache: ReplyCache | None
+    refresh: bool
+    questions: QuestionRun
+    """What follows the tasks of questions."""
+    left: Mapping[str, RowsLeft]
+    """Gets the rows of tasks that others are made of, by their ids."""
+    settled: Callable[[PreparedTask], None]
+    """Told of a task whose tests were not known when the run began, as soon as they are."""
+    datasets: DatasetsTold
+    """What is told of datasets, and how they go on."""
+    seeds: Mapping[str | None, Mapping[str, Source]]
+    """Of each task that builds a dataset, the rows of its seeds that are files."""
+    agents: AgentRun | None
+    """What the tasks of agents share; None where there is none."""
+
+
+@attrs.frozen
+class _Opened:
+    """What tasks of all types are made of."""
+
+    part: PreparedTask
+    asker: Asker
+    tools: Tools
+    scripts: Scripts
+
+
+async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> Runnable:
+    """Open everything that a task needs, if it can be known yet. A checkpoint.
+
+    Args:
+        part: The task.
+        stack: What closes it all again.
+        terms: What holds for all of them.
+
+    Raises:
+        ProviderError: A provider cannot be opened.
+    """
+    if part.settle is not None:
+        await trio.lowlevel.checkpoint()
+        lanes = dict.fromkeys(part.prepared.lane_names)
+        return LateTask(lanes, functools.partial(_perform_late, part, part.settle, terms))
+    if part.prepared.suite.columns is not None:
+        return await _open_dataset(part, part.prepared.suite.columns, stack, terms)
+    return OpenedTask(await _open(part, stack, terms))
+
+
+async def _perform_late(
+    part: PreparedTask,
+    settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
+    terms: Terms,
+    run: TaskRun,
+    lacking: Lacking | None,
+) -> TaskEnd:
+    """Open a task whose turn has come, and run it. Where its rows are missing, it has none itself."""
+    rows_of = part.prepared.suite.rows_of
+    left = None if rows_of is None else terms.left[rows_of.task]
+    if left is None or not left.is_complete:
+        await trio.lowlevel.checkpoint()
+        return "cut" if lacking is not None and lacking.how == "cut" else "incomplete"
+    # Files are read: others go on meanwhile.
+    prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
+    part = attrs.evolve(part, prepared=prepared, settle=None)
+    terms.settled(part)
+    async with AsyncExitStack() as stack:
+        return await run.perform(await _open(part, stack, terms, is_late=True), lacking)
+
+
+async def _open_dataset(
+    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: Terms
+) -> Runnable:
+    asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
+    told, task = terms.datasets, part.id
+    journal = None
+    if terms.journal is not None and not told.in_memory:
+        journal = terms.journal.dataset(task)
+    observe = told.observe
+    own = DatasetTerms(
+        task=task,
+        journal=journal,
+        left=terms.left,
+        warn=terms.warn,
+        tell=told.tell,
+        observe=None if observe is None else functools.partial(observe, task),
+        reconcile=told.reconcile,
+        preview=told.preview,
+        in_memory=told.in_memory,
+        seeds=terms.seeds[task],
+    )
+    return await open_dataset(DatasetParts(part.prepared, settings, asker, scripts, own), stack)
+
+
+async def _open_asker(
+    part: PreparedTask,
+    stack: AsyncExitStack,
+    terms: Terms,
+    *,
+    row_ids: Callable[[int], str],
+    are_data: bool,
+) -> tuple[Asker, Scripts]:
+    """Open the providers of a task, and the code that it runs.
+
+    Args:
+        part: The task.
+        stack: What closes it all again.
+        terms: What holds for all of them.
+        row_ids: Gives the id of a row by its index.
+        are_data: Whether what its rows say is data, in which no template of a provider may look up anything.
+    """
+    prepared = part.prepared
+    around = prepared.around
+    templates = prepared.templates.for_data() if are_data else prepared.templates
+    opened = await stack.enter_async_context(
+        open_providers(
+            prepared.specs, templates, terms.recorder, tls=prepared.trust, hosts=prepared.hosts
+        )
+    )
+    scripts = await stack.enter_async_context(
+        open_scripts(around.directory, around.environ, trust=around.trust)
+    )
+    asker = Asker(
+        providers=opened,
+        entries=(*prepared.steps.providers, *prepared.graders.entries),
+        lanes=prepared.lane_names,
+        meter=meter_of(
+            prepared.suite,
+            [spec.metering for spec in prepared.specs],
+            prepared.lane_names,
+            prepared.lane_quotas,
+        ),
+        row_ids=row_ids,
+        task=part.id,
+        journal=terms.journal,
+        cache=terms.cache,
+        refresh=terms.refresh,
+        estimates=prepared.suite.questions is not None,
+        warn=terms.warn,
+    )
+    return asker, scripts
+
+
+async def _open(
+    part: PreparedTask, stack: AsyncExitStack, terms: Terms, *, is_late: bool = False
+) -> OpenTask:
+    prepared = part.prepared
+    asker, scripts = await _open_asker(
+        part, stack, terms, row_ids=RowIds(prepared.steps), are_data=is_late
+    )
+    tools = _tools(prepared, scripts, terms.run_id)
+    has = _Opened(part, asker, tools, scripts)
+    if (questions := prepared.suite.questions) is not None:
+        task = _question_task(has, questions, terms)
+    else:
+        task = await _prompt_task(has, stack, terms)
+    if part.id is not None:
+        task = attrs.evolve(task, id=part.id, left=terms.left.get(part.id))
+    return await _resumed(part, task, tools, terms.journal, is_late=is_late)
+
+
+def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
+    """See that judges have their lanes; those of jobs are looked at by whoever runs them.
+
+    Raises:
+        PlanError: A lane is missing.
+    """
+    named = {lane for part in prepared.parts for lane in part.prepared.judge_lanes}
+    if unknown := sorted(named - set(lanes)):
+        msg = f"judges are asked on {unknown}; the lanes are {sorted(lanes)}"
+        raise PlanError(msg)
+
+
+async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> OpenTask:
+    prepared, tools, scripts = has.part.prepared, has.tools, has.scripts
+    around, steps = prepared.around, prepared.steps
+    options = prepared.suite.evaluate_options
+    hooks = None
+    if prepared.extensions:
+        given = (prepared.extensions, prepared.suite, terms.run_id)
+        hooks = Hooks(*given, scripts, around, terms.warn)
+    graders = OpenGraders(
+        graders=prepared.graders,
+        asker=has.asker,
+        default=prepared.suite.default_test,
+        open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
+    )
+    means = await stack.enter_async_context(
+        open_means(around, prepared.trust, hosts=prepared.hosts)
+    )
+    agents = await _agents(has, terms)
+    body = PromptEval(
+        steps,
+        has.asker,
+        tools=tools,
+        judges=Judges(
+            steps=steps,
+            scripts=scripts,
+            means=means,
+            graders=graders,
+            read_transform=tools.read_transform,
+            scoring=Scoring(around, means.scripts, means.limit),
+            kinds=prepared.suite.kinds,
+            width=options.assertions_max_concurrency or _width(around),
+            short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
+        ),
+        order=prepared.order,
+        task=has.part.id,
+        hooks=hooks,
+        agents=agents,
+    )
+    whole: Body = body
+    layout = Layout.of(steps.spans)
+    if layout.compares:
+        whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
+    task = OpenTask(whole, options.salvage_rounds, hooks, max_live_jobs=options.max_live_jobs)
+    if layout.compares:
+        task = attrs.evolve(task, row_of=layout.step)
+    # Cases that wait for others begin, and may wait for such as come behind them.
+    return (
+        task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)), early=True)
+    )
+
+
+async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
+    """Who answers in place of the providers of a task, if they are agents."""
+    prepared, task = has.part.prepared, has.part.id
+    settings = prepared.suite.agents
+    if settings is None or terms.agents is None:
+        return None
+    journal = None if terms.journal is None else terms.journal.agents(task)
+    work = AgentWork(prepared, settings, has.asker, task=task, journal=journal, run=terms.agents)
+    await work.end_survivors()
+    if terms.journal is not None and len(kept := terms.journal.kept(task)):
+        for index in range(len(prepared.steps)):
+            if index in kept:
+                work.keep(index, kept.record(index))
+    return work
+
+
+def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> OpenTask:
+    part, prepared = has.part, has.part.prepared
+    events = terms.questions.task(part.id, range(len(prepared.steps)))
+    stop = trio.Event()
+    body = QuestionEval(
+        prepared.steps,
+        settings,
+        has.asker,
+        tools=has.tools,
+        templates=prepared.templates,
+        box=ToolBox.of(settings.tools, has.scripts),
+        events=events,
+        stop=stop,
+        task=part.id,
+    )
+    options = prepared.suite.evaluate_options
+    return OpenTask(
+        body,
+        # A failure that is tried again later would be no reason to stop now.
+        0 if settings.fail_fast else options.salvage_rounds,
+        watch=events,
+        stop=stop if settings.fail_fast else None,
+        max_live_jobs=workers_of(settings, prepared.suite.quota),
+    )
+
+
+async def _resumed(
+    part: PreparedTask, task: OpenTask, tools: Tools, journal: Journal | None, *, is_late: bool
+) -> OpenTask:
+    """A task without the rows that an earlier execution of the run has left."""
+    rows = None if journal is None else journal.kept(part.id)
+    if not rows:
+        return task
+    steps = part.prepared.steps
+    if is_late:
+        rows = same_rows(rows, steps)
+    resumed = Resumed(task.body, rows, steps, Layout.of(steps.spans), tools)
+    await resumed.restore()
+    if isinstance(task.watch, QuestionEvents):
+        task.watch.rows = resumed.left
+    row_of = task.row_of
+    return attrs.evolve(
+        task,
+        body=resumed,
+        kept=Kept(rows, resumed.kept_rows()),
+        row_of=lambda place: row_of(resumed.job(place)),
+    )
+
+
+def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:
+    variables = Variables(
+        around=prepared.around,
+        scripts=scripts,
+        history=History(prepared.suite.evaluate_options.register_scope),
+        sharing=prepared.sharing,
+        visible=prepared.access.visible,
+        in_order=prepared.in_order,
+        provider_names=prepared.provider_names,
+        run_id=run_id,
+    )
+    return Tools(
+        steps=prepared.steps,
+        templates=prepared.templates,
+        variables=variables,
+        scripts=scripts,
+        read_transform=functools.lru_cache(
+            functools.partial(read_output_transform, around=prepared.around)
+        ),
+        hooked=bool(prepared.extensions),
+    )
+
+
+def _width(around: Around) -> int:
+    """How many assertions of a row may ask outside at once."""
+    wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
+    return max(1, int(wanted)) if wanted.isdecimal() else WIDTH

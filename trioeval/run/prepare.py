@@ -1,0 +1,507 @@
+"""Checks everything about a suite that can be known before anything is asked of a provider."""
+
+import functools
+import os
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from trioeval.agent.command_words import wrong_words
+from trioeval.agent.form import with_dependencies
+from trioeval.columns.makers.base import CODE, LOCAL_WIDTH, OWN_LANES
+from trioeval.columns.model import ColumnsSettings, PythonColumn
+from trioeval.columns.model_checks import wrong_models
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import MistakenError
+from trioeval.documents.paths import show_path
+from trioeval.errors import Problem, SuiteError, UsageError
+from trioeval.evaluation.graders import Graders, find_graders, wanted
+from trioeval.evaluation.lanes import (
+    lane_names,
+    lane_quotas,
+    lane_rooms,
+    lane_specs,
+    merge_lane_quotas,
+    merge_task_lanes,
+)
+from trioeval.evaluation.metering import impossible_calls
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
+from trioeval.evaluation.providers import (
+    Resolver,
+    moved,
+    provider_paths,
+    recorded_names,
+    replayed,
+    without_secrets,
+)
+from trioeval.evaluation.reach import SentKey, hosts_of, sent_keys, strange_graders, strange_key
+from trioeval.evaluation.registers import Sharing
+from trioeval.grading import KINDS, Kinds
+from trioeval.kernel import LaneSpec
+from trioeval.loading.load import load_suite, place_problems, told_together
+from trioeval.providers import Provider, ProviderSpec
+from trioeval.providers.http.client import check_tls
+from trioeval.providers.http.wire import TlsSettings
+from trioeval.run.checks import (
+    idle_cluster,
+    idle_prompts,
+    in_the_file,
+    missing_commands,
+    missing_extras,
+    missing_queries,
+    missing_rubrics,
+    oddities,
+    unbounded,
+    wrong_comparisons,
+    wrong_transforms,
+)
+from trioeval.run.rows_of_task import with_one_test, with_rows
+from trioeval.run.untrusted_checks import code_of_calls, strange_webhooks
+from trioeval.suite.expand import Expansion, expand
+from trioeval.suite.extensions import Extension, read_extensions, with_before_all
+from trioeval.suite.model import Suite
+from trioeval.suite.sizes import Counted, TooManyRowsError, check_rows, count_columns, count_rows
+from trioeval.suite.sources.code import load_filters
+from trioeval.templates import Templates
+
+if TYPE_CHECKING:
+    from trioeval.suite.limit_settings import QuotaKey
+
+# What a suite is read and rendered in: folders, environment, templates; and what extensions make of it.
+
+
+def begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
+    """A suite as its extensions want it, and those.
+
+    Raises:
+        SuiteError: They are wrong, or fail.
+    """
+    try:
+        extensions = read_extensions(suite.extensions, around)
+        return with_before_all(suite, extensions, around), extensions
+    except MistakenError as error:
+        raise SuiteError(
+            Problem(show_path(part.at), part.message, part.hint) for part in error.parts
+        ) from None
+
+
+def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str], None]) -> Around:
+    """What the files of a loaded suite are read against when it runs.
+
+    Args:
+        suite: The suite.
+        environ: The environment of the user.
+        unknown: Told of what only a run will show.
+    """
+    return Around(
+        directory=suite.directory,
+        environ={**environ, **suite.env} if suite.env else environ,
+        roots=suite.roots or (suite.directory,),
+        allow_outside=suite.allow_outside,
+        kinds=suite.kinds,
+        trust=suite.trust,
+        own_env=frozenset(suite.env),
+        unknown=unknown,
+    )
+
+
+def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
+    """What renders the texts of a run, and what is wrong with the filters that the suite brings."""
+    problems: list[Problem] = []
+    filters: dict[str, Callable[..., object]] = {}
+    try:
+        filters = load_filters(suite.nunjucks_filters, around)
+    except MistakenError as error:
+        problems += [
+            Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
+            for part in error.parts
+        ]
+    templates = Templates(
+        # The suite's own is no secret of the machine's.
+        env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env,
+        filters=filters,
+        strict=suite.evaluate_options.strict_variables,
+        enabled=not around.switch("DISABLE_TEMPLATING"),
+        json_aware=not around.switch("DISABLE_JSON_AUTOESCAPE"),
+    )
+    return templates, problems
+
+
+# Which servers a run trusts, where the environment says so.
+
+
+def read_trust(around: Around) -> tuple[TlsSettings, list[Problem]]:
+    """How servers are trusted that a provider's config says nothing of, and what is wrong with that.
+
+    `CA_CERT_PATH` names certificates of authorities, relative to the suite's folder, and `INSECURE_SSL`
+    trusts everybody.
+    """
+    named = around.variable("CA_CERT_PATH")
+    tls = TlsSettings(
+        ca=around.directory / named if named else None, verify=not around.switch("INSECURE_SSL")
+    )
+    problems = [
+        Problem("$", f"the file {named} that CA_CERT_PATH names {fault}")
+        for fault in check_tls(tls).values()
+    ]
+    return tls, problems
+
+
+def prepare(
+    suite: Suite | str | os.PathLike[str],
+    *,
+    providers: Mapping[str, Provider] | None = None,
+    environ: Mapping[str, str] | None = None,
+    max_concurrency: int | None = None,
+    replay: Path | None = None,
+    select: Callable[[Suite], Container[int] | None] | None = None,
+    first_n: int | None = None,
+    max_rows: int | None = None,
+    tasks: Collection[str] = (),
+    one_by_one: bool = False,
+    kinds: Kinds = KINDS,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
+) -> PreparedSuite:
+    """Load a suite if it is a path, and check all of its providers and transforms.
+
+    What it has as extensions is told that a run begins, and may change its tests and prompts.
+
+    Args:
+        suite: A suite, or the path of a suite file.
+        providers: Async callables by the id that stands for them in the suite.
+        environ: Where keys and base URLs are looked for; the process environment if None.
+        max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
+        replay: A file of recordings that answers in place of every provider, each with its own.
+        select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
+            of them; asked once for each task. With a case of agents, those that it depends on are run.
+        first_n: How many tests of each task are run of those, the first ones, where each set of variables
+            that a test stands for counts as one; None is all of them.
+        max_rows: The most rows that all tasks may have together; 0 does not bound them, and None is as
+            `evaluateOptions` says it.
+        tasks: Ids of the tasks that are run, and with them all that they depend on; empty runs all.
+        one_by_one: Run one step of a task after another, in order.
+        kinds: The assertion types that a suite may use that is loaded here.
+        trusted: Whether a suite that is loaded here may run code, see the environment and use keys as it
+            likes; a suite that is loaded has its trust.
+        allow_env: Variables of the environment that templates of an untrusted suite may see.
+
+    Raises:
+        SuiteError: Everything that is wrong with it; `TooManyRowsError` if that is its size alone.
+        UsageError: The suite has no task of one of these ids; or `trusted` or `allow_env` is for a suite that
+            is loaded.
+    """
+    own = os.environ if environ is None else environ
+    make = functools.partial(
+        _prepare,
+        providers=providers,
+        own=own,
+        max_concurrency=max_concurrency,
+        replay=replay,
+        select=select,
+        first_n=first_n,
+        one_by_one=one_by_one,
+    )
+
+    def prepared(loaded: Suite) -> PreparedSuite:
+        places = _places(loaded, tasks)
+        most = loaded.evaluate_options.max_rows if max_rows is None else max_rows
+        bounded = functools.partial(make, max_rows=most)
+        try:
+            found = _with_tasks(loaded, places, bounded) if loaded.tasks else bounded(loaded)
+            _check_all(found, most)
+        except TooManyRowsError as error:
+            (problem,) = place_problems(error.problems, loaded)
+            raise TooManyRowsError(problem, error.rows) from None
+        except SuiteError as error:
+            raise SuiteError(place_problems(error.problems, loaded), files=error.files) from None
+        warnings = place_problems((*found.warnings, *_key_warnings(found, loaded)), loaded)
+        return attrs.evolve(found, warnings=tuple(warnings))
+
+    if isinstance(suite, Suite):
+        if not trusted or allow_env:
+            raise UsageError("a suite that is loaded has its trust: give it to `load_suite`")
+        return prepared(suite)
+    try:
+        loaded = load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
+    except SuiteError as error:
+        raise told_together(error, prepared) from None
+    return prepared(loaded)
+
+
+def _check_all(prepared: PreparedSuite, most: int) -> None:
+    """Refuse a suite whose tasks have too many rows together.
+
+    Raises:
+        TooManyRowsError: They have.
+    """
+    if len(prepared.tasks) < 2:  # noqa: PLR2004 - one was counted by itself
+        return
+    rows = {part.id: len(part.prepared.steps) for part in prepared.tasks}
+    for part in prepared.tasks:
+        if (columns := part.prepared.suite.columns) is not None:
+            rows[part.id] = columns.rows or 0
+    told = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
+    check_rows(Counted(sum(rows.values()), told, "$.tasks"), most, numbered=False)
+
+
+def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
+    """The places of the tasks that are run."""
+    places = {task.id: place for place, task in enumerate(suite.tasks)}
+    if unknown := [name for name in ids if name not in places]:
+        known = f"its tasks are {', '.join(places)}" if places else "it has no tasks"
+        raise UsageError(f"the suite has no task {', '.join(unknown)}: {known}")
+    if not ids:
+        return places.values()
+    found: set[int] = set()
+    waiting = [*ids]
+    while waiting:
+        place = places[waiting.pop()]
+        if place not in found:
+            found.add(place)
+            waiting += suite.tasks[place].depends_on
+    return found
+
+
+def _with_tasks(
+    suite: Suite, places: Collection[int], make: Callable[[Suite], PreparedSuite]
+) -> PreparedSuite:
+    """A suite whose tasks at these places are all known to be right; it has no others."""
+    problems: list[Problem] = []
+    warnings: list[Problem] = [*suite.warnings]
+    tasks: list[PreparedTask] = []
+    for place, task in enumerate(suite.tasks):
+        if place not in places:
+            continue
+        try:
+            prepared = make(task.suite)
+        except TooManyRowsError as error:
+            (problem,) = in_the_file(error.problems, suite, place)
+            raise TooManyRowsError(problem, error.rows) from None
+        except SuiteError as error:
+            problems += in_the_file(error.problems, suite, place)
+        else:
+            warnings += in_the_file(prepared.warnings, suite, place)
+            settle = None
+            if task.suite.rows_of is not None:
+                settle = functools.partial(_settle, task.suite, prepared.templates, make)
+            tasks.append(
+                PreparedTask(
+                    id=task.id,
+                    place=place,
+                    depends_on=task.depends_on,
+                    when_failed=task.when_failed,
+                    prepared=prepared,
+                    settle=settle,
+                )
+            )
+    if problems:
+        raise SuiteError(dict.fromkeys(problems))
+    # The top has no rows: what is made of it holds nothing that can be wrong.
+    top = make(attrs.evolve(suite, providers=(), default_test=None, extensions=(), tasks=()))
+    return attrs.evolve(
+        top,
+        lane_specs=merge_task_lanes(
+            [(task.prepared.lane_specs, task.prepared.lane_rooms) for task in tasks]
+        ),
+        lane_quotas=merge_lane_quotas(task.prepared.lane_quotas for task in tasks),
+        warnings=tuple(dict.fromkeys(warnings)),
+        unknown=tuple(dict.fromkeys((*top.unknown, *_unknown(tasks)))),
+        tasks=tuple(tasks),
+    )
+
+
+def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
+    """Keys of the environment that go to a host that is not their vendor's, each told once for each host."""
+    seen: set[SentKey] = set()
+    for part in found.parts:
+        prepared = part.prepared
+        entries = (*prepared.steps.providers, *prepared.graders.entries)
+        paths = (*provider_paths(prepared.steps), *prepared.graders.paths)
+        for spec, entry, path in zip(prepared.specs, entries, paths, strict=True):
+            for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
+                if sent.is_strange and sent not in seen:
+                    seen.add(sent)
+                    told = [strange_key(sent, path)]
+                    yield from (
+                        told if part.place is None else in_the_file(told, loaded, part.place)
+                    )
+
+
+def _unknown(tasks: Sequence[PreparedTask]) -> Iterator[str]:
+    """What only a run will show of each task."""
+    for task in tasks:
+        yield from task.prepared.unknown
+
+
+def _lanes(
+    suite: Suite, specs: Sequence[ProviderSpec], cap: int | None
+) -> tuple[tuple[LaneSpec, ...], Sequence[Problem]]:
+    """The lanes of a suite, and what is wrong with who is asked there."""
+    faults = [*unbounded(suite, specs)]
+    lanes: tuple[LaneSpec, ...] = ()
+    try:
+        lanes = lane_specs(suite, specs, cap=cap)
+    except SuiteError as error:
+        faults += error.problems
+    if suite.columns is not None:
+        faults += wrong_models(suite.columns, specs)
+        widths = dict.fromkeys(OWN_LANES, LOCAL_WIDTH)
+        widths[CODE] = max(LOCAL_WIDTH, *_processes(suite.columns))
+        lanes += tuple(LaneSpec(name, width) for name, width in sorted(widths.items()))
+    return lanes, faults
+
+
+def _processes(settings: ColumnsSettings) -> Iterator[int]:
+    """How many processes each function of a dataset may have."""
+    yield os.cpu_count() or 1
+    for column in settings.columns:
+        if isinstance(column, PythonColumn) and column.workers is not None:
+            yield column.workers
+
+
+def _settle(
+    suite: Suite,
+    templates: Templates,
+    make: Callable[[Suite], PreparedSuite],
+    rows: Sequence[Mapping[str, Any]],
+) -> PreparedSuite:
+    """A task whose tests are rows that are known now. In its suite no secret is hidden yet."""
+    return make(with_rows(suite, rows, templates))
+
+
+def _counted(suite: Suite, steps: Expansion) -> Counted:
+    """The rows of one task; those of a dataset are what it says."""
+    if suite.columns is not None:
+        return Counted(suite.columns.rows or 0, "those of a dataset")
+    return count_rows(steps)
+
+
+def _confined(
+    steps: Expansion, specs: Sequence[ProviderSpec], graders: Graders
+) -> tuple[frozenset[str], Sequence[Problem]]:
+    """The hosts that an untrusted suite may ask, and what it may not have besides them."""
+    asked = {host for spec in specs for host in hosts_of(spec)}
+    refused = (
+        *strange_graders(graders.specs, graders.paths, asked),
+        *strange_webhooks(steps, asked),
+        *code_of_calls(steps),
+    )
+    asked.update(host for spec in graders.specs for host in hosts_of(spec))
+    return frozenset(host for host in asked if host is not None), refused
+
+
+def _extended(
+    loaded: Suite, around: Around
+) -> tuple[Suite, tuple[Extension, ...], Sequence[Problem]]:
+    """A suite as its extensions want it, those, and what is wrong with them."""
+    is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
+    # They hear of a task once, when its tests are known.
+    if not loaded.extensions or is_early:
+        return loaded, (), ()
+    try:
+        return *begun(loaded, around), ()
+    except SuiteError as error:
+        return loaded, (), error.problems
+
+
+def _prepare(
+    loaded: Suite,
+    *,
+    providers: Mapping[str, Provider] | None,
+    own: Mapping[str, str],
+    max_concurrency: int | None,
+    replay: Path | None,
+    select: Callable[[Suite], Container[int] | None] | None,
+    first_n: int | None,
+    max_rows: int,
+    one_by_one: bool,
+) -> PreparedSuite:
+    unknown = [*loaded.unknown]
+    around = around_of(loaded, own, unknown.append)
+    loaded, extensions, early = _extended(loaded, around)
+    check_rows(count_columns(loaded), max_rows)
+    selected = with_dependencies(loaded, None if select is None else select(loaded))
+    # What a case depends on is run with it, however many that are.
+    first_n = None if loaded.agents is not None else first_n
+    steps = expand(loaded, selected.places, first_n=first_n)
+    check_rows(_counted(loaded, steps), max_rows)
+    templates, problems = templates_of(loaded, around)
+    problems += early
+    resolver = Resolver(
+        suite=loaded,
+        around=around,
+        templates=templates,
+        custom={} if providers is None else providers,
+    )
+    paths, wishes = provider_paths(steps), wanted(steps)
+    specs: list[ProviderSpec] = []
+    hosts: frozenset[str] | None = None if around.trust.trusted else frozenset()
+    if replay is None:
+        specs, faults = resolver.all_of(steps.providers, paths)
+        graders, others = find_graders(wishes, resolver)
+        problems += (*faults, *others)
+        if hosts is not None:
+            hosts, refused = _confined(steps, specs, graders)
+            problems += refused
+        specs += graders.specs
+    else:
+        graders, others = find_graders(wishes, resolver, recorded_names(replay) if wishes else ())
+        problems += others
+        specs = replayed(loaded, (*steps.providers, *graders.entries), replay)
+    sharing = Sharing.of(
+        steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
+    )
+    problems += (
+        *wrong_transforms(steps, around),
+        *wrong_comparisons(steps),
+        *missing_rubrics(steps),
+        *(missing_commands(steps, around.environ) if loaded.agents is not None else ()),
+        *missing_queries(steps, sharing),
+    )
+    trust, untrusted = read_trust(around)
+    problems += untrusted
+    paths += graders.paths
+    wide = attrs.evolve(loaded, providers=(*steps.providers, *graders.entries))
+    lanes: tuple[LaneSpec, ...] = ()
+    quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
+    if len(specs) == len(wide.providers):
+        lanes, wrong = _lanes(wide, specs, max_concurrency)
+        wrong = (*wrong, *wrong_words(steps, specs[: len(steps.providers)], sharing, templates))
+        problems += (moved(problem, paths) for problem in wrong)
+        quotas = lane_quotas(wide, specs)
+        problems += missing_extras(loaded, is_asked=bool(quotas))
+    if problems:
+        raise SuiteError(problems)
+    shown = without_secrets(loaded, specs)
+    names, quotas = lane_names(wide, specs), lane_quotas(wide, specs)
+    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, quotas))
+    return PreparedSuite(
+        suite=shown,
+        steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,
+        specs=tuple(specs),
+        lane_names=names,
+        graders=graders,
+        lane_specs=lanes,
+        lane_rooms=lane_rooms(wide, specs, cap=max_concurrency),
+        lane_quotas=quotas,
+        templates=templates,
+        around=around,
+        sharing=sharing,
+        trust=trust,
+        hosts=hosts,
+        unknown=tuple(dict.fromkeys(unknown)),
+        one_by_one=one_by_one,
+        has_own_providers=bool(providers),
+        extensions=extensions,
+        warnings=(
+            *loaded.warnings,
+            *selected.warnings,
+            *oddities(steps, sharing, templates),
+            *idle_prompts(steps, sharing, templates),
+            *idle_cluster(steps, sharing),
+            *impossible,
+        ),
+    )

@@ -1,0 +1,214 @@
+"""Tests that are the rows of an earlier task.
+
+Before that task is over its rows are not known: everything that can be checked is checked with one test
+that stands for all of them, and the tests themselves are made when their turn comes. What stands in the rows
+is data: models wrote it, so no text of it is a template or names a file. A row of which no test can be made
+is a row that ends as an error, and ends nothing else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import attrs
+
+from trioeval.agent.model import Case
+from trioeval.documents.mistakes import MistakenError
+from trioeval.documents.paths import show_path
+from trioeval.errors import TemplateError
+from trioeval.question_eval.form import as_test
+from trioeval.question_eval.model import Question
+from trioeval.question_eval.question_file import VERSION, questions_in
+from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
+from trioeval.templates import Templates
+
+_OPTIONS = TestOptions(disable_var_expansion=True)
+_STANDS_FOR_ALL = "?"
+
+
+def with_one_test(suite: Suite) -> Suite:
+    """A suite with one test in place of rows that are not known yet; any other suite as it is."""
+    rows_of = suite.rows_of
+    if rows_of is None:
+        return suite
+    if suite.questions is not None:
+        choices = (_STANDS_FOR_ALL, f"{_STANDS_FOR_ALL}{_STANDS_FOR_ALL}")
+        question = Question(question=_STANDS_FOR_ALL, answers=choices, correct_answers=choices[:1])
+        return _with_questions(suite, [question], {})
+    variables = dict.fromkeys(rows_of.vars or (), _STANDS_FOR_ALL)
+    case = None if suite.agents is None else _case(0)
+    return attrs.evolve(suite, tests=(_test(rows_of, variables, case),))
+
+
+def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templates) -> Suite:
+    """A suite whose tests are rows; it says no more that they are to come.
+
+    Args:
+        suite: One with `rows_of`.
+        rows: What the task has left that they are of.
+        templates: What renders its variables.
+
+    """
+    rows_of = suite.rows_of
+    if rows_of is None:
+        return suite
+    rows = rows if rows_of.limit is None else rows[: rows_of.limit]
+    if suite.questions is not None:
+        found = _with_questions(suite, *_questions(rows_of, rows))
+        return attrs.evolve(found, rows_of=None)
+    are_cases = suite.agents is not None
+    tests = _Tests(rows_of, rows, templates.for_data(), are_cases)
+    return attrs.evolve(suite, tests=tests, rows_of=None)
+
+
+def value_of(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a dotted name in a row; None where there is none.
+
+    Example:
+        >>> value_of({"vars": {"x": 1}, "a.b": 2}, "vars.x"), value_of({"a.b": 2}, "a.b")
+        (1, 2)
+    """
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _test(rows_of: RowsOfTask, variables: Mapping[str, Any], case: Case | None) -> Test:
+    return Test(
+        vars=variables, assertions=rows_of.assertions, options=_OPTIONS, is_data=True, case=case
+    )
+
+
+def _case(number: int) -> Case:
+    return Case(name=f"case-{number + 1}")
+
+
+@attrs.frozen(eq=False)
+class _Tests(Sequence[Test]):
+    """One test a row, made when it is looked at."""
+
+    rows_of: RowsOfTask
+    rows: Sequence[Mapping[str, Any]]
+    templates: Templates
+    are_cases: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Test: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Test]: ...
+    def __getitem__(self, place: int | slice) -> Test | Sequence[Test]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        number = place + len(self) if place < 0 else place
+        return self._of(number, self.rows[number])
+
+    def _of(self, number: int, row: Mapping[str, Any]) -> Test:
+        wanted = self.rows_of.vars
+        case = _case(number) if self.are_cases else None
+        if wanted is None:
+            return _test(self.rows_of, dict(row), case)
+        found: dict[str, Any] = {}
+        faults = []
+        for name, said in wanted.items():
+            try:
+                found[name] = self._value(row, said)
+            except TemplateError as error:
+                faults.append(f"vars.{name}: {error}")
+        test = _test(self.rows_of, found, case)
+        if not faults:
+            return test
+        return attrs.evolve(test, fault=_fault(self.rows_of, number, "cannot be used", faults))
+
+    def _value(self, row: Mapping[str, Any], said: str) -> Any:
+        if "{{" in said or "{%" in said:
+            return self.templates.render(said, row)
+        return value_of(row, said)
+
+
+def _fault(rows_of: RowsOfTask, number: int, what: str, faults: Sequence[str]) -> str:
+    """Why a row is no test."""
+    return "\n".join([f"row {number} of task {rows_of.task} {what}:", *faults])
+
+
+def _with_questions(
+    suite: Suite, questions: Sequence[Question], faults: Mapping[int, str]
+) -> Suite:
+    """A suite with other questions.
+
+    Args:
+        suite: It.
+        questions: They.
+        faults: Why some of them cannot be asked, by place.
+    """
+    settings = suite.questions
+    if settings is None:
+        return suite
+    return attrs.evolve(
+        suite,
+        questions=attrs.evolve(settings, questions=tuple(questions)),
+        tests=tuple(
+            attrs.evolve(as_test(one), is_data=True, fault=faults.get(place))
+            for place, one in enumerate(questions)
+        ),
+    )
+
+
+def _questions(
+    rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]
+) -> tuple[Sequence[Question], Mapping[int, str]]:
+    """A question for each row, and why some cannot be asked, by place."""
+    said = rows_of.question
+    entries = [
+        {key: _as_question_part(key, value_of(row, name)) for key, name in said.items()}
+        for row in rows
+    ]
+    mistakes: dict[int, list[str]] = {}
+    for place, told in _mistakes(entries):
+        mistakes.setdefault(place, []).append(told)
+    good = [entry for place, entry in enumerate(entries) if place not in mistakes]
+    asked = iter(questions_in(_document(good)) if good else ())
+    questions = [
+        _shown(entry) if place in mistakes else next(asked) for place, entry in enumerate(entries)
+    ]
+    return questions, {
+        place: _fault(rows_of, place, "is no question", told) for place, told in mistakes.items()
+    }
+
+
+def _mistakes(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """What is wrong with which entry."""
+    if not entries:
+        return
+    try:
+        questions_in(_document(entries))
+    except MistakenError as error:
+        for part in error.parts:
+            _, place, *at = part.at
+            key = show_path(tuple(at)).removeprefix("$.")
+            yield int(place), f"{key}: {part.message}"
+
+
+def _document(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {"version": VERSION, "questions": list(entries)}
+
+
+def _shown(entry: Mapping[str, Any]) -> Question:
+    """What stands for a row that is no question: it is never asked."""
+    text = entry["question"]
+    return Question(question=text if isinstance(text, str) else "", answers=(), correct_answers=())
+
+
+def _as_question_part(key: str, value: Any) -> Any:
+    """Numbers as the texts that they are; one correct answer as a list of it."""
+    if key in ("answers", "correctAnswers"):
+        return [_text(one) for one in (value if isinstance(value, list) else [value])]
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -1,0 +1,1 @@
+"""Replies that are kept between runs, with single flight."""

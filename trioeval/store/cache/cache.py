@@ -1,0 +1,268 @@
+"""Replies that stand for equal calls: kept for days, shared by all who ask, and one call for all at once.
+
+What a key is made of is the provider's affair. Here a key is bytes, and a cache is two things in this order:
+a place to look (`cache_shelves`), and one call for all who find nothing there (`cache_flights`). Between
+processes the right to make that call is a lease in the file.
+
+A cache never fails a run. What is wrong with its file is told, once, and the run goes on with what memory
+holds.
+"""
+
+import sqlite3
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.errors import StoreError
+from trioeval.evaluation.journal import Paid
+from trioeval.providers.bounds import MOST_BYTES
+from trioeval.store.cache.backends import FileShelf, MemoryShelf, Shelf, Waiting
+from trioeval.store.cache.entry import to_entry
+from trioeval.store.cache.file import CACHE, LIFETIME, Owners
+from trioeval.store.cache.single_flight import Flights
+from trioeval.store.cache.writer import PATIENCE, CacheWriter, Stop, Written
+from trioeval.store.database import RunLock, open_database, open_patiently, open_reading
+
+LEASE = 15.0
+"""Seconds after which a process that gives no sign of life does not ask any more."""
+
+_LOOK = 0.05
+"""Seconds that a look may wait: the event loop waits with it."""
+
+CLOSE_GRACE = 30.0
+"""Seconds that writing what is left may take at the end."""
+
+
+@attrs.frozen
+class CacheStatistics:
+    """What a cache has done so far."""
+
+    hits: int
+    """Replies that were there."""
+    shared: int
+    """Replies of calls that others made at the same time."""
+    calls: int
+    """Calls that were made."""
+
+
+@attrs.define(eq=False)
+class Cache:
+    """A `trioeval.evaluation.provider_calls.ReplyCache`; see `open_cache`."""
+
+    _shelf: Shelf
+    _wall: Callable[[], float]
+    _flights: Flights[Paid] = attrs.field(factory=Flights)
+    _hits: int = 0
+    _shared: int = 0
+    _calls: int = 0
+    _renewed: set[int] = attrs.field(factory=set)
+    """Hashes of the keys that were asked anew: what they got since is not asked for once more."""
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why it only uses its memory; None as long as all is well."""
+        return self._shelf.error
+
+    def has(self, key: bytes, /) -> bool:
+        """See `ReplyCache`. Not a checkpoint."""
+        return key in self._flights or self._shelf.has(key)
+
+    async def reply(
+        self,
+        key: bytes,
+        fetch: Callable[[], Awaitable[Paid]],
+        waiting: Waiting,
+        *,
+        refresh: bool = False,
+        most_bytes: int = MOST_BYTES,
+    ) -> Paid:
+        """See `ReplyCache`. A checkpoint, unless nothing is there and `fetch` is none.
+
+        Where nothing is there and nobody asks, `fetch` is called in the same step.
+        `cached` is true of every reply that was not fetched by this very call. With `refresh`, equal
+        calls are one as well: a reply that was asked anew since the cache was opened is not old.
+        What was there goes also where the new reply is none to be kept; it stays where the call fails.
+        """
+        refresh = refresh and hash(key) not in self._renewed
+        if not refresh and (found := self._find(key, most_bytes)) is not None:
+            await trio.lowlevel.checkpoint()
+            self._hits += 1
+            return found
+        landing = await self._flights.join(
+            key, partial(self._fetch, key, fetch, waiting, most_bytes, refresh=refresh), waiting
+        )
+        if landing.is_own:
+            return landing.value
+        self._shared += 1
+        return attrs.evolve(landing.value, cached=True)
+
+    def drop(self, key: bytes, /) -> None:
+        """See `ReplyCache`. Not a checkpoint."""
+        self._shelf.drop(key)
+
+    def statistics(self) -> CacheStatistics:
+        """A snapshot."""
+        return CacheStatistics(hits=self._hits, shared=self._shared, calls=self._calls)
+
+    def _find(self, key: bytes, most_bytes: int) -> Paid | None:
+        entry = self._shelf.find(key)
+        if entry is None:
+            return None
+        try:
+            return entry.paid(most_bytes)
+        except (ValueError, RecursionError) as error:
+            self._shelf.drop(key, ValueError(str(error)))
+            return None
+
+    async def _fetch(
+        self,
+        key: bytes,
+        fetch: Callable[[], Awaitable[Paid]],
+        waiting: Waiting,
+        most_bytes: int,
+        *,
+        refresh: bool,
+    ) -> Paid:
+        if refresh:
+            return await self._call(key, fetch, refresh=True)
+        async with self._shelf.lead(key, waiting) as entry:
+            if entry is not None and (found := self._find(key, most_bytes)) is not None:
+                self._hits += 1
+                return found
+            return await self._call(key, fetch)
+
+    async def _call(
+        self, key: bytes, fetch: Callable[[], Awaitable[Paid]], *, refresh: bool = False
+    ) -> Paid:
+        self._calls += 1
+        paid = await fetch()
+        entry = to_entry(paid, self._wall())
+        if entry is not None:
+            self._shelf.keep(key, entry)
+        if refresh and entry is not None:
+            self._renewed.add(hash(key))
+        elif refresh:
+            self._shelf.drop(key)  # what was there is not the answer any more
+        return paid
+
+
+@asynccontextmanager
+async def open_cache(
+    path: Path | None,
+    *,
+    ttl_s: float = LIFETIME,
+    lease_s: float = LEASE,
+    patience_s: float = PATIENCE,
+    wal: bool = True,
+    wall: Callable[[], float] = time.time,
+    told: Callable[[StoreError], None] | None = None,
+) -> AsyncGenerator[Cache]:
+    """Open a cache, and close it with everything written.
+
+    Args:
+        path: Of its file, which is made if it is not there; None is a cache in memory, without threads.
+        ttl_s: Seconds that a reply may be used, ≥ 0. With 0 none is found that was there before; equal
+            calls at the same time are one all the same.
+        lease_s: Seconds after which another process that asked, and was killed, is not waited for.
+        patience_s: Seconds that another program may keep the file locked while it is opened.
+        wal: Whether the file has a write-ahead log, see `open_store`.
+        wall: Tells the time, in seconds since 1970; may jump.
+        told: Hears what is wrong with the file, at most once, and once of damaged entries; before that,
+            that another program keeps the file locked, if that takes long.
+    """
+    memory = MemoryShelf(ttl_s, wall)
+    if path is None:
+        yield Cache(memory, wall)
+        return
+    owner = uuid.uuid4().hex
+    told = told or _nobody
+    try:
+        files = await open_patiently(
+            partial(_Files.open, path, owner, wal=wal),
+            path,
+            CACHE,
+            patience_s=patience_s,
+            on_warning=lambda message: told(StoreError(message)),
+        )
+    except StoreError as error:
+        memory.error = error
+        told(error)
+        yield Cache(memory, wall)
+        return
+    owners = Owners.of(path)
+    shelf = FileShelf(
+        path,
+        files.reading,
+        files.claiming,
+        owner,
+        owners,
+        memory,
+        ttl_s,
+        lease_s,
+        wall,
+        told,
+    )
+    token = trio.lowlevel.current_trio_token()
+
+    def tell(written: Written) -> None:
+        token.run_sync_soon(shelf.written, written)
+
+    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
+    shelf.attach(writer)
+    writer.start()
+    try:
+        yield Cache(shelf, wall)
+    finally:
+        files.close_claiming()
+        writer.put(Stop())
+        # What is paid for is to be kept also where the run was cancelled.
+        with trio.move_on_after(CLOSE_GRACE, shield=True):
+            await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
+        files.close()
+
+
+@attrs.frozen
+class _Files:
+    """What is open while a cache is."""
+
+    lock: RunLock | None
+    writing: sqlite3.Connection
+    """The writer closes it."""
+    reading: sqlite3.Connection
+    claiming: sqlite3.Connection | None
+    """None where a commit may wait for the disk."""
+
+    @classmethod
+    def open(cls, path: Path, owner: str, *, wal: bool) -> "_Files":
+        with ExitStack() as opened:
+            writing = opened.enter_context(closing(open_database(path, CACHE, wal=wal)))
+            reading = opened.enter_context(closing(open_reading(path, CACHE, busy_s=_LOOK)))
+            claiming = opened.enter_context(closing(open_database(path, CACHE)))
+            lock = Owners.of(path).enter(owner)
+            opened.pop_all()
+        has_log = claiming.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        if not has_log:
+            claiming.close()
+            return cls(lock, writing, reading, None)
+        claiming.execute("PRAGMA busy_timeout = 0")
+        claiming.execute("PRAGMA wal_autocheckpoint = 0")  # the writer does it
+        return cls(lock, writing, reading, claiming)
+
+    def close_claiming(self) -> None:
+        if self.claiming is not None:
+            self.claiming.close()
+
+    def close(self) -> None:
+        self.reading.close()
+        if self.lock is not None:
+            self.lock.release()
+
+
+def _nobody(_error: StoreError) -> None:
+    """Hears what nobody wants to hear."""

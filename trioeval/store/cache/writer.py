@@ -1,0 +1,281 @@
+"""The thread that writes to the cache: entries and leases, in group commits.
+
+Everything that waits is written in one transaction, at once: whoever asks for a lease waits for it. The
+thread also keeps the leases of its process alive, so that a busy event loop loses none; it dies with the
+process, and so do they.
+
+It has one way to fail: the file cannot be written. Then it says so once, and grants every lease that is
+asked for, so that no call waits for a disk.
+"""
+
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.file import (
+    LIFETIME,
+    Holder,
+    Owners,
+    drop_entry,
+    find_holder,
+    give_all_back,
+    give_back,
+    has_entry,
+    has_leases,
+    keep_entry,
+    renew_leases,
+    sweep_entries,
+    sweep_leases,
+    take_lease,
+)
+
+MOST = 500
+"""Things that are written in one transaction."""
+
+PATIENCE = 10.0
+"""Seconds that another program may keep the file locked."""
+
+_SWEPT = 500
+_SWEEPS = 40
+_LEASES_KEPT = 3600.0
+
+
+@attrs.frozen
+class Keep:
+    """Write an entry."""
+
+    key: bytes
+    entry: Entry
+
+
+@attrs.frozen
+class Drop:
+    """Remove an entry."""
+
+    key: bytes
+
+
+@attrs.frozen
+class Release:
+    """Give back a lease."""
+
+    key: bytes
+    lease: str
+
+
+@attrs.frozen
+class Sweep:
+    """Remove some of what is too old."""
+
+    left: int = _SWEEPS
+    """How often at most."""
+
+
+@attrs.frozen
+class Stop:
+    """Write what is there, and end."""
+
+
+@attrs.define(eq=False)
+class Claim:
+    """Ask for a lease."""
+
+    key: bytes
+    lease: str
+    dead: Holder | None = None
+    """Who has it and gives no sign of life."""
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    is_granted: bool = False
+    holder: Holder | None = None
+    """Who has it, where it is not granted; None where the reply is there."""
+
+
+Item: TypeAlias = Keep | Drop | Release | Sweep | Stop | Claim
+
+
+@attrs.frozen
+class Answer:
+    """What became of a claim."""
+
+    claim: Claim
+    is_granted: bool
+    holder: Holder | None = None
+
+
+@attrs.frozen
+class Written:
+    """What became of some items."""
+
+    done: Sequence[Keep | Drop]
+    answers: Sequence[Answer]
+    failure: Exception | None = None
+    """Why nothing is written any more; told once."""
+
+
+@attrs.define(eq=False)
+class CacheWriter:
+    """The thread, and what it has been given."""
+
+    _connection: sqlite3.Connection
+    _owner: str
+    _owners: Owners
+    _ttl: float
+    _lease: float
+    _wall: Callable[[], float]
+    _tell: Callable[[Written], None]
+    """Called in the thread."""
+    _items: "queue.SimpleQueue[Item]" = attrs.field(factory=queue.SimpleQueue)
+    _renewed_at: float = attrs.field(factory=time.monotonic)
+    _failed: bool = False
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, with what is too old."""
+        self.put(Sweep())
+        self._thread = threading.Thread(target=self._run, name="trioeval cache", daemon=True)
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Have something written. Never waits."""
+        self._items.put(item)
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._bury()
+            is_over = False
+            while not is_over:
+                batch = self._next()
+                self._write(batch)
+                is_over = any(isinstance(item, Stop) for item in batch)
+            self._end()
+        finally:
+            self._connection.close()
+
+    def _next(self) -> list[Item]:
+        """All that waits; nothing when it is time to say that one is alive."""
+        batch: list[Item] = []
+        try:
+            batch.append(self._items.get(timeout=self._lease / 3))
+            while len(batch) < MOST:
+                batch.append(self._items.get_nowait())
+        except queue.Empty:
+            pass
+        return batch
+
+    def _write(self, batch: list[Item]) -> None:
+        answers: list[Answer] = []
+        failure: Exception | None = None
+        give_up_at = time.monotonic() + PATIENCE
+        while not self._failed:
+            try:
+                answers = self._commit(batch)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                self._roll_back()
+                if not _is_busy(error) or time.monotonic() > give_up_at:
+                    self._failed, failure = True, error
+        if self._failed:
+            answers = [Answer(item, is_granted=True) for item in batch if isinstance(item, Claim)]
+        done = [item for item in batch if isinstance(item, Keep | Drop) and not self._failed]
+        if answers or done or failure:
+            with suppress(trio.RunFinishedError):  # nobody is left who waits
+                self._tell(Written(done, answers, failure))
+
+    def _commit(self, batch: list[Item]) -> list[Answer]:
+        now = self._wall()
+        is_due = time.monotonic() - self._renewed_at >= self._lease / 3
+        if is_due and not has_leases(self._connection, self._owner):
+            is_due, self._renewed_at = False, time.monotonic()
+        if not batch and not is_due:
+            return []
+        self._connection.execute("BEGIN IMMEDIATE")
+        if is_due:
+            renew_leases(self._connection, self._owner, now + self._lease)
+        done = [self._apply(item, now) for item in batch]
+        self._connection.execute("COMMIT")
+        if is_due:
+            self._renewed_at = time.monotonic()
+        for item in done:
+            if isinstance(item, Sweep):
+                self.put(item)
+        return [answer for answer in done if isinstance(answer, Answer)]
+
+    def _apply(self, item: Item, now: float) -> Answer | Sweep | None:
+        """Do one thing, and give what comes of it, or what is still to be done."""
+        match item:
+            case Keep(key, entry):
+                keep_entry(self._connection, key, entry)
+            case Drop(key):
+                drop_entry(self._connection, key)
+            case Release(key, lease):
+                give_back(self._connection, key, lease)
+            case Sweep():
+                return self._sweep(item, now)
+            case Claim():
+                return self._claim(item, now)
+            case Stop():
+                pass
+        return None
+
+    def _claim(self, claim: Claim, now: float) -> Answer:
+        connection, key = self._connection, claim.key
+        if has_entry(connection, key, now, self._ttl):
+            return Answer(claim, is_granted=False)
+        holder = find_holder(connection, key)
+        if holder is not None and holder.owner != self._owner:
+            # A clock that was set forward ends no lease of a process that still holds its lock.
+            is_late = holder.utc_expires <= now and not self._owners.lives(holder.owner)
+            is_over = is_late or holder == claim.dead
+            if not is_over and self._owners.is_gone(holder.owner):
+                give_all_back(connection, holder.owner)
+            elif not is_over:
+                return Answer(claim, is_granted=False, holder=holder)
+        take_lease(connection, key, claim.lease, now + self._lease)
+        return Answer(claim, is_granted=True)
+
+    def _sweep(self, sweep: Sweep, now: float) -> Sweep | None:
+        """Entries that are too old for this run only are left to others."""
+        if sweep.left == _SWEEPS:
+            sweep_leases(self._connection, now - _LEASES_KEPT)
+        before = now - max(self._ttl, LIFETIME)
+        removed = sweep_entries(self._connection, before, _SWEPT)
+        return Sweep(sweep.left - 1) if removed == _SWEPT and sweep.left > 1 else None
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                self._failed = True
+
+    def _bury(self) -> None:
+        """Nobody is to wait for those who have died."""
+        with suppress(sqlite3.Error):  # whoever waits for one of them finds out
+            self._owners.bury(partial(give_all_back, self._connection))
+
+    def _end(self) -> None:
+        self._bury()
+        try:
+            if not self._failed:
+                give_all_back(self._connection, self._owner)
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error:  # others still use it, or it cannot be written: nothing depends on it
+            pass
+
+
+def _is_busy(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY

@@ -1,0 +1,311 @@
+"""One dataset, as it is written down while it is built and found again when its run is resumed."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.columns.files import GroupFile
+from trioeval.columns.files.cells import encode_json
+from trioeval.columns.graph import Grouping
+from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.result import LOST, DroppedRow
+from trioeval.errors import DatasetError
+from trioeval.store.dataset_writes import (
+    CELL,
+    DROPPED,
+    WRITTEN,
+    CellWork,
+    DropWork,
+    dropped_of,
+    first_row,
+    grouping_text,
+    is_longer,
+    is_of_group,
+    made_of,
+    written_line,
+)
+from trioeval.store.records import read_text
+from trioeval.store.runs import key_range
+from trioeval.store.schema import INDEX_BITS
+from trioeval.store.writer import Writer
+from trioeval.store.writes import Place, StepWork, insert
+
+# Rows of a dataset that were lost are tried again: their groups are written anew.
+
+
+_INDEX = (1 << INDEX_BITS) - 1
+
+
+def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool) -> None:
+    """Forget which rows of a dataset were lost, and mark their groups; or take back such marks.
+
+    What was made for those groups stays, and so do their files until others are written.
+
+    Args:
+        connection: In a transaction.
+        part: The number of the part; one without a dataset is left as it is.
+        is_wanted: Whether they are tried again. If not, what an earlier execution was to try and did not
+            stays as it is.
+    """
+    if not is_wanted:
+        connection.execute("DELETE FROM group_again WHERE part = ?", (part,))
+        return
+    begun = connection.execute("SELECT grouping FROM dataset WHERE part = ?", (part,)).fetchone()
+    if begun is None:
+        return
+    try:
+        told = json.loads(begun[0])
+        grouping = Grouping(told["size"], tuple(told["targets"]))
+    except (ValueError, TypeError, KeyError, DatasetError):
+        return  # damaged: the dataset begins anew, which is told when it is read
+    lost = f"key BETWEEN ? AND ? AND cause IN ({', '.join('?' * len(LOST))})"
+    wanted = (*key_range(part), *sorted(LOST))
+    keys = connection.execute(f"SELECT key FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
+    rows = [key & _INDEX for (key,) in keys]
+    groups = {grouping.group_of(row) for row in rows if row < grouping.rows}
+    if not groups:
+        return
+    connection.executemany(
+        "INSERT OR IGNORE INTO group_again (part, number) VALUES (?, ?)",
+        ((part, group) for group in groups),
+    )
+    connection.execute(f"DELETE FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
+    # Processors have to see the whole of it once more.
+    connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
+
+
+_OTHERS = ("written_group", "group_again", "dataset_stage")
+
+
+@attrs.frozen(kw_only=True)
+class _Before:
+    """What earlier executions have written down of a dataset beside its cells."""
+
+    grouping: Grouping | None = None
+    fingerprint: Mapping[str, str] = attrs.field(factory=dict)
+    groups: Sequence[GroupFile] = ()
+    again: frozenset[int] = frozenset()
+    """Groups that are to be written anew, whatever is there of them."""
+    stages: Mapping[str, str] = attrs.field(factory=dict)
+
+
+class StoredDataset(DatasetJournal):
+    """The dataset of one task of a run. Made by `StoredRun.dataset`.
+
+    Another configuration makes another dataset: of what is there only cells count for it, each by its digest.
+
+    Args:
+        writer: Writes everything down.
+        place: Of the run.
+        task: The id of the task.
+        part: Of an earlier execution; None if there was none.
+        read: A connection that reads.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        place: Place,
+        task: str | None,
+        part: int | None,
+        read: Callable[[], sqlite3.Connection],
+    ) -> None:
+        self._writer = writer
+        self._place = place
+        self._task = task
+        self._part = part
+        self._read = read
+        self._has_warned = False
+        self._has_told_of_unkept = False
+        self._before = self._found() or _Before()
+        self._stages = dict(self._before.stages)
+        self._grouping = self._before.grouping
+        self._is_other = False
+        self._is_regrouped = False
+
+    @property
+    def resumed(self) -> bool:
+        """Whether there is anything to find."""
+        return self._before.grouping is not None
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """How rows were grouped before; None if nothing was begun."""
+        return self._before.grouping
+
+    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str], /) -> None:
+        """What the dataset is, before anything is made of it."""
+        old, told = self._before, dict(fingerprint)
+        self._grouping = grouping
+        if old.grouping is not None:
+            self._is_regrouped = not is_longer(old.grouping, grouping)
+            self._is_other = self._is_regrouped or old.fingerprint != told
+        if self._is_other:
+            self._before, self._stages = _Before(grouping=old.grouping), {}
+        is_other, is_regrouped = self._is_other, self._is_regrouped
+
+        def write(connection: sqlite3.Connection) -> None:
+            part = self._place.parts[self._task]
+            connection.execute("DELETE FROM dataset_result WHERE part = ?", (part,))
+            if is_other:
+                for table in _OTHERS:
+                    connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608
+                connection.execute(
+                    "DELETE FROM dropped_row WHERE key BETWEEN ? AND ?", key_range(part)
+                )
+            if is_regrouped:
+                connection.execute(
+                    "DELETE FROM cell WHERE key BETWEEN ? AND ? AND is_group", key_range(part)
+                )
+            line = (part, grouping_text(grouping), encode_json(told))
+            insert(connection, "dataset", ("part", "grouping", "fingerprint"), [line])
+
+        self._writer.put(StepWork(write))
+
+    def made(self, record: MadeRecord, /) -> None:
+        """Write down what a job has made, which is not changed any more."""
+        is_group = is_of_group(record)
+        row = record.unit
+        if is_group and self._grouping is not None:
+            row = first_row(record, self._grouping)
+        warn = self._warn_of_unkept
+        self._writer.put(CellWork(self._place, self._task, row, is_group, record, warn))
+
+    def dropped(self, row: DroppedRow, /) -> None:
+        """Write down that a row is gone."""
+        self._writer.put(DropWork(self._place, self._task, row))
+
+    def written(self, group: GroupFile, /) -> None:
+        """Write down that a group is written."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = written_line(self._place.parts[self._task], group)
+            insert(connection, "written_group", WRITTEN, [line])
+            connection.execute(
+                "DELETE FROM group_again WHERE part = ? AND number = ?",
+                (self._place.parts[self._task], group.group),
+            )
+
+        self._writer.put(StepWork(write))
+
+    def stage(self, name: str, state: str, /) -> None:
+        """Write down that a stage of the whole dataset has begun, or is over."""
+        self._stages[name] = state
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = (self._place.parts[self._task], name, state)
+            insert(connection, "dataset_stage", ("part", "name", "state"), [line])
+
+        self._writer.put(StepWork(write))
+
+    def stages(self) -> Mapping[str, str]:
+        """What was written down of such stages, also in this execution."""
+        return dict(self._stages)
+
+    def groups(self) -> Sequence[GroupFile]:
+        """The groups that earlier executions have written, without those that are written anew."""
+        return self._before.groups
+
+    def again(self) -> frozenset[int]:
+        """The groups that are to be written anew, since lost rows of them are tried again."""
+        return self._before.again
+
+    def restored(self, group: int, rows: range, /) -> Restored:
+        """What earlier executions have written down of a group. What is damaged is not there."""
+        if self._part is None:
+            return Restored()
+        base = self._part << INDEX_BITS
+        keys = (base | rows.start, base | (rows.stop - 1))
+        try:
+            made = (*self._made(group, keys),)
+            dropped = () if self._is_other else (*self._dropped(keys),)
+        except sqlite3.Error as error:
+            self._warn(f"what was made of group {group} cannot be read ({error}); it is made again")
+            return Restored()
+        return Restored(made=made, dropped=dropped)
+
+    async def durable(self) -> None:
+        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
+        await self._writer.wait_done()
+
+    def _made(self, group: int, keys: tuple[int, int]) -> Iterator[MadeRecord]:
+        of_rows = "AND NOT is_group" if self._is_regrouped else ""
+        statement = f"SELECT {', '.join(CELL)} FROM cell WHERE key BETWEEN ? AND ? {of_rows}"  # noqa: S608
+        for values in self._read().execute(statement, keys):
+            line = dict(zip(CELL, values, strict=True))
+            try:
+                yield made_of(line, read_text(line["made"]))
+            except (ValueError, TypeError, AttributeError) as error:
+                self._warn(
+                    f"what {line['producer']} made of group {group} is damaged ({error}); "
+                    "it is made again, and so is everything like it"
+                )
+
+    def _dropped(self, keys: tuple[int, int]) -> Iterator[DroppedRow]:
+        statement = (
+            f"SELECT key & {(1 << INDEX_BITS) - 1}, {', '.join(DROPPED[1:])} FROM dropped_row "  # noqa: S608
+            "WHERE key BETWEEN ? AND ?"
+        )
+        return map(dropped_of, self._read().execute(statement, keys))
+
+    def _found(self) -> _Before | None:
+        if self._part is None:
+            return None
+        of = (self._part,)
+        read = self._read()
+        try:
+            found = read.execute(
+                "SELECT grouping, fingerprint FROM dataset WHERE part = ?", of
+            ).fetchone()
+            if found is None:
+                return None
+            grouping, fingerprint = map(json.loads, found)
+            columns = ", ".join(WRITTEN[1:])
+            groups = read.execute(
+                f"SELECT {columns} FROM written_group WHERE part = ? ORDER BY number",  # noqa: S608
+                of,
+            )
+            anew = read.execute("SELECT number FROM group_again WHERE part = ?", of)
+            again = frozenset(number for (number,) in anew)
+            stages = read.execute("SELECT name, state FROM dataset_stage WHERE part = ?", of)
+            return _Before(
+                grouping=Grouping(grouping["size"], tuple(grouping["targets"])),
+                fingerprint=fingerprint,
+                groups=tuple(one for one in map(_group, groups) if one.group not in again),
+                again=again,
+                stages=dict(stages),
+            )
+        except (sqlite3.Error, DatasetError, ValueError, TypeError, KeyError) as error:
+            self._warn(
+                f"what was written down of the dataset cannot be read ({error}); it begins anew"
+            )
+            return None
+
+    def _warn(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._tell(text)
+
+    def _warn_of_unkept(self, text: str) -> None:
+        """Once; in the writer's thread."""
+        if not self._has_told_of_unkept:
+            self._has_told_of_unkept = True
+            self._tell(f"{text}; a later execution makes it again, and so everything like it")
+
+    def _tell(self, text: str) -> None:
+        of = "" if self._task is None else f"task {self._task}: "
+        self._writer.warn(f"{self._writer.path}: {of}{text}")
+
+
+def _group(line: Sequence[Any]) -> GroupFile:
+    number, rows, numbers, file, digest, dropped = line
+    return GroupFile(
+        group=number,
+        rows=rows if numbers is None else tuple(json.loads(numbers)),
+        file=file,
+        digest=digest,
+        dropped=json.loads(dropped),
+    )

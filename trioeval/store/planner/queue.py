@@ -1,0 +1,404 @@
+"""The line of the planner in its tables, within one transaction.
+
+Whether an entry is blocked or queued follows from its needs and from what is done, and is written anew
+whenever one of them changes. Whoever begins is found in an index that holds only those who may: what waits
+for others, and what belongs to programs that have died, costs nothing.
+
+A line of the table that cannot be read never begins, and does not count as running, so that it stands in
+nobody's way; it is told by `Line.recover`.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast, get_args
+
+import attrs
+
+from trioeval.agent.planner import Entry, EntryState, Recovery, Submission
+from trioeval.errors import UsageError
+from trioeval.store.planner.owners import Fate, Neighbours, problem_of_owner
+from trioeval.store.schema import BLOCK_BITS, LEVELS
+
+_STATES = get_args(EntryState)
+_ENTRY = "place, id, run, task, state, owner, utc_submitted, utc_started"
+
+# As it is of an entry that does not run.
+_STATE = """
+    CASE WHEN EXISTS (
+        SELECT 1 FROM entry_needs AS own LEFT JOIN entry_done AS over ON over.id = own.needs
+        WHERE own.id = entry.id AND coalesce(over.done, 0) = 0
+    ) THEN 'blocked' ELSE 'queued' END
+"""
+_WAITS = "state IN ('queued', 'blocked')"
+# Those of programs that nobody knows do not run.
+_RUNNING = (
+    "SELECT count(*) FROM entry JOIN owner ON owner.id = entry.owner WHERE entry.state = 'running'"
+)
+_NEXT = f"""
+    SELECT {_ENTRY} FROM entry WHERE state = 'queued' AND owner IS NOT NULL AND place > ?
+    ORDER BY place LIMIT 1
+"""  # noqa: S608 - all of it stands here
+
+
+def _rank() -> str:
+    """How many wait at place ?1 or before: those of its own block, and whole blocks before that."""
+    block = f"place BETWEEN ?1 >> {BLOCK_BITS} << {BLOCK_BITS} AND ?1"
+    parts = [f"(SELECT count(*) FROM entry WHERE {block} AND {_WAITS})"]  # noqa: S608
+    for level in range(1, LEVELS + 1):
+        first = f"?1 >> {BLOCK_BITS * (level + 1)} << {BLOCK_BITS}"
+        parts.append(
+            f"(SELECT total(waiting) FROM entry_count WHERE level = {level} "  # noqa: S608
+            f"AND block BETWEEN {first} AND (?1 >> {BLOCK_BITS * level}) - 1)"
+        )
+    return f"SELECT {' + '.join(parts)}"
+
+
+_RANK = _rank()
+
+
+@attrs.frozen(eq=False)
+class Line:
+    """The line, in a transaction that is open, as one program sees it."""
+
+    _connection: sqlite3.Connection
+    _neighbours: Neighbours
+    _me: str
+    """The id of the program."""
+    _utc: str
+    """What time it is, as ISO 8601."""
+
+    def submit(self, submission: Submission) -> bool:
+        """Put a submission into the line. Nobody begins yet.
+
+        Returns:
+            False if nothing was changed: a program that has died has left it running, which is being ended.
+
+        Raises:
+            UsageError: It runs here, or a program that lives has submitted it.
+        """
+        name = submission.id
+        known = self._connection.execute(
+            "SELECT state, owner, utc_submitted FROM entry WHERE id = ?", (name,)
+        ).fetchone()
+        if known is None:
+            self._connection.execute(
+                "INSERT INTO entry (id, run, task, state, owner, utc_submitted) VALUES (?, ?, ?, ?, ?, ?)",
+                (name, submission.run, submission.task, "blocked", self._me, self._utc),
+            )
+        else:
+            state, owner, utc = known
+            if not self._take(name, state, owner):
+                return False
+            utc = utc if isinstance(utc, str) else self._utc
+            self._connection.execute(
+                "UPDATE entry SET run = ?, task = ?, state = 'blocked', owner = ?, utc_submitted = ?, "
+                "utc_started = NULL WHERE id = ?",
+                (submission.run, submission.task, self._me, utc, name),
+            )
+            self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
+        self._connection.executemany(
+            "INSERT INTO entry_needs (id, needs) VALUES (?, ?)",
+            [(name, needed) for needed in dict.fromkeys(submission.depends_on)],
+        )
+        self._connection.execute(f"UPDATE entry SET state = {_STATE} WHERE id = ?", (name,))  # noqa: S608
+        if self._connection.execute("DELETE FROM entry_done WHERE id = ?", (name,)).rowcount:
+            self._look_at_dependents(name)
+        return True
+
+    def set_free(self, name: str) -> bool:
+        """Let an entry of this program depend on nothing; False if it has none of that name."""
+        own = "id = ? AND owner = ?"
+        known = self._connection.execute(
+            f"SELECT state FROM entry WHERE {own}",  # noqa: S608
+            (name, self._me),
+        ).fetchone()
+        if known is not None and known[0] != "running":
+            self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
+            self._connection.execute("UPDATE entry SET state = 'queued' WHERE id = ?", (name,))
+        return known is not None
+
+    def settle(self, outcomes: Mapping[str, bool | None]) -> None:
+        """Take out of the line what is over, and write down whether it is done; None is no outcome."""
+        for name, done in outcomes.items():
+            gone = self._connection.execute(
+                "DELETE FROM entry WHERE id = ? AND (owner IS NULL OR owner = ?) RETURNING run",
+                (name, self._me),
+            ).fetchone()
+            if gone is None:
+                continue
+            self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
+            if done is not None:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO entry_done (id, run, done) VALUES (?, ?, ?)",
+                    (name, gone[0], done),
+                )
+                self._look_at_dependents(name)
+
+    def schedule(self, limit: int, *, patrol: bool = False) -> None:
+        """Let the next ones begin while there is room, whosever they are.
+
+        Args:
+            limit: How many this program lets run; the smallest limit of those that live holds.
+            patrol: Where there is no room, take back what programs have that have died.
+        """
+        self._connection.execute(
+            "UPDATE owner SET most = ?1 WHERE id = ?2 AND most IS NOT ?1", (limit, self._me)
+        )
+        limit = self._smallest(limit)
+        if patrol and self._running() >= limit:
+            for owner in self._strings("SELECT DISTINCT owner FROM entry WHERE state = 'running'"):
+                self._fate(owner)
+        last = -1
+        while self._running() < limit:
+            found = self._connection.execute(_NEXT, (last,)).fetchone()
+            if found is None:
+                return
+            last = found[0]
+            # Whether its program lives is asked last: if not, the line is another by then.
+            if problem_of(found) is None and self._fate(found[5]) == "lives":
+                self._connection.execute(
+                    "UPDATE entry SET state = 'running', utc_started = ? WHERE place = ?",
+                    (self._utc, last),
+                )
+
+    def take_back(self, owners: Iterable[str]) -> None:
+        """Take back what some programs have, as far as they have died."""
+        for owner in owners:
+            self._fate(owner)
+
+    def recover(self) -> Recovery:
+        """Take back what programs have that have died, and look through the line.
+
+        What is left of runs that are finished goes.
+        """
+        before = set(self._strings("SELECT id FROM entry WHERE state = 'running'"))
+        told = map(
+            problem_of_owner,
+            self._connection.execute("SELECT id, host, heartbeat_s FROM owner ORDER BY id"),
+        )
+        problems = [problem for problem in told if problem is not None]
+        self.take_back(
+            [
+                *self._strings("SELECT id FROM owner ORDER BY id"),
+                *self._strings("SELECT DISTINCT owner FROM entry WHERE owner IS NOT NULL"),
+            ]
+        )
+        forget_finished(self._connection)
+        kept, requeued = [], []
+        for row in self._connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place"):  # noqa: S608
+            problem, name = problem_of(row), row[1]
+            if problem is not None:
+                problems.append(f"{problem}; it is held back")
+            elif row[4] == "running":
+                kept.append(name)
+            elif name in before:
+                requeued.append(name)
+        return Recovery(tuple(requeued), tuple(kept), tuple(problems))
+
+    def entry(self, name: str) -> Entry:
+        """One that stands in the line."""
+        statement = f"SELECT {_ENTRY} FROM entry WHERE id = ?"  # noqa: S608
+        row = self._connection.execute(statement, (name,)).fetchone()
+        position = 0
+        if row[4] != "running":
+            position = int(self._connection.execute(_RANK, (row[0],)).fetchone()[0])
+        return _read(row, position, _needs_of(self._connection, name))
+
+    def started(self) -> frozenset[str]:
+        """What runs here."""
+        return frozenset(
+            self._strings(
+                "SELECT id FROM entry INDEXED BY entry_running WHERE state = 'running' AND owner = ?",
+                (self._me,),
+            )
+        )
+
+    def mend(self, waiting: Iterable[Submission]) -> tuple[str, ...]:
+        """Write anew what waits for this program and cannot be read, or is not there.
+
+        Returns:
+            What was wrong, each in a sentence.
+        """
+        rows = self._connection.execute(
+            f"SELECT {_ENTRY} FROM entry WHERE owner = ?",  # noqa: S608
+            (self._me,),
+        )
+        readable = {row[1] for row in rows if problem_of(row) is None}
+        problems = []
+        for submission in waiting:
+            if submission.id in readable:
+                continue
+            row = self._connection.execute(
+                f"SELECT {_ENTRY} FROM entry WHERE id = ?",  # noqa: S608
+                (submission.id,),
+            ).fetchone()
+            problem = f"{submission.id} is not in the line of agents any more"
+            if row is not None and (problem := problem_of(row) or "") == "":
+                continue  # another program has it, which took this one for dead
+            self.submit(submission)
+            problems.append(problem)
+        return tuple(problems)
+
+    def restore(self, running: Iterable[str], waiting: Iterable[str]) -> None:
+        """Take back what is ours, after others took this program for dead."""
+        for state, names in (("'running'", running), (_STATE, waiting)):
+            self._connection.executemany(
+                f"UPDATE entry SET owner = ?, state = {state} WHERE id = ? AND owner IS NULL",  # noqa: S608
+                [(self._me, name) for name in names],
+            )
+
+    def clear(self) -> None:
+        """Take everything of this program out of the line, without an outcome."""
+        names = self._strings("SELECT id FROM entry WHERE owner = ?", (self._me,))
+        self.settle(dict.fromkeys(names))
+        self._connection.execute("DELETE FROM owner WHERE id = ?", (self._me,))
+
+    def _take(self, name: str, state: object, owner: object) -> bool:
+        """Whether a submission that is known may be replaced already."""
+        if owner == self._me and state == "running":
+            raise UsageError(f"{name}: it runs already, and is not submitted again")
+        fate = self._fate(owner) if isinstance(owner, str) else "dead"
+        if owner != self._me and fate == "lives":
+            raise UsageError(
+                f"{name}: another program has submitted it, and still runs; wait until it is over, or end it"
+            )
+        return fate != "dying"
+
+    def _fate(self, owner: str) -> Fate:
+        """Whether a program lives; what a dead one has stands in the line again, without an owner."""
+        fate = self._neighbours.fate(owner)
+        if fate == "dead":
+            self._connection.execute(
+                f"UPDATE entry SET state = {_STATE}, owner = NULL, utc_started = NULL "  # noqa: S608
+                "WHERE owner = ? AND state IN ('running', 'queued', 'blocked')",
+                (owner,),
+            )
+        return fate
+
+    def _look_at_dependents(self, name: str) -> None:
+        self._connection.execute(
+            f"UPDATE entry SET state = {_STATE} WHERE {_WAITS} "  # noqa: S608
+            "AND id IN (SELECT id FROM entry_needs WHERE needs = ?)",
+            (name,),
+        )
+
+    def _smallest(self, own: int) -> int:
+        """What people have set, or else the smallest limit of the programs that live.
+
+        This one has none any more when it has left.
+        """
+        most: int
+        for (most,) in self._connection.execute("SELECT most FROM entry_limit"):
+            return most
+        limits: dict[int, list[Any]] = {}
+        found = self._connection.execute(
+            "SELECT most, id FROM owner WHERE typeof(most) = 'integer'"
+        )
+        for most, owner in found:
+            limits.setdefault(most, []).append(owner)
+        for most in sorted(limits):
+            fates = [self._fate(owner) for owner in limits[most] if isinstance(owner, str)]
+            if "lives" in fates:
+                return most
+        return own
+
+    def _running(self) -> int:
+        count: int = self._connection.execute(_RUNNING).fetchone()[0]
+        return count
+
+    def _strings(self, statement: str, values: Sequence[str] = ()) -> list[str]:
+        """The texts in the only column of what is found; what is no text cannot be used as one."""
+        found = self._connection.execute(statement, values).fetchall()
+        return [value for (value,) in found if isinstance(value, str)]
+
+
+def readable_text(stored: bytes) -> str | bytes:
+    """A text as it stands in the database; as bytes if it is none, so that only its own line is bad."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+def read_entries(connection: sqlite3.Connection) -> list[Entry]:
+    """Everything in the line that can be read, by order."""
+    entries, waiting = [], 0
+    for row in _rows(connection):
+        if problem_of(row) is None:
+            waits = row[4] != "running"
+            waiting += waits
+            entries.append(_read(row, waiting if waits else 0, _needs_of(connection, row[1])))
+    return entries
+
+
+def read_problems(connection: sqlite3.Connection) -> list[str]:
+    """Why entries of the line cannot be read, each in a sentence, by order."""
+    return [problem for row in _rows(connection) if (problem := problem_of(row)) is not None]
+
+
+def _rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    return connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place")  # noqa: S608
+
+
+def forget_run(connection: sqlite3.Connection, number: int) -> None:
+    """Take away what a run has in the line that is finished or goes, and what is known of its outcomes.
+
+    Args:
+        connection: In a transaction.
+        number: Of the run, which is still there.
+    """
+    of = "run = (SELECT id FROM run WHERE run = ?)"
+    _forget(connection, of, "", (number,))
+
+
+def forget_finished(connection: sqlite3.Connection) -> None:
+    """Take away what finished runs have left in the line, in a transaction."""
+    _forget(connection, "run IN (SELECT id FROM run WHERE state = 'finished')", "AND owner IS NULL")
+
+
+def _forget(
+    connection: sqlite3.Connection, of: str, whose: str, values: Sequence[object] = ()
+) -> None:
+    for statement in (
+        f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {of} {whose})",  # noqa: S608
+        f"DELETE FROM entry WHERE {of} {whose}",  # noqa: S608
+        f"DELETE FROM entry_done WHERE {of}",  # noqa: S608
+    ):
+        connection.execute(statement, values)
+
+
+def problem_of(row: Sequence[Any]) -> str | None:
+    """Why a line of the table cannot be read; None if it can."""
+    place, name, run, task, state, owner, utc_submitted, utc_started = row
+    at = f"place {place} of the line of agents"
+    if not isinstance(name, str) or not name.strip():
+        return f"{at}: its id cannot be read ({name!r})"
+    for what, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
+        if not isinstance(value, str):
+            return f"{at}, {name}: its {what} cannot be read ({value!r})"
+    for what, value in (("owner", owner), ("utc_started", utc_started)):
+        if not isinstance(value, str | None):
+            return f"{at}, {name}: its {what} cannot be read ({value!r})"
+    if state not in _STATES:
+        return f"{at}, {name}: its state is {state!r}, not one of {', '.join(_STATES)}"
+    if state == "running" and owner is None:
+        return f"{at}, {name}: it runs, and no program runs it"
+    return None
+
+
+def _needs_of(connection: sqlite3.Connection, name: str) -> tuple[str, ...]:
+    found = connection.execute("SELECT needs FROM entry_needs WHERE id = ? ORDER BY needs", (name,))
+    return tuple(str(needed) for (needed,) in found)
+
+
+def _read(row: Sequence[Any], position: int, needs: tuple[str, ...]) -> Entry:
+    place, name, run, task, state, owner, utc_submitted, utc_started = row
+    return Entry(
+        submission=Submission(id=name, run=run, task=task, depends_on=needs),
+        order=place,
+        state=cast("EntryState", state),
+        owner=owner,
+        position=position,
+        utc_submitted=utc_submitted,
+        utc_started=utc_started,
+    )

@@ -1,0 +1,606 @@
+"""One run, as it is written down and read while it goes on."""
+
+import bisect
+import contextlib
+import itertools
+import json
+import sqlite3
+from array import array
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.columns.result import DatasetResult
+from trioeval.errors import StoreError, UsageError
+from trioeval.evaluation.identity import Identities
+from trioeval.evaluation.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ended, runs_again
+from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, Why
+from trioeval.providers.secrets import hide_in
+from trioeval.report import config_tests
+from trioeval.report.columns import dataset_json
+from trioeval.report.formats.json import compact
+from trioeval.run import PreparedSuite, Row, RowsNotRun
+from trioeval.run.same_rows import same_rows
+from trioeval.store.agent_run import StoredAgents
+from trioeval.store.beginning import keys_of_task, run_start
+from trioeval.store.database import RunLock
+from trioeval.store.dataset import StoredDataset, try_lost_again
+from trioeval.store.facts import EndState, RunStart
+from trioeval.store.never_began import write_never_began
+from trioeval.store.records import (
+    Source,
+    is_unreadable,
+    merged,
+    plain,
+    read_body,
+    read_call,
+    read_reply,
+    record_texts,
+    stored_json,
+)
+from trioeval.store.runs import (
+    Mark,
+    finish_run,
+    forget_replies,
+    go_on,
+    key_range,
+    mark_rows,
+    move_rows,
+    read_activity,
+    tell_suite,
+)
+from trioeval.store.schema import INDEX_BITS
+from trioeval.store.writer import Writer
+from trioeval.store.writes import (
+    CallWork,
+    EventWork,
+    Place,
+    RowWork,
+    StepWork,
+    Value,
+    Work,
+    insert,
+    make_record,
+    number,
+)
+
+# Going on with a stored run: its rows get the places they have now, and what is run again is marked.
+
+
+_INDEX = (1 << INDEX_BITS) - 1
+
+
+@attrs.frozen(kw_only=True)
+class Going:
+    """A run that goes on; by itself, one that begins."""
+
+    number: int = 0
+    execution: int = 1
+    parts: Mapping[str | None, int] = attrs.field(factory=dict)
+    kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Of each task, the rows that are not run again."""
+    retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those that are, and stand until that has come to an end."""
+    anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those of them with replies that do not count any more."""
+    damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
+    """Those whose records cannot be read, of tasks that have any; they are run again."""
+
+
+def take_up(
+    connection: sqlite3.Connection,
+    run_id: str,
+    start: RunStart,
+    retry: Retry,
+    reconciled: Mapping[str | None, Reconciled],
+) -> Going | None:
+    """Write down that a run goes on, and how; None if there is no such run. In a transaction."""
+    line = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
+    if line is None:
+        return None
+    number: int = line[0]
+    execution = go_on(connection, number, start)
+    parts = dict(
+        connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)).fetchall()
+    )
+    kept: dict[str | None, frozenset[int]] = {}
+    retried: dict[str | None, frozenset[int]] = {}
+    damaged: dict[str | None, Sequence[int]] = {}
+    connection.create_function("is_unreadable", 2, is_unreadable, deterministic=True)
+    for task, part in parts.items():
+        changes = reconciled.get(task)
+        if changes is not None:
+            name = f"{run_id}{'' if task is None else f'-{task}'}"
+            gone = (*changes.gone, *changes.dropped)
+            move_rows(connection, part, gone, _moved(changes, name))
+        if found := _damaged(connection, part):
+            damaged[task] = found
+        kept[task], retried[task] = _mark(connection, part, retry, changes, {*found})
+        if retry.which in ("errors", "none"):
+            try_lost_again(connection, part, is_wanted=retry.which == "errors")
+    anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
+    return Going(
+        number=number,
+        execution=execution,
+        parts=parts,
+        kept=kept,
+        retried=retried,
+        anew=anew,
+        damaged=damaged,
+    )
+
+
+def _damaged(connection: sqlite3.Connection, part: int) -> list[int]:
+    """The rows whose records cannot be read, or are not there."""
+    found = connection.execute(
+        "SELECT result.key FROM result LEFT JOIN record USING (key) "
+        "WHERE result.key BETWEEN ? AND ? AND (body IS NULL "
+        "OR typeof(body) = 'text' AND NOT json_valid(body) "
+        "OR is_unreadable(CAST(body AS BLOB), typeof(body) = 'text')) ORDER BY result.key",
+        key_range(part),
+    )
+    return [key & _INDEX for (key,) in found]
+
+
+def _moved(changes: Reconciled, name: str) -> Iterator[tuple[int, int, int, int, int, str]]:
+    for old, new in itertools.chain(changes.moved(), changes.moved_calls()):
+        step = changes.steps[new]
+        test, prompt, repeat = step.test_idx, step.prompt_idx, step.repeat_index
+        text = f"{name}-test-{test}-prompt-{prompt}-repeat-{repeat}"
+        yield old, new, test, prompt, repeat, text
+
+
+def _anew(connection: sqlite3.Connection, part: int, retried: frozenset[int]) -> frozenset[int]:
+    """The rows that were given replies that they are not to be given again, by whomever."""
+    if not retried:
+        return frozenset()
+    found = connection.execute(
+        "SELECT DISTINCT key FROM call WHERE key BETWEEN ? AND ? "
+        "AND NOT recalled AND reply IS NOT NULL",
+        key_range(part),
+    )
+    return retried.intersection(key & _INDEX for (key,) in found)
+
+
+def _mark(
+    connection: sqlite3.Connection,
+    part: int,
+    retry: Retry,
+    changes: Reconciled | None,
+    damaged: Container[int],
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Mark the rows of a part that are run again; those that are not, and those that stand meanwhile."""
+    marks: Mapping[Mark, array[int]] = {mark: array("q") for mark in Mark}
+    anew = array("q")
+    kept: list[int] = []
+    retried: list[int] = []
+    for key, outcome, status, before in connection.execute(
+        "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
+    ):
+        index, passed = key & _INDEX, status == "pass" if status in {"pass", "fail"} else None
+        if asks_anew(retry, outcome, passed=passed, index=index):
+            anew.append(index)
+        mark = Mark(before)
+        if index in damaged or (changes is not None and changes.state(index) != "kept"):
+            mark = Mark.CHANGED
+        elif mark is Mark.RETRIED and retry.which == "none":
+            mark = Mark.KEPT
+        elif mark is Mark.KEPT and runs_again(retry, outcome, passed=passed, index=index):
+            mark = Mark.RETRIED
+        if mark != before:
+            marks[mark].append(index)
+        if has_ended(outcome) and mark is not Mark.CHANGED:
+            (kept if mark is Mark.KEPT else retried).append(index)
+    mark_rows(connection, part, marks)
+    forget_replies(connection, part, anew)
+    return frozenset(kept), frozenset(retried)
+
+
+_TESTS = 500  # a statement
+_MANY = 10_000  # numbers of rows that are remembered
+
+
+@attrs.define(eq=False)
+class Kept:
+    """The rows of one task that are not run again."""
+
+    _source: Source
+    _part: int | None
+    _indices: frozenset[int] = attrs.field(repr=False)
+    _read: Callable[[], sqlite3.Connection] = attrs.field(repr=False)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def record(self, index: int, /) -> Mapping[str, Any]:
+        """What was recorded of one.
+
+        Raises:
+            KeyError: It is not kept.
+            StoreError: It cannot be read.
+        """
+        if index not in self._indices or self._part is None:
+            raise KeyError(index)
+        text = read_body(self._read(), self._part << INDEX_BITS | index, self._source)
+        if text is None:
+            raise KeyError(index)
+        return self._source.parsed(index, text)
+
+
+class StoredRun(Journal):
+    """A run in a store that is open. Made by `Store.begin` and `Store.resume`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        place: Place,
+        read: Callable[[], sqlite3.Connection],
+        lock: RunLock | None,
+        *,
+        start: RunStart,
+        going: Going,
+    ) -> None:
+        self.id = place.eval_id
+        self._writer = writer
+        self._place = place
+        self._read = read
+        self._lock = lock
+        self._start = start
+        self._told_ms = 0.0
+        self._resumed = going.execution > 1
+        self._kept: dict[str | None, KeptRows] = {
+            task: Kept(Source(writer.path, task), going.parts[task], rows, read)
+            for task, rows in going.kept.items()
+        }
+        self._has_warned = False
+        self._retried = going.retried
+        self._ended = {
+            task: sorted(rows | going.kept.get(task, frozenset()))
+            for task, rows in going.retried.items()
+        }
+        self._standing: set[tuple[str | None, int]] = set()
+        self._parts = going.parts
+        self._anew = going.anew
+        self._numbers: dict[tuple[str | None, int], int] = {}
+        self._most_numbers = _MANY
+        self._began = trio.current_time()
+        self._is_over = False
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier execution wrote anything down."""
+        return self._resumed
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why nothing is written any more; None while it is."""
+        return self._writer.error
+
+    @property
+    def standing_rows(self) -> int:
+        """How many rows were not run again although they should be, and stand as they were."""
+        return len(self._standing)
+
+    def begin(self, suite: PreparedSuite, /) -> None:
+        """Write down what is run, where that was not known when the run began.
+
+        Raises:
+            UsageError: The run is over, and others may have continued it since.
+        """
+        if self._is_over:
+            raise UsageError(
+                f"run {self.id} is over; continue it with `await store.resume({self.id!r}, start)`"
+            )
+        place = self._place
+        if self._start.heads:
+            return
+        starts: list[RunStart] = []
+
+        def ready() -> None:
+            start = run_start(suite, run=self.id, utc_created=self._start.utc_created)
+            place.keys, place.identities = start.keys, Identities(start.sources)
+            starts.append(start)
+
+        def write(connection: sqlite3.Connection) -> None:
+            place.parts = tell_suite(connection, place.number, starts[0])
+
+        # Reads files, so it is done where nothing else waits for it.
+        self._put(StepWork(write, ready))
+        for part in suite.parts:
+            if part.settle is None:
+                tests = config_tests(part.prepared.suite, keys_of_task(part))
+                self.tests(part.id, tests)
+                if rows := self._kept.get(part.id):  # of a suite that may have changed since then
+                    self._kept[part.id] = same_rows(rows, part.prepared.steps)
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """Write down how the run ended, and free it for others once that is safe. A checkpoint.
+
+        Nothing happens if it is over already.
+
+        Args:
+            finished: Whether nothing is left to be run.
+            duration: Seconds on the Trio clock.
+        """
+        if self._is_over:
+            await trio.lowlevel.checkpoint()
+            return
+        self._is_over = True
+        try:
+            state: EndState = "interrupted" if self._standing or not finished else "finished"
+            self.finish(state, duration_ms=1000 * duration)
+            await self.durable()
+        finally:
+            self.release()
+
+    def call(self, call: CallRecord, /) -> None:
+        """Write down a call."""
+        self._writer.put(CallWork(self._place, call))
+
+    def row(self, row: Row, /) -> None:
+        """Write down a row, in place of what was known of it before.
+
+        One that did not come to an end never takes the place of one that did: that one stands, and is
+        still to be run again.
+        """
+        place = (row.task, row.index)
+        work: Work = RowWork(self._place, row.task, row.index, row)
+        if not has_ended(row.outcome):
+            if row.index in self._retried.get(row.task, ()):
+                self._standing.add(place)  # and is marked already
+                return
+            if row.index in self.kept(row.task):  # it was to be compared with one that is run again
+                self._standing.add(place)
+                work = self._marking(*place)
+        if len(self._numbers) >= self._most_numbers:  # some that nobody asks for
+            done = self._writer.done
+            self._numbers = {place: one for place, one in self._numbers.items() if one > done}
+            self._most_numbers = max(_MANY, 2 * len(self._numbers))
+        self._numbers[place] = self._writer.put(work)
+
+    def first_alone(self, task: str | None, rows: range, /) -> int:
+        """The first of some rows that stands as it ended before until it is run again; else their stop."""
+        ended = self._ended.get(task, ())
+        place = bisect.bisect_left(ended, rows.start)
+        return min(ended[place], rows.stop) if place < len(ended) else rows.stop
+
+    def rows_not_run(self, rows: RowsNotRun, /) -> None:
+        """Write down many rows that never began, in one line."""
+        place, task = self._place, rows.first.task
+
+        def write(connection: sqlite3.Connection) -> None:
+            write_never_began(connection, place.parts[task], rows)
+
+        self._put(StepWork(write))
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+        """What stands in place of a row of this execution that is durable; None where it stands itself."""
+        return self.record(row) if (row.task, row.index) in self._standing else None
+
+    def _marking(self, task: str | None, index: int) -> StepWork:
+        def write(connection: sqlite3.Connection) -> None:
+            mark_rows(connection, self._place.parts[task], {Mark.RETRIED: [index]})
+
+        return StepWork(write)
+
+    def take(self, task: str | None, index: int, record: Mapping[str, Any]) -> None:
+        """Write down a row whose record is there already, from wherever it comes."""
+        self._writer.put(RowWork(self._place, task, index, record))
+
+    async def durable(self, row: Row | None = None, /) -> None:
+        """Return when it is safe, or cannot be made so. A checkpoint only if it has to wait.
+
+        Args:
+            row: A row that was written down, with all that was before it; None is everything until now.
+        """
+        if row is None:
+            await self._writer.wait_done()
+            return
+        written = self._numbers.get((row.task, row.index))
+        if written is not None:
+            await self._writer.wait_done(written, urgent=False)
+            self._numbers.pop((row.task, row.index), None)
+
+    def recall(self, key: CallKey, /) -> Paid | None:
+        """The reply to this question that an earlier execution of the run has written down, if any.
+
+        One that cannot be read is none: the question is asked again, and the first time this is told.
+        """
+        part = self._parts.get(key.task)
+        if not self._resumed or part is None:
+            return None
+        try:
+            found = read_call(
+                self._read(), part << INDEX_BITS | key.index, key, self._place.execution
+            )
+            if found is None:
+                return None
+            text, latency_ms, cached = found
+            return Paid(read_reply(json.loads(text)), latency_ms, cached)
+        except (ValueError, sqlite3.Error) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                self._writer.warn(
+                    f"{self._writer.path}: a reply to row {key.index} cannot be read ({error}); "
+                    "it is asked for again, and so is each one like it"
+                )
+            return None
+
+    def reject(self, key: CallKey, /) -> None:
+        """Nothing came of the reply to this question: no later execution recalls it."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE call SET recalled = 0 WHERE key = ? AND role = ? AND question = ?",
+                (self._place.key(key.task, key.index), key.role, key.question),
+            )
+
+        self._put(StepWork(write))
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:
+        """Whether other replies are wanted for a row than those that it had, also those of a cache."""
+        return index in self._anew.get(task, ())
+
+    def kept(self, task: str | None, /) -> KeptRows:
+        """The rows of a task that are not run again."""
+        return self._kept.get(task) or Kept(self._source(task), None, frozenset(), self._read)
+
+    def dataset(self, task: str | None, /) -> StoredDataset:
+        """Where the dataset of a task is written down."""
+        return StoredDataset(self._writer, self._place, task, self._parts.get(task), self._read)
+
+    def agents(self, task: str | None, /) -> StoredAgents:
+        """Where the processes of the agents of a task are written down."""
+        return StoredAgents(self._writer, self._place, task, self._parts.get(task), self._read)
+
+    def record(self, row: Row) -> Mapping[str, Any]:
+        """The record of a row that is durable, or kept in memory; of what stands in its place."""
+        recent = self._place.recent.get((row.task, row.index))
+        if recent is not None:
+            return recent[0]
+        try:
+            return self._source(row.task).parsed(row.index, self.text(row))
+        except StoreError:
+            return make_record(row, self._place)[0]
+
+    def text(self, row: Row) -> str:
+        """Its JSON text."""
+        place = (row.task, row.index)
+        recent = self._place.recent.get(place)
+        if recent is not None:
+            return recent[1]
+        text = self._place.unsaved.get(place)
+        if text is None and row.task in self._place.parts:
+            with contextlib.suppress(StoreError):
+                text = read_body(self._read(), self._place.key(*place), self._source(row.task))
+        return make_record(row, self._place)[1] if text is None else text
+
+    def _source(self, task: str | None) -> Source:
+        return Source(self._writer.path, task)
+
+    def records(
+        self, task: str | None, prompt_idx: int | None = None
+    ) -> Iterator[Mapping[str, Any]]:
+        """All rows of a task that are there, or those of one prompt, by their indices.
+
+        Also those that could not be written. Those that were written before the iteration began.
+
+        Raises:
+            StoreError: The database cannot be read, or one of them is damaged.
+        """
+        part, source = self._place.parts.get(task), self._source(task)
+        stored: Iterator[tuple[int, str]] = iter(())
+        if part is not None:
+            stored = record_texts(self._read(), part, source, prompt_idx)
+        unsaved = {
+            index: text for (of, index), text in self._place.unsaved.copy().items() if of == task
+        }
+        for index, text in merged(stored, unsaved):
+            found = source.parsed(index, text)
+            # What was lost may be of any prompt.
+            if prompt_idx is None or found["promptIdx"] == prompt_idx:
+                yield found
+
+    def observe(self, event: Event) -> None:
+        """Write down what befalls lanes; an observer of the run."""
+        columns: tuple[Value, ...]
+        match event:
+            case Waiting(index=None, why=Why.BLOCKED | Why.PAUSED):
+                until = None if event.until is None else self._since(event.until)
+                columns = (event.why.value, None, until, None, None, None)
+            case Throttled():
+                until = self._since(event.blocked_until)
+                columns = ("throttled", event.index, until, number(event.retry_after), None, None)
+            case LimitChanged():
+                columns = ("limit_changed", None, None, None, event.limit, None)
+            case LaneClosed():
+                columns = ("closed", None, None, None, None, plain(event.reason))
+            case _:
+                return
+        at = self._since(event.at)
+        self._put(EventWork(self._place, (at, plain(event.lane), *columns)))
+
+    def tests(self, task: str | None, tests: Iterator[Any]) -> None:
+        """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            part = self._place.parts[task]
+            connection.execute("DELETE FROM test WHERE part = ?", (part,))
+            lines: list[tuple[Value, ...]] = []
+            for position, test in enumerate(tests):
+                lines.append((part, position, stored_json(compact(test))))
+                if len(lines) == _TESTS:
+                    insert(connection, "test", ("part", "position", "body"), lines)
+                    lines.clear()
+            insert(connection, "test", ("part", "position", "body"), lines)
+
+        self._put(StepWork(write))
+
+    def activity(self, told: Mapping[str, Any]) -> None:
+        """Write down what the lanes did in this execution, as JSON data without secrets."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = (self._place.number, self._place.execution, stored_json(compact(told)))
+            insert(connection, "activity", ("run", "execution", "body"), [line])
+
+        self._put(StepWork(write))
+
+    def activities(self) -> list[Mapping[str, Any]]:
+        """What was written down of that in all executions and is durable; nothing if it cannot be read."""
+        with contextlib.suppress(ValueError, sqlite3.Error, StoreError):
+            return read_activity(self._read(), self._place.number)
+        return []
+
+    def dataset_ended(self, result: DatasetResult, /) -> None:
+        """Write down how the dataset of a task ended."""
+        place, task = self._place, result.task
+
+        def write(connection: sqlite3.Connection) -> None:
+            told = hide_in(dataset_json(result), place.keys.get(task, ()))
+            line = (place.parts[task], stored_json(compact(told)))
+            insert(connection, "dataset_result", ("part", "body"), [line])
+
+        self._put(StepWork(write))
+
+    def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
+        """Say how this execution of the run ended; what was said of that before does not count any more.
+
+        Nothing is written where another execution has begun meanwhile.
+
+        Args:
+            state: Whether everything was done.
+            duration_ms: How long this execution took.
+            derived: Metrics that were derived, as JSON data.
+        """
+        place, more_ms = self._place, duration_ms - self._told_ms
+        self._told_ms = duration_ms
+
+        def write(connection: sqlite3.Connection) -> None:
+            finish_run(
+                connection,
+                place.number,
+                place.execution,
+                state,
+                duration_ms=more_ms,
+                derived=compact(derived),
+            )
+
+        self._put(StepWork(write))
+
+    def release(self) -> None:
+        """Free the run for others."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _put(self, work: Work) -> None:
+        self._writer.put(work)
+
+    def _since(self, at: float) -> float | None:
+        return number(at - self._began)

@@ -1,0 +1,197 @@
+"""Who judges and how, as a suite says it: for one assertion, or in the options of a test.
+
+Who judges is one provider for everything, or one for each role: `{text: …, embedding: …}`. It is loaded like
+any provider, and its file is read. How is a prompt: a text, a list of messages, or several of these for
+types that ask more than one question.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias, get_args
+
+import attrs
+import cattrs
+
+from trioeval.documents import read_document
+from trioeval.documents.files import Around, names_file
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.placing import read_placed, structured
+from trioeval.documents.structure import Hook
+from trioeval.grading import quote
+from trioeval.grading.judges.facts import CATEGORIES
+from trioeval.grading.kind import Role
+from trioeval.suite.model import ProviderEntry
+from trioeval.suite.sources.prompts import read_text
+from trioeval.templates import Templates
+from trioeval.text import json_text
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+Grader: TypeAlias = str | ProviderEntry
+Graders: TypeAlias = Grader | Mapping[Role, Grader]
+"""What a suite may say of who judges, once it is loaded."""
+
+_PROGRAMS = frozenset({".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"})
+_FORMS = 'an id, an object with "id", or an object with one of these for each role'
+
+
+def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For who judges; a file is read."""
+    reader = _GraderReader(converter, around)
+
+    def hook(value: Any, _wanted: Any) -> Graders | None:
+        match value:
+            case None:
+                return None
+            case dict() if "id" not in value and not value.keys().isdisjoint(ROLES):
+                return reader.by_role(value)
+            case _:
+                return reader.one(value)
+
+    return hook
+
+
+@attrs.frozen
+class _GraderReader:
+    converter: cattrs.Converter
+    around: Around
+
+    def by_role(self, value: dict[Any, Any]) -> Graders:
+        mistakes: list[Mistake] = []
+        found: dict[Role, Grader] = {}
+        for role, said in value.items():
+            if role not in ROLES:
+                message = f'"{role}" is not a role of a grader'
+                mistakes.append(Mistake(message, nearest(role, ROLES), at=(role,), key=True))
+            elif said is not None:
+                try:
+                    found[role] = self.one(said)
+                except MistakenError as error:
+                    mistakes += (part.below(role) for part in error.parts)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return found
+
+    def one(self, value: Any) -> Grader:
+        if not isinstance(value, str | dict):
+            raise MistakenError(Mistake(f"must be {_FORMS}, got {kind(value)}"))
+        if isinstance(value, str) and names_file(value) and ".py" not in value:
+            file = self.around.file(value)
+            return structured(read_placed(file, read_document), file, self.one)
+        entry: ProviderEntry = self.converter.structure(value, ProviderEntry)
+        return value if isinstance(value, str) else entry
+
+
+def grader_for(said: Any, role: Role) -> ProviderEntry | None:
+    """Who judges in a role, of what a suite says; None if it says nothing of that role.
+
+    Example:
+        >>> said = {"text": "openai:gpt-4.1"}
+        >>> grader_for(said, "text").id, grader_for(said, "embedding")
+        ('openai:gpt-4.1', None)
+    """
+    match said:
+        case str():
+            return ProviderEntry(id=said)
+        case ProviderEntry():
+            return said
+        case Mapping():
+            return grader_for(said.get(role), role)
+        case _:
+            return None
+
+
+def factuality_hook(converter: cattrs.Converter) -> Hook:
+    """For the scores of the categories of `factuality`; no others are known."""
+    structure = converter.get_structure_hook(Mapping[str, float])
+
+    def hook(value: Any, _wanted: Any) -> Mapping[str, float] | None:
+        if value is None:
+            return None
+        found: Mapping[str, float] = structure(value, Mapping[str, float])
+        mistakes = [
+            Mistake(f'"{name}" is not a category', nearest(name, CATEGORIES), at=(name,), key=True)
+            for name in found
+            if name not in CATEGORIES
+        ]
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return found
+
+    return hook
+
+
+def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
+    """For how judges are asked; files are read as they are, because they are templates.
+
+    Args:
+        around: What files are read against.
+        templates: Tell what is wrong with a prompt as a template; None to find that out later.
+    """
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        if not isinstance(value, str | list | dict | None):
+            message = f"must be text, a list of messages, or several of these, got {kind(value)}"
+            raise MistakenError(Mistake(message))
+        reader = _PromptReader(around, templates)
+        found = reader.read(value)
+        if reader.mistakes:
+            raise MistakenError(*reader.mistakes)
+        return found
+
+    return hook
+
+
+@attrs.define
+class _PromptReader:
+    around: Around
+    templates: Templates | None
+    mistakes: list[Mistake] = attrs.field(factory=list)
+
+    def read(self, value: Any, *at: str | int) -> Any:
+        """A prompt, or several of them, with what files hold."""
+        match value:
+            case str() if names_file(value):
+                try:
+                    return self._file_text(value)
+                except MistakenError as error:
+                    self.mistakes += (part.below(*at) for part in error.parts)
+            case str():
+                self._check(value, *at)
+            case list() if are_messages(value):
+                self._check(json_text(value), *at)
+            case list():
+                return [self.read(one, *at, place) for place, one in enumerate(value)]
+            case dict():
+                return {key: self.read(one, *at, key) for key, one in value.items()}
+            case _:
+                pass
+        return value
+
+    def _file_text(self, reference: str) -> str:
+        file = self.around.file(reference)
+        if file.suffix.lower() in _PROGRAMS:
+            message = f"a prompt that a program makes is not supported here: {quote(reference)}"
+            raise MistakenError(Mistake(message, "name a text, JSON or YAML file"))
+        text = read_text(file)
+        if (error := self._error(text)) is not None:
+            raise MistakenError(Mistake(error, file=file))
+        return text
+
+    def _check(self, text: str, *at: str | int) -> None:
+        if (error := self._error(text)) is not None:
+            self.mistakes.append(Mistake(error, at=at))
+
+    def _error(self, text: str) -> str | None:
+        return None if self.templates is None else self.templates.prompt_error(text)
+
+
+def are_messages(value: Any) -> bool:
+    """Whether a value is a list of messages, which is one prompt.
+
+    Example:
+        >>> are_messages([{"role": "user", "content": "hi"}]), are_messages(["hi", "ho"])
+        (True, False)
+    """
+    if not isinstance(value, list | tuple):
+        return False
+    return bool(value) and all(isinstance(one, Mapping) and "role" in one for one in value)

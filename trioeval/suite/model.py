@@ -1,0 +1,407 @@
+"""What a suite file means, as frozen data.
+
+Field names are the keys of the file in snake_case. These classes can be made directly in Python as well;
+a suite that was loaded from a file and one that was built by hand are the same thing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.columns.model import ColumnsSettings
+from trioeval.documents.structure import Count, ErrorStatus, NotNegative, Number, Positive
+from trioeval.documents.trust import TRUSTED, Trust
+from trioeval.errors import Problem
+from trioeval.grading import KINDS, Assertion, Kinds
+from trioeval.question_eval.model import QuestionSettings
+from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
+
+
+@attrs.frozen(kw_only=True)
+class RowsOfTask:
+    """Tests that are the rows of an earlier task: `{"fromTask": "problems", "vars": {…}}`."""
+
+    task: str
+    """The id of a task that comes first."""
+    vars: Mapping[str, str] | None = None
+    """The variables of the tests, each with the column that it is, or with a template over the row; None
+    gives each column under its name."""
+    assertions: tuple[Assertion, ...] = ()
+    """What is expected of each reply; their texts may name the variables."""
+    question: Mapping[str, str] = attrs.field(factory=dict)
+    """Of a task of questions: the columns that are `question`, `answers`, `correctAnswers` and `id`."""
+    limit: Count | None = None
+    """Only the first so many rows, ≥ 1."""
+
+
+@attrs.frozen(kw_only=True)
+class LaneSettings:
+    """How hard one provider key may be used."""
+
+    key: str | None = None
+    """The rate-limit scope, where it is another than the provider's; equal keys share a lane."""
+    max_concurrency: Count | None = None
+    """Calls in flight at once, ≥ 1; None takes the suite's `max_concurrency`."""
+    rpm: Positive | None = None
+    """Requests per minute, > 0; None does not limit them."""
+    burst: Count = 1
+    """Requests that may start together before the pace of `rpm` holds, ≥ 1."""
+    tpm: Positive | None = None
+    """Tokens per minute, > 0; None does not limit them."""
+    delay: NotNegative | None = None
+    """Least gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
+    adaptive: Literal["aimd", "latency", "off"] = "aimd"
+    """What the calls in flight follow: refusals, latency as well, or nothing."""
+    retries: Number = 3
+    """How often a call that failed by mishap is made again, ≥ 0."""
+    max_retries: Number | None = None
+    """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
+    retry_delay: NotNegative = 2
+    """Most seconds before a call that failed by mishap is made again for the first time, ≥ 0; each further
+    time it is twice that, and chance chooses."""
+    lane_patience: Positive = 300
+    """Seconds of trouble without one success after which the lane is closed, > 0."""
+    overload_statuses: tuple[ErrorStatus, ...] = ()
+    """HTTP statuses that mean "too many calls" here, besides 429 and 529; ≥ 400."""
+    breaker_threshold: Count = 3
+    """Refusals for good in a row after which the lane is closed, ≥ 1."""
+    quota: tuple[QuotaKey, ...] = ()
+    """Limits of the suite's `quota` that its calls count against as well."""
+
+
+@attrs.frozen(kw_only=True)
+class BudgetSettings:
+    """The most that a run may use."""
+
+    requests: Number | None = None
+    """Requests, retries among them, ≥ 0; None does not bound them."""
+    tokens: Number | None = None
+    """Tokens of prompts and replies, ≥ 0; None does not bound them."""
+    usd: NotNegative | None = None
+    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price or `maxCost`."""
+
+
+@attrs.frozen(kw_only=True)
+class ProviderEntry:
+    """One provider as a suite names it."""
+
+    id: str
+    """`echo`, `openai:chat:gpt-4.1-mini`, `replay:file.jsonl`, or a name the caller passes a callable for."""
+    label: str | None = None
+    config: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    lane: LaneSettings | str | None = None
+    """Settings of the provider's lane, or the name of an entry in the suite's `lanes`."""
+    prompts: tuple[str, ...] | None = None
+    """Labels or ids of the prompts it gets, beginnings of them with `*`, or groups; None is all of them."""
+    delay: NotNegative | None = None
+    """Short for the `delay` of its lane, where the lane gives none."""
+    transform: str | None = None
+    """What becomes of its outputs before a test sees them, where the test has no transform of its own."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables of this provider alone, over those of the suite."""
+
+
+@attrs.frozen(kw_only=True)
+class PromptFunction:
+    """A program of the user's that makes the text of a prompt when a row runs."""
+
+    kind: Literal["python", "exec"]
+    target: str
+    """The absolute path of a Python file, or a command."""
+    function: str | None = None
+    """The function of the file; None for a program that gets JSON as its argument and prints the prompt."""
+
+
+@attrs.frozen(kw_only=True)
+class Prompt:
+    """One prompt template."""
+
+    raw: str
+    label: str
+    """What tables and files call it; the raw text where nothing else is given."""
+    id: str
+    """Digest of label, else given id, else raw text: it stays the same from run to run."""
+    given_id: str | None = None
+    """The id that the file gives, by which a provider's `prompts` may name it."""
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+    """Keys of the provider's config that are different for this prompt."""
+    function: PromptFunction | None = None
+    """What makes the text, in place of `raw`, which then is only shown."""
+
+
+@attrs.frozen(kw_only=True)
+class TestOptions:
+    """Switches of one test."""
+
+    __test__ = False  # not a test class, whatever pytest makes of the name
+
+    run_serially: bool | None = None
+    """Run alone, before everything that may run side by side. None is as `default_test` says, else false."""
+    repeat: Count | None = None
+    """Replaces the suite's `repeat` for this test, ≥ 1."""
+    prefix: str | None = None
+    """Text before the prompt."""
+    suffix: str | None = None
+    """Text behind the prompt."""
+    transform: str | None = None
+    """What becomes of the output before it is judged, in place of the provider's `transform`."""
+    transform_vars: str | None = None
+    """What adds to the variables, or changes them, before they are expanded; applied at load."""
+    store_output_as: str | None = None
+    """The register that gets the output, a variable of later steps."""
+    disable_var_expansion: bool | None = None
+    """Take lists of texts as they are, not as alternatives."""
+    disable_conversation_var: bool | None = None
+    """Give no `_conversation` to the prompt."""
+    disable_default_asserts: bool | None = None
+    """Leave out the assertions of `default_test`."""
+    provider: Any = None
+    """Who judges, for assertions that ask a model."""
+    rubric_prompt: Any = None
+    """How it is asked."""
+    factuality: Mapping[str, float] | None = None
+    """Scores of the categories of `factuality`."""
+    overrides: Mapping[str, Any] = attrs.field(factory=dict)
+    """All other keys: those of the provider's config that are different for this test."""
+
+
+@attrs.frozen(kw_only=True)
+class Test:
+    """One set of variables and what is expected of the replies to it."""
+
+    __test__ = False
+
+    description: str | None = None
+    vars: Mapping[str, Any] = attrs.field(factory=dict)
+    provider: ProviderEntry | None = None
+    """Answers in place of the provider of each column."""
+    providers: tuple[str, ...] | None = None
+    """Labels or ids of the providers that get the test, as in `ProviderEntry.prompts`; None is all."""
+    prompts: tuple[str, ...] | None = None
+    """Labels or ids of the prompts that get it; None is all of them."""
+    provider_output: Any = None
+    """Stands for what a provider would answer; nobody is asked then. An empty text is an answer too."""
+    assertions: tuple[Assertion, ...] = ()
+    """The key `assert` of the file."""
+    threshold: float | None = None
+    """Least weighted score to pass; replaces "no assertion failed"."""
+    assert_scoring_function: str | None = None
+    """What makes a verdict of those of the assertions, in place of their mean: `file://x.py:name`."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    options: TestOptions = TestOptions()
+    judge: ProviderEntry | None = None
+    """Of the default test: who judges where nothing else says so, which is its `provider` if that is a mere
+    id. It answers for nobody then."""
+    is_data: bool = False
+    """Whether its variables are data as they stand, which name no file and are no templates: they come from
+    the rows of another task, and models write anything."""
+    case: Case | None = None
+    """Of a task of type `agent`: its name, and what it waits for."""
+    fault: str | None = None
+    """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
+
+    @property
+    def known_as(self) -> str | None:
+        """What tells it from others with the same variables: the name of its case, or its description."""
+        return self.description if self.case is None else self.case.name
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """Tests that are run once for each of several settings."""
+
+    config: tuple[Test, ...]
+    """The settings, as parts of tests."""
+    tests: tuple[Test, ...] = (Test(),)
+    description: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DerivedMetric:
+    """A number that is made of the metrics of a column when all of its rows are there."""
+
+    name: str
+    """What it is called; later ones may use it."""
+    value: str
+    """Arithmetic on the sums of metrics and `__count`, the rows of the column; or `file://x.py:name`."""
+
+
+MOST_ROWS = 1_000_000
+"""The most rows of a run, where nothing says how many."""
+
+WIDTH = 4
+"""Calls in flight on a lane, where nothing says how many."""
+
+
+@attrs.frozen(kw_only=True)
+class EvaluateOptions:
+    """How a suite is run."""
+
+    max_concurrency: Count | None = None
+    """Width of every lane that names none of its own, ≥ 1; None is 4."""
+    max_total_concurrency: Count | None = None
+    """Calls in flight on all lanes together, ≥ 1; None does not limit them."""
+    assertions_max_concurrency: Count | None = None
+    """Assertions of one row that ask models, run code or call servers at once, ≥ 1; None is 3."""
+    max_live_jobs: Count | None = None
+    """Rows or cells of one lane that may be begun and not over, ≥ 1, but for those in a back-off; None is
+    256 and the widths of all lanes."""
+    timeout_ms: NotNegative | None = None
+    """Working time of one row in milliseconds; None and 0 do not limit it."""
+    max_eval_time_ms: NotNegative | None = None
+    """Time of the whole run in milliseconds; None and 0 do not limit it."""
+    repeat: Count = 1
+    """How often each test is asked, ≥ 1."""
+    cluster: str | None = None
+    """A key of the metadata of tests, or a variable: tests with the same value are no independent
+    observations when intervals are made; None looks at the key `cluster` of metadata."""
+    max_rows: Number = MOST_ROWS
+    """The most rows that a run may have, ≥ 0; a larger run is refused before it begins. 0 bounds nothing."""
+    delay: NotNegative = 0
+    """Least gap between two starts on a lane in milliseconds, ≥ 0."""
+    salvage_rounds: Number = 0
+    """How often rows that failed by mishap are run once more at the end, ≥ 0."""
+    budget: BudgetSettings | None = None
+    """The most that the run may use; None does not bound it."""
+    serialize: Literal["all", "conversation", "register", "auto"] = "all"
+    """What runs in order where conversations or registers make steps depend on each other: everything, or
+    only the steps of one conversation, only those that share a register, or only what really depends."""
+    register_scope: Literal["suite", "column"] = "suite"
+    """Whether all columns share registers, or each has its own."""
+    strict_variables: bool = False
+    """Whether it is an error to use a variable that is not defined, which otherwise prints nothing."""
+    filter_range: str | None = None
+    """`a:b`: the tests from a up to, but without, b; from 0."""
+    cache: bool = True
+    """Whether replies may come from the cache."""
+    show_progress_bar: bool = True
+    grading: Literal["strict", "lenient"] = "strict"
+    """How replies of judges are read: what cannot be read is an error, or else guessed as promptfoo does."""
+
+
+@attrs.frozen(kw_only=True)
+class CommandLineOptions:
+    """What the command line says where its flags do not; flags win, and these win over `EvaluateOptions`."""
+
+    max_concurrency: Count | None = None
+    repeat: Count | None = None
+    delay: NotNegative | None = None
+    """Milliseconds."""
+    cache: bool | None = None
+    description: str | None = None
+    env_file: tuple[str, ...] = ()
+    env_path: tuple[str, ...] = ()
+    """The same."""
+    extension: tuple[str, ...] = ()
+    """Hooks in place of the suite's."""
+    filter_errors_only: str | None = None
+    filter_failing: str | None = None
+    filter_failing_only: str | None = None
+    filter_first_n: Count | None = None
+    filter_metadata: str | tuple[str, ...] | None = None
+    filter_pattern: str | None = None
+    filter_prompts: str | None = None
+    filter_providers: str | None = None
+    filter_range: str | None = None
+    filter_sample: Count | None = None
+    filter_sample_seed: int | None = None
+    filter_targets: str | None = None
+    generate_suggestions: bool | None = None
+    """Without meaning, as are `no_share` and `share`; `true` is told where it would be missed."""
+    grader: str | None = None
+    no_share: bool | None = None
+    output: tuple[str, ...] = ()
+    progress_bar: bool | None = None
+    prompt_prefix: str | None = None
+    prompt_suffix: str | None = None
+    share: bool | None = None
+    table: bool | None = None
+    table_cell_max_length: Count | None = None
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+    var: Mapping[str, str] = attrs.field(factory=dict)
+    verbose: bool | None = None
+    watch: bool | None = None
+    write: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Suite:
+    """A whole suite."""
+
+    providers: tuple[ProviderEntry, ...]
+    prompts: tuple[Prompt, ...]
+    tests: Sequence[Test] = (Test(),)
+    """One test without variables if there are none. A large file of tests is read as they are looked at."""
+    scenarios: tuple[Scenario, ...] | None = None
+    """Their tests come after `tests`; None if the file has none, which then has at least one test."""
+    description: str | None = None
+    default_test: Test | None = None
+    evaluate_options: EvaluateOptions = EvaluateOptions()
+    command_line_options: CommandLineOptions = CommandLineOptions()
+    lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
+    """Lane settings by name, for providers that share one lane."""
+    quota: QuotaSettings | None = None
+    """Where limits are kept that it shares with others; None uses none."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables for templates and providers, over those of the process."""
+    nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
+    """Filters for templates by name: Python files."""
+    assertion_types: Mapping[str, str] = attrs.field(factory=dict)
+    """Assertion types of its own by name: `file://x.py:name`, as the value of a `python` assertion."""
+    derived_metrics: tuple[DerivedMetric, ...] = ()
+    """Numbers made of the metrics of each column, in order."""
+    extensions: tuple[str, ...] = ()
+    """Hooks: `file://x.py:name`."""
+    output_path: tuple[str, ...] = ()
+    """Result files, as if named by `-o`."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+    directory: Path = attrs.field(factory=Path.cwd)
+    """What relative paths of the suite are relative to."""
+    file: Path | None = None
+    """Where it was loaded from; None for a suite made in Python."""
+    files: tuple[Path, ...] = ()
+    """All files that it was made from."""
+    warnings: tuple[Problem, ...] = ()
+    """What is odd about it but no mistake."""
+    allow_outside: bool = False
+    """Whether it may read files outside of its folder."""
+    roots: tuple[Path, ...] = ()
+    """Folders whose files it may read: those of its own files; empty means `directory`."""
+    trust: Trust = TRUSTED
+    """What it may do."""
+    unknown: tuple[str, ...] = ()
+    """What only a run will show, where no code was to run when it was loaded."""
+    place: Callable[[Problem], Problem] | None = attrs.field(default=None, eq=False, repr=False)
+    """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
+    kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False)
+    """The assertion types that its tests may use."""
+    questions: QuestionSettings | None = None
+    """Of a task of type `question_eval`: how its questions, which are its tests, are asked."""
+    columns: ColumnsSettings | None = None
+    """Of a task of type `columns`: the dataset that it builds."""
+    agents: AgentSettings | None = None
+    """Of a task of type `agent`: how agents, which are its providers, are started."""
+    run_limits: RunLimits = attrs.field(factory=RunLimits)
+    """What holds for all tasks of type `agent` together."""
+    rows_of: RowsOfTask | None = None
+    """Where its tests come from, if they are the rows of an earlier task: known when that is over."""
+    tasks: tuple["Task", ...] = ()
+    """What it consists of, if that is several things; it has no prompts and tests of its own then."""
+
+
+@attrs.frozen(kw_only=True)
+class Task:
+    """One of several things that a suite does."""
+
+    id: str
+    suite: Suite
+    """What it does: a suite that has from the whole one what the task does not say itself."""
+    depends_on: tuple[str, ...] = ()
+    """Ids of the tasks that come first, and of which every row needs a verdict."""
+    when_failed: FailedDependency = "skip"
+    """What becomes of it when one of those is not complete."""

@@ -1,0 +1,259 @@
+"""Rows of earlier tasks, as a suite names them by `fromTask`, and whether there are such columns."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.columns.model import SeedColumns
+from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.paths import DocumentPath
+from trioeval.documents.structure import (
+    Count,
+    Hook,
+    camel,
+    object_hook,
+    some_text,
+    strict_converter,
+)
+from trioeval.grading import Assertion, AsWritten, quote
+from trioeval.grading.grade import is_code
+from trioeval.suite.model import RowsOfTask, Suite
+from trioeval.templates import Templates, is_template
+from trioeval.templates.expressions import GLOBAL_NAMES
+
+FROM_TASK = "fromTask"
+ROW_NAMES = ("vars", "output", "provider", "score", "pass", "prompt", "error")
+"""What rows of other tasks than datasets have; those of `vars` stand behind a dot."""
+RENAMED: Mapping[str, str | None] = {"task": FROM_TASK, "assertions": "assert", "question": None}
+"""Keys of tests that are rows."""
+
+
+@attrs.frozen(kw_only=True)
+class QuestionsOfTask:
+    """Questions that are rows of an earlier task, as a suite file says it."""
+
+    from_task: str
+    """The id of a task that comes first; implies `dependsOn`."""
+    question: str
+    """The column of the questions."""
+    answers: str
+    """The column of what there is to choose from: lists."""
+    correct_answers: str
+    """The column of the right answers: lists, or one answer each."""
+    id: str | None = None
+    """The column of what the questions are called."""
+    limit: Count | None = None
+    """Only the first so many rows, ≥ 1."""
+
+
+def names_task(value: Any) -> bool:
+    """Whether an object has the key `fromTask`, whatever stands there.
+
+    Example:
+        >>> names_task({"from_task": 5}), names_task([])
+        (True, False)
+    """
+    return isinstance(value, dict) and any(camel(key) == FROM_TASK for key in value)
+
+
+def tasks_named(entry: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """The tasks whose rows an entry of `tasks` takes, and where it says so.
+
+    Example:
+        >>> list(tasks_named({"tests": {"fromTask": "a"}}))
+        [(('tests', 'fromTask'), 'a')]
+    """
+    places: list[tuple[DocumentPath, Any]] = [
+        (("tests",), entry.get("tests")),
+        (("questions",), entry.get("questions")),
+    ]
+    columns = entry.get("columns")
+    for place, column in enumerate(columns if isinstance(columns, list) else ()):
+        places.append((("columns", place), column))
+    for at, value in places:
+        for key, part in value.items() if isinstance(value, dict) else ():
+            if camel(key) == FROM_TASK and isinstance(part, str) and part.strip():
+                yield (*at, key), part
+
+
+def suite_of_rows(
+    data: Mapping[str, Any],
+    converter: cattrs.Converter,
+    templates: Templates,
+    structure: Callable[[Mapping[str, Any]], Suite],
+) -> Suite:
+    """The suite of a task whose tests may be the rows of an earlier one: `{"tests": {"fromTask": …}}`.
+
+    Args:
+        data: The task as a whole suite file would say it.
+        converter: Of suites.
+        templates: Tell what is wrong with templates.
+        structure: Gives the suite of what has no such tests.
+
+    Raises:
+        PartlyRightError: Everything that is wrong with it, with the suite that the rest is.
+    """
+    tests = data.get("tests")
+    if not names_task(tests):
+        return structure(data)
+    mistakes: list[Mistake] = []
+    rows_of: RowsOfTask | None = None
+    hooks: dict[str, Hook] = {"task": some_text, "vars": _vars_hook(templates)}
+    read = object_hook(converter, RowsOfTask, renamed=RENAMED, hooks=hooks)
+    try:
+        rows_of = read(tests, RowsOfTask)
+    except MistakenError as error:
+        mistakes += (part.below("tests") for part in error.parts)
+    if data.get("scenarios") is not None:
+        message = f"scenarios cannot stand beside tests of {FROM_TASK}"
+        mistakes.append(Mistake(message, "write them into a task of their own", at=("scenarios",)))
+    try:
+        suite = structure({key: part for key, part in data.items() if key != "tests"})
+    except PartlyRightError as error:
+        mistakes += error.parts
+        suite = error.right
+    mistakes += _made_code(data, suite, rows_of)
+    suite = attrs.evolve(suite, tests=(), rows_of=rows_of)
+    if mistakes:
+        raise PartlyRightError(*mistakes, right=suite)
+    return suite
+
+
+def _made_code(
+    data: Mapping[str, Any], suite: Suite, rows_of: RowsOfTask | None
+) -> Iterator[Mistake]:
+    """Code of assertions that would be made of rows: what a model wrote must not run."""
+    if rows_of is not None:
+        for one in _templates_in_code(rows_of.assertions, suite):
+            yield one.below("tests")
+    if suite.default_test is not None:
+        key = next((key for key in data if camel(key) == "defaultTest"), "defaultTest")
+        for one in _templates_in_code(suite.default_test.assertions, suite):
+            yield one.below(key)
+
+
+def _templates_in_code(assertions: Sequence[Assertion], suite: Suite) -> Iterator[Mistake]:
+    for place, assertion in enumerate(assertions):
+        for one in _templates_in_code(assertion.assertions, suite):
+            yield one.below("assert", place)
+        value = assertion.value
+        if not isinstance(value, str) or isinstance(value, AsWritten):
+            continue
+        if is_template(value) and is_code(assertion, suite.kinds):
+            message = f"code is not made of rows of {FROM_TASK}: what stands in them would run"
+            hint = "leave the marks out, and read context['vars'] in the code"
+            yield Mistake(message, hint, at=("assert", place, "value"))
+
+
+def read_questions_of(value: Any) -> RowsOfTask:
+    """Questions that are rows: `{"fromTask": …, "question": …, "answers": …, "correctAnswers": …}`.
+
+    Raises:
+        MistakenError: Everything that is wrong with it.
+    """
+    names = ("from_task", *_PARTS.values())
+    structure = object_hook(
+        strict_converter(), QuestionsOfTask, hooks=dict.fromkeys(names, some_text)
+    )
+    found: QuestionsOfTask = structure(value, QuestionsOfTask)
+    parts = {key: getattr(found, name) for key, name in _PARTS.items()}
+    named = {key: part for key, part in parts.items() if part is not None}
+    return RowsOfTask(task=found.from_task, question=named, limit=found.limit)
+
+
+_PARTS = {
+    "question": "question",
+    "answers": "answers",
+    "correctAnswers": "correct_answers",
+    "id": "id",
+}
+
+
+def unknown_columns(
+    entry: Mapping[str, Any],
+    suite: Suite,
+    source: Callable[[str], Collection[str] | None],
+    templates: Templates,
+) -> Iterator[Mistake]:
+    """Names that the rows which a task takes do not have.
+
+    Args:
+        entry: The task as the file has it.
+        suite: What it stands for.
+        source: Gives the columns of a task by its id; None if nobody knows them.
+        templates: Find the names in templates.
+    """
+    if suite.rows_of is not None:
+        known = source(suite.rows_of.task)
+        if known is None:
+            return
+        if suite.questions is not None:
+            yield from _unknown(entry, ("questions",), suite.rows_of.question, known)
+        for name, said in (suite.rows_of.vars or {}).items():
+            at: DocumentPath = ("tests", "vars", name)
+            for used in sorted(_names_in(said, templates)):
+                yield from (one.below(*at) for one in _missing(used, known))
+    for place, column in enumerate(() if suite.columns is None else suite.columns.columns):
+        if isinstance(column, SeedColumns) and column.from_task is not None:
+            known = source(column.from_task)
+            said = entry["columns"][place]
+            if known is not None:
+                found = _unknown(said, ("columns",), column.columns, known)
+                yield from (one.below("columns", place) for one in found)
+
+
+def _unknown(
+    entry: Mapping[str, Any], at: tuple[str], names: Mapping[str, str], known: Collection[str]
+) -> Iterator[Mistake]:
+    """Where an object, or a list of names that stand for themselves, names what is not known."""
+    said = entry[at[0]]
+    for place, (key, name) in enumerate(names.items()):
+        spelled: str | int = place
+        if isinstance(said, dict):
+            spelled = next(one for one in said if one == key or camel(one) == key)
+        yield from (one.below(*at, spelled) for one in _missing(name, known))
+
+
+def is_made(said: str) -> bool:
+    """Whether a variable is a template over the row rather than a column.
+
+    Example:
+        >>> is_made("{{ a }}"), is_made("a")
+        (True, False)
+    """
+    return "{{" in said or "{%" in said
+
+
+def _names_in(said: str, templates: Templates) -> Collection[str]:
+    return templates.references(said) - GLOBAL_NAMES if is_made(said) else {said}
+
+
+def _missing(name: str, known: Collection[str]) -> Iterator[Mistake]:
+    if name not in known and name.partition(".")[0] not in known:
+        hint = nearest(name, known)
+        if known is ROW_NAMES and hint.startswith("known are"):
+            hint = f'write "vars.{name}" for a variable; {hint}'
+        yield Mistake(f"the rows have no {quote(name)}", hint)
+
+
+def _vars_hook(templates: Templates) -> Hook:
+    def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
+        if not isinstance(value, dict):
+            hint = 'for example {"question": "problem", "answer": "{{ answer }}"}'
+            raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
+        mistakes: list[Mistake] = []
+        for name, said in value.items():
+            try:
+                some_text(said)
+            except MistakenError as error:
+                mistakes += (one.below(name) for one in error.parts)
+                continue
+            if is_made(said) and (fault := templates.syntax_error(said)):
+                mistakes.append(Mistake(fault, at=(name,)))
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return value
+
+    return hook

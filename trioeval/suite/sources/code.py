@@ -1,0 +1,418 @@
+"""Functions of the user's that are called while a suite is loaded, each time in a process of its own.
+
+Nothing that such a function does can hurt the run: it has a limit of time, and with it ends everything in
+its process group. So it does when this process is killed, by a pipe whose other end nobody else holds, and
+when whoever wants the suite gives up (`Calls`). Question and answer are files without a name, so that
+neither what the function prints nor what it leaves unread can stop the other side.
+"""
+
+import importlib.util
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from trioeval.documents.files import FILE, Around
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.grading import quote
+from trioeval.scripting.engine import program as engine
+from trioeval.scripting.evaluator import program as evaluator
+from trioeval.scripting.javascript import Script, transform_script
+from trioeval.scripting.python_syntax import python_fault
+from trioeval.suite.sources import one_shot
+from trioeval.suite.sources.prompts import read_python, read_text
+
+# `nunjucksFilters`: filters of templates that are functions in the user's Python files.
+#
+# They run in this process, where templates are rendered, because a call to another one would take longer than
+# all of the rendering. So a suite with filters is code, like a script, and not only data.
+
+
+def load_filters(mapping: Mapping[str, Any], around: Around) -> dict[str, Callable[..., Any]]:
+    """The filters that a suite names. Runs their files.
+
+    Args:
+        mapping: Files by the names of the filters. The function is the one that is called like the
+            filter, or the only one that the file defines.
+        around: What the paths are relative to.
+
+    Raises:
+        MistakenError: Everything that is wrong, relative to the mapping.
+    """
+    found: dict[str, Callable[..., Any]] = {}
+    mistakes: list[Mistake] = []
+    for name, named in mapping.items():
+        try:
+            found[name] = _load(name, named, around)
+        except MistakenError as error:
+            mistakes += [mistake.below(name) for mistake in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return found
+
+
+def _load(name: str, named: Any, around: Around) -> Callable[..., Any]:
+    if not isinstance(named, str):
+        raise MistakenError(Mistake(f"must be the path of a Python file, got {kind(named)}"))
+    if not named.endswith(".py"):
+        message = f"filters are functions in Python files, and {quote(named)} is none"
+        raise MistakenError(Mistake(message, f"write a file that has def {name}(value)"))
+    around.check_code(quote(named))
+    file = around.file(named)
+    read_python(file, named.removeprefix(FILE), None)
+    if not around.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):
+        return str
+    module = _run(file)
+    functions = {
+        key: value
+        for key, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    }
+    if name in functions:
+        return functions[name]
+    if len(functions) == 1:
+        return next(iter(functions.values()))
+    message = f"there is no function {quote(name)} in {quote(named)}"
+    raise MistakenError(Mistake(message, nearest(name, functions)))
+
+
+def _run(file: Path) -> ModuleType:
+    name = f"trioeval_filters_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise MistakenError(Mistake(f"{file} is not a Python file"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: classes look for their module there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever the user's file raises
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise MistakenError(Mistake(f"{quote(file.name)} cannot be loaded: {what}")) from None
+    return module
+
+
+LIMIT = 60.0
+"""Seconds that the calls of one function may take together."""
+
+_PRINTED = 2048
+
+_calls: ContextVar["Calls | None"] = ContextVar("calls", default=None)
+
+
+class Calls:
+    """The processes that one thread starts while it loads a suite, so that another can end them.
+
+    They are noted in the context of that thread: what loads a suite goes through many hands that have
+    nothing to do with processes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    @contextmanager
+    def noted(self) -> Generator[None]:
+        """Note what is started within the block."""
+        token = _calls.set(self)
+        try:
+            yield
+        finally:
+            _calls.reset(token)
+
+    def start(self, start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":
+        """Start a process, unless all have been ended.
+
+        Raises:
+            MistakenError: Nobody waits any more for what it would say.
+            OSError: It cannot be started.
+        """
+        with self._lock:
+            if self._ended:
+                raise MistakenError(Mistake("loading was given up"))
+            process = start()
+            self._running.add(process)
+        return process
+
+    def forget(self, process: "subprocess.Popen[bytes]") -> None:
+        """Note that a process has ended."""
+        with self._lock:
+            self._running.discard(process)
+
+    def end(self) -> None:
+        """End all processes and let none be started any more; waits until they have ended."""
+        with self._lock:
+            self._ended = True
+            running = tuple(self._running)
+        for process in running:
+            _kill(process)
+
+
+def call_function(
+    file: Path, function: str, arguments: Sequence[Any], around: Around, limit: float = LIMIT
+) -> Any:
+    """What a function of a Python file returns.
+
+    Args:
+        file: Absolute.
+        function: Its name; it may be async, for asyncio.
+        arguments: JSON.
+        around: Where it runs, with which environment and, by its `PYTHON`, with which interpreter.
+        limit: Seconds that it may take, > 0.
+
+    Raises:
+        MistakenError: It cannot be called, raises, takes longer, or returns what is not JSON.
+    """
+    return call_for_each(file, function, [arguments], around, limit=limit)[0]
+
+
+def call_for_each(
+    file: Path,
+    function: str,
+    calls: Sequence[Sequence[Any]],
+    around: Around,
+    *,
+    limit: float = LIMIT,
+    executable: str | None = None,
+    shown: str | None = None,
+) -> list[Any]:
+    """What a function returns for each of several lists of arguments, in one process.
+
+    Args:
+        file: As for `call_function`, and so the others.
+        function: Its name.
+        calls: The arguments of each call.
+        around: Where it runs.
+        limit: Seconds for all calls together.
+        executable: The interpreter; None takes the one that the environment names.
+        shown: What messages call it, if that is no function of the user's.
+
+    Raises:
+        MistakenError: As for `call_function`. For the first call that fails its path begins with the
+            position of that call, if there are several.
+    """
+    name = shown or f"{function} of {quote(file.name)}"
+    around.check_code(name)
+    if around.trust.code == "later":
+        raise MistakenError(Mistake(f"{name} runs when the suite runs, and not before"))
+    question = {"file": str(file), "function": function, "calls": [list(call) for call in calls]}
+    with (
+        tempfile.TemporaryFile() as asked,
+        tempfile.TemporaryFile() as answered,
+        tempfile.TemporaryFile() as printed,
+    ):
+        asked.write(json.dumps(question, default=str).encode())
+        asked.seek(0)
+        interpreter = executable or around.variable("PYTHON") or sys.executable
+        under_way = _calls.get() or Calls()
+        with _lifeline() as lifeline:
+            descriptors = [asked.fileno(), answered.fileno(), lifeline]
+            try:
+                process = under_way.start(
+                    lambda: subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
+                        [interpreter, one_shot.__file__, *map(str, descriptors)],
+                        cwd=around.directory,
+                        env=dict(around.environ),
+                        stdin=subprocess.DEVNULL,
+                        stdout=printed,
+                        stderr=subprocess.STDOUT,
+                        pass_fds=descriptors,
+                        start_new_session=True,
+                    )
+                )
+            except OSError as error:
+                message = f"{name}: {quote(interpreter)} cannot be started: {error.strerror}"
+                raise MistakenError(Mistake(message)) from None
+            ended = _wait(process, limit)
+            under_way.forget(process)
+        answered.seek(0)
+        printed.seek(-min(_PRINTED, printed.seek(0, os.SEEK_END)), os.SEEK_END)
+        answer, said = answered.read(), printed.read().decode("utf-8", "replace").strip()
+    hint = f"it printed: {said.splitlines()[-1]}" if said else None
+    if not ended:
+        raise MistakenError(Mistake(f"{name} did not end within {limit:g} seconds", hint))
+    if not answer:
+        message = f"{name} ended without an answer, with exit code {process.returncode}"
+        raise MistakenError(Mistake(message, hint))
+    told = json.loads(answer)
+    if failure := told.get("error"):
+        line = None if shown else failure["line"]
+        where = f"in line {line} of {file.name}" if line else None
+        at = (failure["call"],) if len(calls) > 1 else ()
+        hint = "; ".join(filter(None, (where, hint))) or None
+        raise MistakenError(Mistake(f"{name} failed: {failure['what']}", hint, at=at))
+    values: list[Any] = told["values"]
+    return values
+
+
+@contextmanager
+def _lifeline() -> Generator[int]:
+    """The end of a pipe for a process whose group is to end when this process is killed."""
+    watched, held = os.pipe()
+    try:
+        yield watched
+    finally:
+        os.close(watched)
+        os.close(held)
+
+
+def _wait(process: subprocess.Popen[bytes], limit: float) -> bool:
+    """Wait for a process, and end what is left of its group; whether it ended by itself."""
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        _kill(process)
+    return True
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# `transformVars`: code that may add variables to those of a test, or replace them, before it is expanded.
+
+
+FUNCTION = "get_transform"
+"""The function of a Python file that names none."""
+
+PYTHON = "python:"
+"""What Python code begins with."""
+
+NAMES = ("vars", "context")
+"""What the code sees: the variables, and `{"prompt": {}, "uuid": …}`."""
+
+_EACH = 0.1
+"""Seconds that each test adds to the time of all."""
+
+_CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
+
+
+def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
+    """The variables of a test after its `transformVars`: what that gives, over what they were.
+
+    Args:
+        text: The code, or the file with it.
+        variables: JSON.
+        around: What paths are relative to.
+
+    Raises:
+        MistakenError: It cannot be run, fails, or gives no object.
+    """
+    return transform_vars_of_each(text, [variables], around)[0]
+
+
+def transform_vars_of_each(
+    text: str, tests: Sequence[Mapping[str, Any]], around: Around
+) -> list[dict[str, Any]]:
+    """The same for many tests, in one process.
+
+    Raises:
+        MistakenError: The same; its path begins with the position of the test, if there are several.
+    """
+    found = _transform_vars_run(text, [[dict(test), _context()] for test in tests], around)
+    mistakes = []
+    for position, value in enumerate(found):
+        if not isinstance(value, dict):
+            message = f"transformVars must give an object of variables, got {kind(value)}"
+            hint = (
+                "code on several lines needs a return" if value is None and "\n" in text else None
+            )
+            mistakes.append(Mistake(message, hint, at=(position,) if len(tests) > 1 else ()))
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return [{**test, **value} for test, value in zip(tests, found, strict=True)]
+
+
+def code_file(text: str, around: Around) -> tuple[Path, str | None]:
+    """The file, and the function in it, that `file://<file>[:<function>]` names.
+
+    Raises:
+        MistakenError: There is none, or it is neither Python nor JavaScript.
+    """
+    parts = _CODE_FILE.fullmatch(text.removeprefix(FILE))
+    if parts is None:
+        message = f"{quote(text)} is no code that can be run"
+        raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], or a .js file"))
+    around.check_code(quote(text))
+    file = around.file(parts[1])
+    if file.suffix == ".py":
+        read_python(file, parts[1], parts[2])
+    return file, parts[2]
+
+
+def checked_script(script: Script) -> Script:
+    """The same script.
+
+    Raises:
+        MistakenError: It is wrong as it is written, or there is no engine.
+    """
+    if fault := script.fault():
+        raise MistakenError(Mistake(f"{quote(script.code)} {fault}"))
+    return script
+
+
+def checked_python(code: str, names: tuple[str, ...]) -> str:
+    """The same Python code.
+
+    Raises:
+        MistakenError: It is no Python.
+    """
+    try:
+        evaluator.make_function(code, names)
+    except (SyntaxError, ValueError) as error:
+        raise MistakenError(Mistake(f"{quote(code)} {python_fault(error, code)}")) from None
+    return code
+
+
+def _context() -> dict[str, Any]:
+    return {"prompt": {}, "uuid": str(uuid.uuid4())}
+
+
+def _transform_vars_run(text: str, calls: list[list[Any]], around: Around) -> list[Any]:
+    limit = LIMIT + len(calls) * _EACH
+    if text.startswith(PYTHON):
+        code = checked_python(text.removeprefix(PYTHON).strip(), NAMES)
+        seen = [[code, dict(zip(NAMES, values, strict=True))] for values in calls]
+        program = Path(evaluator.__file__)
+        return call_for_each(program, "run", seen, around, limit=limit, shown=quote(code))
+    if not text.startswith(FILE):
+        return _run_script(transform_script(text, NAMES), calls, around, limit)
+    file, function = code_file(text, around)
+    if file.suffix == ".py":
+        return call_for_each(file, function or FUNCTION, calls, around, limit=limit)
+    return _run_script(Script(read_text(file), NAMES, "module", function), calls, around, limit)
+
+
+def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: float) -> list[Any]:
+    asked = [[checked_script(script).source, values] for values in calls]
+    # With this interpreter: the engine is installed for it.
+    told = call_for_each(
+        Path(engine.__file__),
+        "run",
+        asked,
+        around,
+        limit=limit,
+        executable=sys.executable,
+        shown="transformVars",
+    )
+    for position, answer in enumerate(told):
+        if "error" in answer:
+            at = (position,) if len(calls) > 1 else ()
+            raise MistakenError(Mistake(f"transformVars fails: {answer['error']}", at=at))
+    return [answer["value"] for answer in told]

@@ -1,0 +1,361 @@
+"""What a variable `file://…` becomes in a row: the file as text, by its suffix."""
+
+import base64
+import importlib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trioeval.documents import read_document
+from trioeval.documents.files import FILE, Around, names_file
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.patterns import is_glob
+from trioeval.documents.placing import read_placed, structured
+from trioeval.documents.structure import camel
+from trioeval.grading import quote
+from trioeval.grading.kinds.text import SPACES
+from trioeval.scripting.javascript import Script
+from trioeval.suite.sources.code import call_function
+from trioeval.suite.sources.csv_text import read_rows
+from trioeval.suite.sources.prompts import read_text
+from trioeval.text import json_text
+
+JAVASCRIPT = frozenset({".cjs", ".js", ".mjs"})
+
+
+# Files named in data that comes from a file itself: what they hold takes the place of their names.
+
+
+_DOCUMENTS = {".json", ".yaml", ".yml"}
+_PROGRAMS = (".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
+
+
+_PYTHON = re.compile(r"(.+\.py)(?::([\w.]+))?")
+_CODE_KEYS = {"responseParser", "transformRequest", "transformResponse", "validateStatus"}
+"""Keys of a provider's config whose code runs for each call."""
+_UNKNOWN = object()
+"""What a function would return that only a run calls."""
+
+
+def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
+    """A config with what its files hold, and what its functions `file://<file>.py[:<function>]` return.
+
+    The function is called once without arguments, `get_config` where none is named.
+
+    Raises:
+        MistakenError: Files that there are not, that cannot be read, or whose function fails.
+    """
+    found, mistakes = [], []
+    for key, value in config.items():
+        keep = _keep if camel(str(key)) in _CODE_KEYS else _run
+        try:
+            found.append((key, with_files(value, around, program=keep)))
+        except MistakenError as error:
+            mistakes += [mistake.below(key) for mistake in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return {key: value for key, value in found if value is not _UNKNOWN}
+
+
+def _keep(reference: str, around: Around) -> Any:
+    around.check_code(quote(reference))
+    return reference
+
+
+def _run(reference: str, around: Around) -> Any:
+    parts = _PYTHON.fullmatch(reference.removeprefix(FILE))
+    if parts is None:
+        message = f"{quote(reference)} is JavaScript, which is not run for a config"
+        raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], JSON or YAML"))
+    around.check_code(quote(reference))
+    file, function = around.file(parts[1]), parts[2] or "get_config"
+    if not around.may_run(quote(reference), f"the part of a config that {quote(reference)} makes"):
+        return _UNKNOWN
+    return call_function(file, function, (), around)
+
+
+def with_files(value: Any, around: Around, *, program: Callable[[str, Around], Any] = _keep) -> Any:
+    """A value whose texts `file://…` are replaced by what those files hold.
+
+    Documents become data, tables lists of objects, or of texts if they have one column, and all others texts.
+    A pattern stands for the list of what its files hold.
+
+    Args:
+        value: JSON data.
+        around: What the files are read against.
+        program: What a program stands for; its name, if it runs later.
+
+    Raises:
+        MistakenError: Files that there are not, or that cannot be read.
+    """
+    match value:
+        case str() if value.startswith(FILE) and _is_program(value):
+            return program(value, around)
+        case str() if value.startswith(FILE):
+            if not is_glob(value):
+                return _nested_files_content(around.file(value), around)
+            found = []
+            for file in around.files(value):
+                content = _nested_files_content(file, around)
+                found += content if isinstance(content, list) else [content]
+            return found
+        case list():
+            return [member for _, member in _members(enumerate(value), around, program)]
+        case dict():
+            return dict(_members(value.items(), around, program))
+        case _:
+            return value
+
+
+def _members(
+    members: Any, around: Around, program: Callable[[str, Around], Any]
+) -> list[tuple[Any, Any]]:
+    found, mistakes = [], []
+    for step, member in members:
+        try:
+            found.append((step, with_files(member, around, program=program)))
+        except MistakenError as error:
+            mistakes += [mistake.below(step) for mistake in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return [(step, value) for step, value in found if value is not _UNKNOWN]
+
+
+def _is_program(reference: str) -> bool:
+    path = reference.rpartition("/")[2].partition(":")[0]
+    return path.endswith(_PROGRAMS)
+
+
+def _nested_files_content(file: Path, around: Around) -> Any:
+    if file.suffix.lower() in _DOCUMENTS:
+        return read_placed(file, read_document).data
+    text = read_text(file)
+    if file.suffix.lower() != ".csv":
+        return text
+    header, *rows = (
+        row.cells for row in read_rows(text, delimiter=around.variable("CSV_DELIMITER", ","))
+    )
+    if len(header) == 1:
+        return [cells[0] for cells in rows]
+    return [dict(zip(header, cells, strict=False)) for cells in rows]
+
+
+# Variables of a test that come from files: all of them from a document, or the value of one from a file.
+
+
+_CONVERSATION = "_conversation"
+"""May be given as a list of turns, for an assertion that judges a conversation from elsewhere."""
+
+_TYPESCRIPT = frozenset({".cts", ".mts", ".ts"})
+_CODE = frozenset({".py", *JAVASCRIPT})
+"""Of files that compute a variable when its row is rendered."""
+VARIABLE_NAMES = ("name", "prompt", "vars")
+"""What a JavaScript function that computes a variable is called with."""
+
+RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"})
+"""Variables that every row gets by itself."""
+
+
+def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
+    """The variables in a file, in those that match a pattern, or in several; later ones win.
+
+    Args:
+        reference: What a test has in place of its variables; with `file://` or without.
+        around: What it is relative to.
+
+    Raises:
+        MistakenError: Everything that is wrong with the reference or the files.
+    """
+    if isinstance(reference, str):
+        return _variables(reference, around)
+    found: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for position, one in enumerate(reference):
+        try:
+            found |= _variables(one, around)
+        except MistakenError as error:
+            mistakes += (mistake.below(position) for mistake in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return found
+
+
+def _variables(reference: Any, around: Around) -> dict[str, Any]:
+    if not isinstance(reference, str):
+        raise MistakenError(Mistake(f"must be the name of a file, got {kind(reference)}"))
+    found: dict[str, Any] = {}
+    for file in around.files(reference):
+        document = read_placed(file, read_document)
+        found |= structured(document, file, lambda data: _object(data, around))
+    return found
+
+
+def _object(data: Any, around: Around) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise MistakenError(Mistake(f"must be an object of variables, got {kind(data)}"))
+    variables: dict[str, Any] = with_files(data, around)
+    return variables
+
+
+def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
+    """The variables with every pattern of files written out as the files that match it.
+
+    Values that name one file keep naming it, as `file://` and its path in the folder of `around`; several
+    files are a list of such texts, one for each row to be. What is in them is read when a row is rendered.
+
+    Raises:
+        MistakenError: Files that there are not, and names that variables cannot have.
+    """
+    found: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for name, value in variables.items():
+        if name in RESERVED and not (name == _CONVERSATION and isinstance(value, list)):
+            message = f"{quote(name)} shadows a reserved name"
+            hint = f"every row has these by itself: {', '.join(sorted(RESERVED))}"
+            mistakes.append(Mistake(message, hint, at=(name,), key=True))
+        if name == "env":
+            message = 'the variable "env" hides the environment from templates'
+            around.warn(Mistake(message, "give it another name", at=(name,), key=True))
+        try:
+            found[name] = _resolved(value, around)
+        except MistakenError as error:
+            mistakes += (mistake.below(name) for mistake in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return found
+
+
+def _resolved(value: Any, around: Around) -> Any:
+    if isinstance(value, str):
+        if not names_file(value):
+            return value
+        names = _names(value, around)
+        return names[0] if len(names) == 1 else names
+    if not (isinstance(value, list) and any(map(names_file, value))):
+        return value
+    found: list[Any] = []
+    for position, member in enumerate(value):
+        try:
+            found += _names(member, around) if names_file(member) else [member]
+        except MistakenError as error:
+            raise MistakenError(*(mistake.below(position) for mistake in error.parts)) from None
+    return found
+
+
+def _names(reference: str, around: Around) -> list[str]:
+    files = around.files(reference)
+    for file in files:
+        if file.suffix.lower() in _CODE:
+            around.check_code(quote(reference))
+        _check_code(file)
+    return [FILE + os.path.relpath(file, around.directory) for file in files]
+
+
+def _check_code(file: Path) -> None:
+    """Refuse a file of JavaScript that cannot be run when the row is rendered.
+
+    Raises:
+        MistakenError: It is TypeScript, is wrong as it is written, or there is no engine.
+    """
+    if file.suffix.lower() in _TYPESCRIPT:
+        message = f"{quote(file.name)} is TypeScript, which cannot be run"
+        hint = f"compile it, and name the {file.suffix.replace('t', 'j')} file"
+        raise MistakenError(Mistake(message, hint))
+    if file.suffix.lower() in JAVASCRIPT:
+        script = Script(read_text(file), VARIABLE_NAMES, "module")
+        if fault := script.fault():
+            raise MistakenError(Mistake(f"{quote(file.name)} {fault}"))
+
+
+_IMAGES: Mapping[str, str] = {
+    ".avif": "image/avif",
+    ".bmp": "image/bmp",
+    ".gif": "image/gif",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".tif": "image/tiff",
+    ".tiff": "image/tiff",
+    ".webp": "image/webp",
+}
+_SOUND_OR_MOTION = frozenset(
+    """
+    .3gp .3gpp .aac .aif .aifc .aiff .avi .flac .flv .m4a .m4v .mkv .mov .mp3 .mp4 .mpeg .mpg .ogg .opus
+    .wav .webm .wma .wmv
+    """.split()  # noqa: SIM905 - a list would be twenty lines
+)
+_BEGINNINGS: Mapping[bytes, str] = {
+    b"BM": "image/bmp",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"II*": "image/tiff",
+    b"MM\0*": "image/tiff",
+    b"\0\0\1\0": "image/x-icon",
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+}
+
+
+def load_file_value(file: Path, around: Around) -> str:
+    """The text that a file is to a template.
+
+    YAML becomes compact JSON, PDF its text, an image a data URI, sound and motion base64, and everything else
+    its text without space around it.
+
+    Args:
+        file: Absolute.
+        around: Its `DISABLE_PDF_AS_TEXT` and `DISABLE_MULTIMEDIA_AS_BASE64` make text of such files as well.
+
+    Raises:
+        MistakenError: It cannot be read, or not without something that is not installed.
+    """
+    suffix = file.suffix.lower()
+    if suffix in {".yaml", ".yml"}:
+        return json_text(read_placed(file, read_document).data)
+    if suffix == ".pdf" and not around.switch("DISABLE_PDF_AS_TEXT"):
+        return _pdf_text(file)
+    if not around.switch("DISABLE_MULTIMEDIA_AS_BASE64"):
+        if suffix in _IMAGES:
+            content = _content(file)
+            return f"data:{_media_type(content, suffix)};base64,{_base64(content)}"
+        if suffix in _SOUND_OR_MOTION:
+            return _base64(_content(file))
+    return read_text(file).strip(SPACES)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise MistakenError(Mistake(f"cannot be read: {error.strerror}", file=file)) from None
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _media_type(content: bytes, suffix: str) -> str:
+    """What an image is, by how it begins and else by its suffix, which is often wrong."""
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "image/webp"
+    found = (kind for begin, kind in _BEGINNINGS.items() if content.startswith(begin))
+    return next(found, _IMAGES[suffix])
+
+
+def _pdf_text(file: Path) -> str:
+    try:
+        pypdf: Any = importlib.import_module("pypdf")
+    except ModuleNotFoundError:
+        message = f"{quote(file.name)} needs the extra pdf"
+        hint = "pip install trioeval[pdf], or set TRIOEVAL_DISABLE_PDF_AS_TEXT=1"
+        raise MistakenError(Mistake(message, hint, file=file)) from None
+    try:
+        pages = [page.extract_text() for page in pypdf.PdfReader(file).pages]
+    except (pypdf.errors.PyPdfError, OSError, ValueError) as error:
+        raise MistakenError(Mistake(f"cannot be read as PDF: {error}", file=file)) from None
+    return "\n\n".join(pages).strip(SPACES)

@@ -1,0 +1,570 @@
+"""Tests, assertions and scenarios as a suite writes them: in place, or in files."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.agent.cases import CASE_KEYS, SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
+from trioeval.documents import read_document
+from trioeval.documents.files import Around, names_file
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.paths import DocumentPath, read_path
+from trioeval.documents.placing import read_placed, structured
+from trioeval.documents.structure import Hook, object_hook
+from trioeval.grading import Assertion, AsWritten, Computed, Kind, check_assertion, quote
+from trioeval.grading.algebra import SET
+from trioeval.grading.expressions import ExpressionError, parse
+from trioeval.grading.grade import is_code
+from trioeval.grading.kinds.commands import own_kind
+from trioeval.grading.kinds.json import LENIENT_KINDS
+from trioeval.grading.registry import split_type
+from trioeval.scripting.javascript import Script
+from trioeval.suite.form import many, text_or_number
+from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
+from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
+from trioeval.suite.sources.code import checked_script, code_file
+from trioeval.suite.sources.output_paths import code_mistakes
+from trioeval.suite.sources.prompts import read_text
+from trioeval.suite.sources.tests import (
+    NONE_HINT,
+    check_ruby,
+    names_program,
+    read_computed,
+    read_tests,
+)
+from trioeval.suite.sources.values import config_values, read_vars, resolve_file_vars
+from trioeval.suite.tests import Joined
+from trioeval.templates import Templates, unclosed_tag
+
+# What a suite brings for scoring: assertion types of its own, derived metrics, functions of verdicts.
+
+
+COUNT = "__count"
+"""What expressions call the rows of a column."""
+SCORING_FUNCTION = "func"
+"""What a file has that makes verdicts, where the suite names no function of it."""
+SCORING_NAMES = ("namedScores", "context")
+"""What it is called with."""
+_TYPE_NAME = re.compile(r"(?!not-)[a-z][a-z0-9]*(?:[-_:][a-z0-9]+)*")
+
+
+def with_own_types(document: Any, around: Around) -> Around:
+    """The surroundings in which the types that a suite brings are known; what is wrong is told elsewhere.
+
+    Where `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have keywords that nobody knows.
+    """
+    lenient = LENIENT_KINDS if around.switch("DISABLE_AJV_STRICT_MODE") else {}
+    said = document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
+    found: dict[str, Kind] = {}
+    for name, text in said.items() if _is(said) else ():
+        try:
+            found[name] = _own_type(name, text, around)
+        except MistakenError:
+            continue
+    if not found and not lenient:
+        return around
+    return attrs.evolve(around, kinds={**around.kinds, **lenient, **found})
+
+
+def own_types_hook(around: Around) -> Hook:
+    """For the assertion types that a suite brings."""
+
+    def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
+        if not _is(value):
+            raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
+        mistakes: list[Mistake] = []
+        for name, text in value.items():
+            try:
+                _own_type(name, text, around)
+            except MistakenError as error:
+                mistakes += [part.below(name) for part in error.parts]
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return value  # type: ignore[no-any-return] # looked at above
+
+    return hook
+
+
+def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For one derived metric: an expression that can be read, or a function that is there."""
+    structure = object_hook(converter, DerivedMetric)
+
+    def hook(value: Any, wanted: Any) -> DerivedMetric:
+        metric: DerivedMetric = structure(value, wanted)
+        if not metric.name or metric.name == COUNT:
+            message = f"must be a name, and not {COUNT}, got {quote(metric.name)}"
+            raise MistakenError(Mistake(message, at=("name",)))
+        try:
+            if names_file(metric.value):
+                _python_function(metric.value, around)
+            else:
+                parse(metric.value)
+        except ExpressionError as error:
+            message = f"{quote(metric.value)} is no expression: {error}"
+            raise MistakenError(Mistake(message, at=("value",))) from None
+        except MistakenError as error:
+            raise MistakenError(*(part.below("value") for part in error.parts)) from None
+        return metric
+
+    return hook
+
+
+def scoring_hook(around: Around) -> Hook:
+    """For the function that makes a verdict of those of the assertions."""
+
+    def hook(value: Any, _wanted: Any) -> str | None:
+        if value is None or value == "":
+            return None
+        read_scoring(value, around)
+        return str(value)
+
+    return hook
+
+
+def read_scoring(text: Any, around: Around) -> Any:
+    """The function that makes verdicts: the file and the name of one of Python, or a script.
+
+    Raises:
+        MistakenError: There is none.
+    """
+    if not names_file(text):
+        message = f"must name a function of a file, got {quote(text)}"
+        raise MistakenError(Mistake(message, 'for example "file://score.py:func"'))
+    file, function = code_file(text, around)
+    if file.suffix == ".py":
+        return file, function or SCORING_FUNCTION
+    script = Script(read_text(file), SCORING_NAMES, "module", function or SCORING_FUNCTION)
+    return checked_script(script)
+
+
+def _own_type(name: str, text: Any, around: Around) -> Kind:
+    if not _TYPE_NAME.fullmatch(name):
+        message = f"{quote(name)} cannot name an assertion type"
+        hint = 'write small letters, digits and "-", and no "not-" in front'
+        raise MistakenError(Mistake(message, hint, key=True))
+    if not names_file(text):
+        message = f"must name a function of a file, got {quote(text)}"
+        raise MistakenError(Mistake(message, 'for example "file://checks.py:is_polite"'))
+    file, function = code_file(text, around)
+    if function is None:
+        message = f"{quote(text)} names no function"
+        raise MistakenError(Mistake(message, f'for example "{text}:is_polite"'))
+    found = own_kind(file, function)
+    if name == SET or around.kinds.get(name, found) != found:
+        message = f"{quote(name)} is an assertion type already"
+        raise MistakenError(Mistake(message, "give it another name", key=True))
+    return found
+
+
+def _python_function(text: str, around: Around) -> None:
+    file, function = code_file(text, around)
+    if file.suffix != ".py" or function is None:
+        message = f"{quote(text)} names no function of a Python file"
+        raise MistakenError(Mistake(message, 'for example "file://metrics.py:f1"'))
+
+
+def _is(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+MOST_ASSERTIONS = 10_000
+"""Of one test, those in sets among them."""
+
+ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
+TEST_TRANSFORMS = ("transform", "transformVars", "transform_vars")
+"""Keys that hold code, or paths of the output."""
+
+NOT_IN_TESTS = dict.fromkeys(("case", "fault", "is_data", "judge"))
+"""Fields of a test that are found, or written as several keys."""
+
+_MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
+_OPEN_TAG = re.compile(r"\{\{-?[ \t]*\w|\{%-?[ \t]*\w")
+"""A tag with a name; a mark alone is literal text, as in `not-contains: "{{"`."""
+_NEEDS_ONE = {
+    "assert",
+    "metadata",
+    "options",
+    "provider",
+    "providerOutput",
+    "provider_output",
+    "threshold",
+    "vars",
+}
+
+
+def assertion_hook(
+    converter: cattrs.Converter,
+    around: Around,
+    templates: Templates | None,
+    *,
+    of_agents: bool,
+) -> Hook:
+    """For assertions and sets of them: checked by the rules of their types, with values from files.
+
+    Args:
+        converter: Of suites.
+        around: What files are read against.
+        templates: Tell what is wrong with templates; None for nobody.
+        of_agents: Whether they judge what agents have done.
+    """
+    structure = object_hook(
+        converter,
+        Assertion,
+        renamed={"assertions": "assert"},
+        hooks={
+            "assertions": lambda value, _: _members(value, hook),
+            "provider": grader_hook(converter, around),
+            "rubric_prompt": rubric_prompt_hook(around, templates),
+        },
+    )
+
+    def hook(value: Any, wanted: Any) -> Assertion:
+        if isinstance(value, str):
+            hint = f'write {{"type": "contains", "value": {quote(value)}}}'
+            raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
+        mistakes: list[Mistake] = []
+        if isinstance(value, dict) and _has_files(value.get("value")):
+            try:
+                value = {**value, "value": _file_value(value["value"], around)}
+            except MistakenError as error:
+                parts = (part.below("value") for part in error.parts)
+                raise MistakenError(
+                    *parts, *code_mistakes(value, ASSERTION_TRANSFORMS, around)
+                ) from None
+        try:
+            assertion: Assertion = structure(value, wanted)
+        except MistakenError as error:
+            mistakes += error.parts
+            named = isinstance(value, dict) and isinstance(value.get("type"), str)
+            if not named or value["type"] == SET:  # the members of a set say what is wrong
+                raise
+            # Type and value can be judged although something else is wrong.
+            assertion = Assertion(type=value["type"], value=value.get("value"))
+        mistakes += (
+            Mistake(problem.message, problem.hint, at=read_path(f"${problem.path}"))
+            for problem in check_assertion(
+                assertion, value_given="value" in value, kinds=around.kinds
+            )
+        )
+        if not of_agents:
+            mistakes += misplaced_type(assertion.type)
+        if templates is not None:
+            runs_code = is_code(assertion, around.kinds)
+            mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
+        mistakes += _ruby_mistakes(assertion, around)
+        mistakes += _code_mistakes(assertion, value, around)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return assertion
+
+    return hook
+
+
+def _code_mistakes(assertion: Assertion, said: Any, around: Around) -> Iterator[Mistake]:
+    """Problems of an assertion that is code of an untrusted suite; a value from a file is reported there."""
+    if is_code(assertion, around.kinds):
+        try:
+            around.check_code(f"an assertion of type {quote(assertion.type)}")
+        except MistakenError as error:
+            yield from (part.below("type") for part in error.parts)
+    yield from code_mistakes(said, ASSERTION_TRANSFORMS, around)
+
+
+def _ruby_mistakes(assertion: Assertion, around: Around) -> Iterator[Mistake]:
+    """That there is no interpreter; of a file with code that is told with the file."""
+    if split_type(assertion.type)[0] == "ruby" and not isinstance(assertion.value, Computed):
+        try:
+            check_ruby(around)
+        except MistakenError as error:
+            yield from (part.below("type") for part in error.parts)
+
+
+def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
+    """The members of a set."""
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of assertions, got {kind(value)}"))
+    found: list[Assertion] = []
+    mistakes: list[Mistake] = []
+    for place, member in enumerate(value):
+        try:
+            found.append(hook(member, Assertion))
+        except MistakenError as error:
+            mistakes += [part.below(place) for part in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(found)
+
+
+def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """The texts of an assertion that are rendered when it is judged, and where they stand."""
+    value, metric = assertion.get("value"), assertion.get("metric")
+    places: list[tuple[DocumentPath, Any]] = [(("value",), value), (("metric",), metric)]
+    if isinstance(value, list):
+        places += [(("value", position), member) for position, member in enumerate(value)]
+    yield from (
+        (at, text)
+        for at, text in places
+        if isinstance(text, str) and not isinstance(text, AsWritten)
+    )
+
+
+def _template_mistakes(
+    templates: Templates,
+    texts: Iterator[tuple[DocumentPath, str]],
+    *,
+    runs_code: bool = False,
+) -> Iterator[Mistake]:
+    """The mistakes of templates, which would otherwise be found when the row has been paid for.
+
+    Args:
+        templates: Read them.
+        texts: Each with its place.
+        runs_code: Whether they are code, in which a tag that is not closed is literal text.
+    """
+    for at, text in texts:
+        if unclosed_tag(text):
+            # Most texts differ only outside of their marks, and what is inside is read once.
+            is_wrong = not runs_code and _OPEN_TAG.search(text) is not None
+        else:
+            is_wrong = templates.syntax_error("".join(_MARKED.findall(text))) is not None
+        if is_wrong and (error := templates.syntax_error(text)):
+            yield Mistake(error, at=at)
+
+
+def _has_files(value: Any) -> bool:
+    return any(map(names_file, value if isinstance(value, list) else (value,)))
+
+
+def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
+    """A value with its files read: a document, a program that computes it, or the text of any other file.
+
+    Their texts are never rendered: marks in a file of right answers are part of the answers.
+    """
+    if isinstance(value, list):
+        return [_file_value(member, around, alone=False) for member in value]
+    if not names_file(value):
+        return value
+    if not alone and names_program(value):
+        message = f"a member of a list cannot be computed by a program: {quote(value)}"
+        raise MistakenError(Mistake(message, "let the program give the whole list"))
+    if (program := read_computed(value, around)) is not None:
+        return program
+    file = around.file(value)
+    if file.suffix.lower() in {".json", ".yaml", ".yml"}:
+        return _as_written(read_placed(file, read_document).data)
+    try:
+        return AsWritten(file.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise MistakenError(Mistake(f"{quote(value)} cannot be read: {error}")) from None
+
+
+def _as_written(data: Any) -> Any:
+    """A document whose texts, or those of its list, stay as they are; deeper ones are never rendered."""
+    match data:
+        case str():
+            return AsWritten(data)
+        case list():
+            return [AsWritten(part) if isinstance(part, str) else part for part in data]
+        case _:
+            return data
+
+
+def options_hook(converter: cattrs.Converter, around: Around, templates: Templates | None) -> Hook:
+    """For the options of a test; keys that are none are those of a provider's config."""
+    structure = object_hook(
+        converter,
+        TestOptions,
+        rest="overrides",
+        hooks={
+            "factuality": factuality_hook(converter),
+            "provider": grader_hook(converter, around),
+            "rubric_prompt": rubric_prompt_hook(around, templates),
+        },
+    )
+
+    def hook(value: Any, wanted: Any) -> TestOptions:
+        if isinstance(value, dict) and "postprocess" in value:
+            if "transform" in value:
+                message = "transform and postprocess are the same key: write one of them"
+                raise MistakenError(Mistake(message, at=("postprocess",), key=True))
+            value = {
+                "transform" if key == "postprocess" else key: part for key, part in value.items()
+            }
+        if mistakes := [*code_mistakes(value, TEST_TRANSFORMS, around)]:
+            raise MistakenError(*mistakes)
+        options: TestOptions = structure(value, wanted)
+        if templates is not None:
+            parts = (("prefix", options.prefix), ("suffix", options.suffix))
+            texts = (((key,), text) for key, text in parts if text is not None)
+            if mistakes := [*_template_mistakes(templates, texts)]:
+                raise MistakenError(*mistakes)
+        if not options.overrides:
+            return options
+        return attrs.evolve(options, overrides=config_values(options.overrides, around))
+
+    return hook
+
+
+def _assertions_hook(converter: cattrs.Converter) -> Hook:
+    """For the list of a test's assertions, which is not endless."""
+    listed = converter.get_structure_hook(tuple[Assertion, ...])
+
+    def hook(value: Any, _wanted: Any) -> tuple[Assertion, ...]:
+        found: tuple[Assertion, ...] = listed(value, tuple[Assertion, ...])
+        many = sum(len(assertion.assertions) or 1 for assertion in found)
+        if many > MOST_ASSERTIONS:
+            message = f"a test has at most {MOST_ASSERTIONS} assertions, got {many}"
+            raise MistakenError(Mistake(message, "split the test"))
+        return found
+
+    return hook
+
+
+def test_hook(converter: cattrs.Converter, around: Around, *, of_agents: bool) -> Hook:
+    """For one test: an object, whose variables may come from files; a case is read elsewhere."""
+    structure = object_hook(
+        converter,
+        Test,
+        renamed={"assertions": "assert", **NOT_IN_TESTS},
+        hooks={
+            "assertions": _assertions_hook(converter),
+            "assert_scoring_function": scoring_hook(around),
+            "description": text_or_number,
+        },
+        beside=CASE_KEYS if of_agents else (),
+    )
+
+    def hook(value: Any, wanted: Any) -> Test:
+        if not (isinstance(value, dict) and "vars" in value):
+            test: Test = structure(value, wanted)
+            return test
+        mistakes: list[Mistake] = []
+        variables = value["vars"]
+        try:
+            if isinstance(variables, str | list):
+                variables = read_vars(variables, around)
+            if isinstance(variables, dict):
+                variables = resolve_file_vars(variables, around)
+        except MistakenError as error:
+            mistakes += [part.below("vars") for part in error.parts]
+            variables = {}
+        try:
+            test = structure({**value, "vars": {} if variables is None else variables}, wanted)
+        except MistakenError as error:
+            mistakes += error.parts
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return test
+
+    return hook
+
+
+def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the list of tests: in place, and files of them."""
+    one = converter.get_structure_hook(Test)
+
+    def structure(value: Any) -> Test:
+        test: Test = one(value, Test)
+        keys = _NEEDS_ONE | SPELLED_CASE_KEYS
+        if isinstance(value, dict) and value.keys().isdisjoint(keys):
+            needed = sorted(_NEEDS_ONE - {"provider_output"})
+            message = f"a test needs at least one of {', '.join(needed)}"
+            raise MistakenError(Mistake(message))
+        return test
+
+    return _from_files(structure, around)
+
+
+def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
+    def hook(value: Any, _wanted: Any) -> Sequence[Test]:
+        entries = [value] if isinstance(value, str | dict) else value
+        if not isinstance(entries, list):
+            raise MistakenError(Mistake(f"must be a list of tests, got {kind(value)}"))
+        parts: list[Sequence[Test]] = []
+        here: list[Test] = []
+        mistakes: list[Mistake] = []
+        for position, entry in enumerate(entries):
+            try:
+                if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
+                    parts += [
+                        tuple(here),
+                        read_tests(entry, around, structure, alone=entries is not value),
+                    ]
+                    here = []
+                else:
+                    here.append(structure(entry))
+            except MistakenError as error:
+                at = () if entries is not value else (position,)
+                mistakes += [mistake.below(*at) for mistake in error.parts]
+        if mistakes:
+            raise MistakenError(*mistakes)
+        parts = [part for part in (*parts, tuple(here)) if len(part)]
+        if len(parts) == 1:
+            return parts[0]
+        return Joined.of(*parts) if parts else ()
+
+    return hook
+
+
+def no_tests() -> Mistake:
+    """The mistake of an empty list of tests."""
+    return Mistake("there are no tests", f"leave the key out to send each prompt once, {NONE_HINT}")
+
+
+def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the default test: an object, or a file with one."""
+
+    def hook(value: Any, _wanted: Any) -> Test | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            return read(value)
+        file = around.file(value)
+        return structured(read_placed(file, read_document), file, read)
+
+    def read(data: Any) -> Test:
+        if isinstance(data, dict):
+            refuse_case_keys(data)
+        test: Test = converter.structure(data, Test)
+        if isinstance(data, dict) and isinstance(data.get("provider"), str):
+            return attrs.evolve(test, provider=None, judge=test.provider)
+        return test
+
+    return hook
+
+
+def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the list of scenarios: in place, and files of them."""
+    listed = tests_hook(converter, around)
+    partial = converter.get_structure_hook(Test)
+
+    def settings(value: Any, _wanted: Any) -> tuple[Test, ...]:
+        return many(value, " of settings", setting)
+
+    def setting(entry: Any) -> Sequence[Test]:
+        if isinstance(entry, str):
+            return read_tests(entry, around, lambda value: partial(value, Test))
+        return (partial(entry, Test),)
+
+    def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:
+        found = tuple(listed(value, None))
+        if not (found or around.allow_empty or around.trust.plans):
+            raise MistakenError(no_tests())
+        return found
+
+    hooks = {"config": settings, "tests": tests, "description": text_or_number}
+    structure = object_hook(converter, Scenario, hooks=hooks)
+
+    def read(entry: Any) -> tuple[Scenario, ...]:
+        if not isinstance(entry, str):
+            return (structure(entry, Scenario),)
+        found: list[Scenario] = []
+        for file in around.files(entry):
+            document = read_placed(file, read_document)
+            found += structured(document, file, lambda data: many(data, "", read, alone=dict))
+        return tuple(found)
+
+    return lambda value, _wanted: None if value is None else many(value, " of scenarios", read)

@@ -1,0 +1,191 @@
+"""Tests that are not all in memory: several sources as one sequence, and files that are read bit by bit."""
+
+import bisect
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, overload, runtime_checkable
+
+import attrs
+
+from trioeval.documents.files import Around
+from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.grading import quote
+from trioeval.suite.merge import ScenarioTests
+from trioeval.suite.model import MOST_ROWS, Suite, Test
+from trioeval.suite.sources.code import transform_vars_of_each
+from trioeval.suite.sources.values import resolve_file_vars
+
+# What results leave out of rows, where somebody must not see all of them.
+
+
+@attrs.frozen(kw_only=True)
+class Strip:
+    """What is left out of everything that is written."""
+
+    prompt_text: bool = False
+    response_output: bool = False
+    test_vars: bool = False
+    grading_result: bool = False
+    metadata: bool = False
+
+
+KEEP_ALL = Strip()
+
+
+@runtime_checkable
+class SparseTests(Protocol):
+    """Tests of which most have the shape of an empty test, and are not looked at to expand them."""
+
+    @property
+    def file(self) -> Path:
+        """Where they stand."""
+        ...
+
+    @property
+    def irregular(self) -> Sequence[int]:
+        """The places of the others, ascending."""
+        ...
+
+
+@attrs.frozen
+class Joined(Sequence[Test]):
+    """Tests of several sources, one behind another.
+
+    Example:
+        >>> Joined.of((Test(),), (Test(threshold=1),))[1].threshold
+        1
+    """
+
+    parts: tuple[Sequence[Test], ...]
+    _ends: tuple[int, ...] = attrs.field(init=False)
+
+    @classmethod
+    def of(cls, *parts: Sequence[Test]) -> "Joined":
+        """All of these, in this order."""
+        flat = (part.parts if isinstance(part, Joined) else (part,) for part in parts)
+        return cls(tuple(itertools.chain.from_iterable(flat)))
+
+    @_ends.default
+    def _counted(self) -> tuple[int, ...]:
+        return tuple(itertools.accumulate(len(part) for part in self.parts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Test: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Test]: ...
+    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        part = bisect.bisect_right(self._ends, index)
+        return self.parts[part][index - (self._ends[part - 1] if part else 0)]
+
+
+def remarkable_places(tests: Sequence[Test]) -> Iterator[int]:
+    """The places of all tests that have to be looked at: not those of the plain lines of large files."""
+    if isinstance(tests, Joined):
+        begin = 0
+        for part in tests.parts:
+            yield from (begin + place for place in remarkable_places(part))
+            begin += len(part)
+    elif isinstance(tests, SparseTests):
+        yield from tests.irregular
+    else:
+        yield from range(len(tests))
+
+
+# Applies `transformVars`, so that an expansion can be pure: code has run before it.
+#
+# The code gets the variables of a test and of the default test together. All tests with the same code are
+# done in one process.
+
+
+def with_transformed_vars(suite: Suite, around: Around) -> Suite:
+    """A suite whose tests have the variables that their `transformVars` makes.
+
+    Tests from a large file are all read if the default test has such code, and so are those of scenarios.
+
+    Raises:
+        MistakenError: Code fails, or gives no object, or variables that cannot be written either.
+    """
+    default = suite.default_test or Test()
+    everywhere = default.options.transform_vars
+    tests = suite.tests
+    if suite.scenarios and (everywhere or _has_code(suite)):
+        if (size := len(ScenarioTests(suite))) > MOST_ROWS:
+            message = f"{size:,} tests of scenarios: too many for transformVars, which reads each"
+            hint = f"at most {MOST_ROWS:,}; take settings away, or transformVars"
+            raise MistakenError(Mistake(message, hint, at=("scenarios",)))
+        tests = (*tests, *ScenarioTests(suite))
+        suite = attrs.evolve(suite, scenarios=())
+    places: dict[str, list[int]] = {}
+    for place in range(len(tests)) if everywhere else remarkable_places(tests):
+        code = tests[place].options.transform_vars or everywhere
+        if code and tests[place].fault is None:
+            places.setdefault(code, []).append(place)
+    if not places:
+        return suite
+    made: dict[int, dict[str, Any]] = {}
+    mistakes: list[Mistake] = []
+    for code, several in places.items():
+        variables = [{**default.vars, **tests[place].vars} for place in several]
+        try:
+            makes = f"the variables that transformVars makes for {len(several)} tests"
+            if not around.may_run(quote(code), makes):
+                continue
+            found = transform_vars_of_each(code, variables, around)
+            made |= zip(several, _resolved(found, around), strict=True)
+        except MistakenError as error:
+            of_default = code == everywhere
+            mistakes += [_placed(part, several, of_default=of_default) for part in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    changed = tuple(
+        attrs.evolve(test, vars=made[place]) if place in made else test
+        for place, test in enumerate(tests)
+    )
+    return attrs.evolve(suite, tests=changed)
+
+
+def _resolved(found: Sequence[Mapping[str, Any]], around: Around) -> list[dict[str, Any]]:
+    """Variables that code made, as if they were written: what they may be called, and the files they name.
+
+    Raises:
+        MistakenError: Everything that is wrong with them; paths begin with the position of the test.
+    """
+    resolved: list[dict[str, Any]] = []
+    mistakes: list[Mistake] = []
+    for position, variables in enumerate(found):
+        try:
+            resolved.append(resolve_file_vars(variables, around))
+        except MistakenError as error:
+            mistakes += (
+                Mistake(f"transformVars gives {part.message}", part.hint, at=(position,))
+                for part in error.parts
+            )
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return resolved
+
+
+def _has_code(suite: Suite) -> bool:
+    return any(
+        test.options.transform_vars
+        for scenario in suite.scenarios or ()
+        for test in (*scenario.config, *scenario.tests)
+    )
+
+
+def _placed(mistake: Mistake, places: Sequence[int], *, of_default: bool) -> Mistake:
+    """A mistake at the code that made it; its path begins with the place among the tests of that code."""
+    at: tuple[str | int, ...] = ("defaultTest", "options", "transformVars")
+    if not of_default:
+        first = (
+            places[mistake.at[0]] if mistake.at and isinstance(mistake.at[0], int) else places[0]
+        )
+        at = ("tests", first, "options", "transformVars")
+    return mistake if mistake.file else attrs.evolve(mistake, at=at)

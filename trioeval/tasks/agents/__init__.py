@@ -1,1 +1,0 @@
-"""Tasks of type `agent`: cases that agents work on in folders of their own until they are done."""

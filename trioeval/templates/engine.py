@@ -1,0 +1,365 @@
+"""Templates of one run: each text compiled once, rendered for many rows."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeAlias
+
+import attrs
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import TemplateSyntaxError
+from jinja2.meta import find_undeclared_variables
+
+from trioeval.errors import TemplateError
+from trioeval.templates.grammar import (
+    RefusedError,
+    has_marks,
+    is_template,
+    refuse_syntax,
+    refused,
+    told,
+    unclosed_tag,
+)
+from trioeval.templates.limits import LEVELS, TooMuchError, joined, too_deep
+from trioeval.templates.sandbox import Sandbox
+from trioeval.templates.text_filters import dump
+from trioeval.templates.values import NunjucksOnlyError
+from trioeval.templates.variables import names_data, placed, resolved, uses_undefined
+from trioeval.text import FromModel, Verbatim, from_model, parse_json, quote, verbatim
+
+_KEPT = 1024  # compiled texts
+_INDENT = 2  # spaces in a prompt that is JSON
+_NO_JSON: Any = object()
+_DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
+
+_Compiled: TypeAlias = jinja2.Template | TemplateError
+
+
+@attrs.define(eq=False)
+class Templates:
+    """Renders prompts and other texts of a suite. Belongs to one run.
+
+    Example:
+        >>> Templates().render(
+        ...     "{{ items }} of {{ total }}", {"items": [1, 2.0, True], "total": None}
+        ... )
+        '1,2,true of '
+    """
+
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What `env` is in templates; a name that it does not have prints nothing."""
+    filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
+    """Filters by name, besides those of nunjucks and instead of them."""
+    strict: bool = False
+    """Whether using an undefined variable is an error that names it, rather than nothing."""
+    enabled: bool = True
+    """Whether anything is rendered at all."""
+    json_aware: bool = True
+    """Whether a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
+    nested: bool = True
+    """Whether variables may be templates themselves; if not, they are data as they stand."""
+    _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
+    _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
+    _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
+    _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
+    _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self._compile = functools.lru_cache(_KEPT)(self._compiled)
+        self._names = functools.lru_cache(_KEPT)(self._found_names)
+        self._json = functools.lru_cache(_KEPT)(_parsed)
+        self._is_template = functools.lru_cache(_KEPT)(is_template)
+
+    @functools.cached_property
+    def _sandbox(self) -> Sandbox:
+        """Made when the first text with a mark comes; most loads of a suite see none."""
+        return Sandbox(self.env, self.filters, strict=self.strict)
+
+    def for_data(self) -> "Templates":
+        """The same for variables that are data: texts in them are never templates. Always the same object.
+
+        Example:
+            >>> Templates().for_data().render("{{ x }}", {"x": "{{ 1 + 1 }}"})
+            '{{ 1 + 1 }}'
+        """
+        if self._for_data is None:
+            self._for_data = attrs.evolve(self, nested=False) if self.nested else self
+        return self._for_data
+
+    def render(self, text: str, variables: Mapping[str, Any]) -> str:
+        r"""A text with variables filled in that may be templates themselves.
+
+        Variables are treated as for a prompt; one that cannot be rendered stays as it is. A text without
+        marks comes back as it is; so does one with a line on which a mark opens and does not close, unless
+        it has a `raw` block, and one that is data. What is made with the text of a model is marked as such.
+
+        Raises:
+            TemplateError: The text is no template, has what only nunjucks can do, takes too long, or does
+                what the sandbox refuses; or, if `strict`, uses a variable that there is not.
+
+        Example:
+            >>> said = from_model("{{ 1 + 1 }}")
+            >>> Templates().render("{{ x }}", {"x": "<{{ said }}>", "said": said})
+            '<{{ 1 + 1 }}>'
+        """
+        if not (self.enabled and self._is_to_fill(text)):
+            return text
+        self._sandbox.meter.start()
+        return self._render(text, self._kept_or_rendered(self._variables(variables)))
+
+    def fill(self, text: str, variables: Mapping[str, Any]) -> str:
+        """A text with variables filled in as they are: for assertions, with `rendered_variables`.
+
+        Raises:
+            TemplateError: As in `render`.
+        """
+        if not (self.enabled and self._is_to_fill(text)):
+            return text
+        self._sandbox.meter.start()
+        return self._render(text, variables)
+
+    def render_prompt(self, raw: str, variables: Mapping[str, Any]) -> str:
+        r"""A prompt as it is sent: variables first, then inside of its JSON, or as a text.
+
+        A variable that is a template and names no undefined variable is rendered before the prompt is. In a
+        prompt that is JSON, one that cannot be rendered stays as it is.
+
+        Raises:
+            TemplateError: As in `render`; also for a variable that cannot be rendered.
+
+        Example:
+            >>> Templates().render_prompt('{"to": "{{ name }}"}', {"name": 'a "b"'})
+            '{\n  "to": "a \\"b\\""\n}'
+        """
+        if isinstance(raw, Verbatim):
+            return raw
+        self._sandbox.meter.start()
+        row = self._variables(variables)
+        document = self._json(raw) if self.json_aware else _NO_JSON
+        if isinstance(document, TemplateError):
+            raise RefusedError(str(document))
+        if document is not _NO_JSON:
+            known = self._kept_or_rendered(row)
+            try:
+                made = dump(self._inside(document, known), _INDENT)
+                return self._marked(made, _texts_in(document), known)
+            except RefusedError:
+                raise
+            except TemplateError:
+                pass  # a text inside is no template: then the whole is a text, as below
+        if not self.enabled:
+            return raw
+        known = row
+        if self.nested:
+            known = {
+                name: self._variable(name, value, row) if _is_to_render(value, row) else value
+                for name, value in row.items()
+            }
+        return self._render(raw, known) if self._is_template(raw) else raw
+
+    def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Variables as assertions see them: with references between them replaced, see `variables`.
+
+        One that refers to what is data is rendered, and is data from then on.
+
+        Raises:
+            TemplateError: One of them would grow very long.
+        """
+        self._sandbox.meter.start()
+        return self._variables(variables)
+
+    def syntax_error(self, text: str) -> str | None:
+        """What is wrong with a text as a template, with its line; None if nothing is."""
+        if not (self.enabled and has_marks(text)):
+            return None
+        if unclosed := unclosed_tag(text):
+            return unclosed
+        compiled = self._compile(text)
+        return str(compiled) if isinstance(compiled, TemplateError) else None
+
+    def prompt_error(self, raw: str) -> str | None:
+        """What is wrong with a prompt as a template: of one that is JSON, with one of its texts."""
+        document = self._json(raw) if self.json_aware else _NO_JSON
+        if document is _NO_JSON:
+            return self.syntax_error(raw)
+        if isinstance(document, TemplateError):
+            return str(document)
+        errors = (self.syntax_error(text) for text in _texts_in(document))
+        return next((error for error in errors if error is not None), None)
+
+    def references(self, text: str) -> frozenset[str]:
+        """The variables that a text may look at, also if not always; none if it is no template.
+
+        Example:
+            >>> sorted(Templates().references("{% for x in a.b %}{{ x ~ c }}{% endfor %}"))
+            ['a', 'c']
+        """
+        return self._names(text)
+
+    def _is_to_fill(self, text: str) -> bool:
+        return is_template(text) and not isinstance(text, Verbatim)
+
+    def _variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.nested:
+            return dict(variables)
+        try:
+            row = resolved(variables)
+            made = {
+                name: self._with_data(value, row)
+                for name, value in row.items()
+                if names_data(value, row)
+            }
+        except TooMuchError as error:
+            raise RefusedError(str(error)) from error
+        return {**row, **made} if made else row
+
+    def _with_data(self, text: str, variables: Mapping[str, Any]) -> str:
+        """A variable that refers to what is data, which is never looked at as a template."""
+        if self.enabled and _is_to_render(text, variables):
+            try:
+                made: str = verbatim(self._render(text, variables))
+            except RefusedError:
+                raise
+            except TemplateError:
+                pass
+            else:
+                return made
+        return placed(text, variables)
+
+    def _marked(self, text: str, templates: Iterable[str], variables: Mapping[str, Any]) -> str:
+        """A text that was made of templates, marked if a model may have written a part of it."""
+        models = {name for name, value in variables.items() if isinstance(value, FromModel)}
+        if not models:
+            return text
+        made: str = text
+        if any(self._may_use(template, models) for template in templates):
+            made = from_model(text)
+        return made
+
+    def _may_use(self, template: str, names: AbstractSet[str]) -> bool:
+        if not has_marks(template):
+            return False
+        used = self._names(template)
+        return not used.isdisjoint(names) or "self" in used or not self._is_template(template)
+
+    def _variable(self, name: str, text: str, variables: Mapping[str, Any]) -> str:
+        try:
+            return self._render(text, variables)
+        except TemplateError as error:
+            raise type(error)(f"the variable {quote(name)}: {error}") from error
+
+    def _kept_or_rendered(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        known = dict(variables)
+        if not (self.enabled and self.nested):
+            return known
+        for name, value in variables.items():
+            if _is_to_render(value, variables):
+                try:
+                    known[name] = self._render(value, variables)
+                except RefusedError:
+                    raise
+                except TemplateError:
+                    continue
+        return known
+
+    def _inside(self, value: Any, variables: Mapping[str, Any]) -> Any:
+        """JSON data with its texts rendered; names of members stay as they are."""
+        match value:
+            case str():
+                return (
+                    self._render(value, variables) if self.enabled and has_marks(value) else value
+                )
+            case list():
+                return [self._inside(part, variables) for part in value]
+            case dict():
+                return {name: self._inside(part, variables) for name, part in value.items()}
+            case _:
+                return value
+
+    def _render(self, text: str, variables: Mapping[str, Any]) -> str:
+        compiled = self._compile(text)
+        if isinstance(compiled, TemplateError):
+            raise type(compiled)(str(compiled)) from compiled
+        context = compiled.new_context({**self._sandbox.globals, **variables}, shared=True)
+        try:
+            made = joined(compiled.root_render_func(context))
+        except Exception as error:
+            raise told(error, compiled, variables) from error
+        return self._marked(made, (text,), variables)
+
+    def _compiled(self, text: str) -> _Compiled:
+        try:
+            return self._sandbox.from_string(self._tree(text))
+        except TemplateError as error:
+            return error
+        except TemplateSyntaxError as error:
+            return TemplateError(f"not a template: line {error.lineno}: {error.message}")
+        except (RecursionError, SyntaxError, MemoryError):
+            return TemplateError("not a template: nested too deeply")
+
+    def _tree(self, text: str) -> nodes.Template:
+        try:
+            return self._sandbox.tree(text)
+        except NunjucksOnlyError as error:
+            raise refused(error, error.line) from error
+        except TemplateSyntaxError as error:
+            refuse_syntax(error)
+
+    def _found_names(self, text: str) -> frozenset[str]:
+        if not is_template(text):
+            return frozenset()
+        try:
+            tree = self._tree(text)
+            names = find_undeclared_variables(tree)
+        except (TemplateError, TemplateSyntaxError, RecursionError):
+            return frozenset()
+        # What hides a global function is not among them.
+        known = {name.name for name in tree.find_all(nodes.Name)} & self._sandbox.globals.keys()
+        return frozenset(names | known | _self_of(tree))
+
+
+def _self_of(tree: nodes.Template) -> set[str]:
+    return {"self"} if any(tree.find_all(nodes.ContextReference)) else set()
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for part in value:
+                yield from _texts_in(part)
+        case dict():
+            for part in value.values():
+                yield from _texts_in(part)
+        case _:
+            pass
+
+
+def _is_to_render(value: Any, variables: Mapping[str, Any]) -> bool:
+    return (
+        isinstance(value, str)
+        and not isinstance(value, Verbatim)
+        and is_template(value)
+        and not uses_undefined(value, variables)
+    )
+
+
+def _parsed(text: str) -> Any:
+    """The value of a text that is JSON; an error if it is nested too deeply to be looked into."""
+    try:
+        document = parse_json(text)
+    except ValueError as error:
+        return _DEEP if isinstance(error.__context__, RecursionError) else _NO_JSON
+    return _DEEP if _levels(document) > LEVELS else document
+
+
+def _levels(value: Any) -> int:
+    levels, parts = 0, [value]
+    while parts := [part for part in parts if isinstance(part, list | dict)]:
+        levels += 1
+        parts = [
+            one for part in parts for one in (part.values() if isinstance(part, dict) else part)
+        ]
+    return levels

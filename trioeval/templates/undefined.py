@@ -1,0 +1,66 @@
+"""What is undefined: nothing at all, or, where the suite asks for it, an error that names it."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.exceptions import TemplateRuntimeError, UndefinedError
+from jinja2.utils import missing
+
+from trioeval.text import quote
+
+
+class UnknownVariableError(UndefinedError):
+    """A variable that there is not is used; the message is its name."""
+
+
+class _Named(jinja2.ChainableUndefined):
+    """Tells what it was looked for in, and what may have been meant."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        hint: str | None = None,
+        obj: Any = missing,
+        name: str | None = None,
+        exc: type[TemplateRuntimeError] = UndefinedError,
+    ) -> None:
+        if hint is None and obj is missing:
+            exc = UnknownVariableError
+        super().__init__(hint, obj, name, exc)
+
+    @property
+    def _undefined_message(self) -> str:
+        if self._undefined_hint is not None:
+            return self._undefined_hint
+        name, owner = self._undefined_name, self._undefined_obj
+        if owner is missing:
+            return name or ""
+        close = (
+            difflib.get_close_matches(name, owner, n=1)
+            if isinstance(owner, Mapping) and isinstance(name, str)
+            else ()
+        )
+        hint = f'; did you mean "{close[0]}"?' if close else ""
+        return f"{quote(name)} is not defined in {quote(owner)}{hint}"
+
+
+class Lenient(_Named):
+    """Prints nothing, has undefined members, and is false."""
+
+    __slots__ = ()
+
+
+class Strict(_Named):
+    """False, unequal, with undefined members, and good for nothing else."""
+
+    __slots__ = ()
+
+    def refuse(self) -> NoReturn:
+        """Raise the error that names what is undefined."""
+        self._fail_with_undefined_error()
+
+    def __str__(self) -> str:
+        return self.refuse()

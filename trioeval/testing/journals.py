@@ -1,0 +1,360 @@
+"""A journal in memory, which can be cut after any of its writes: what a crash leaves of a run.
+
+    journal = MemoryJournal()
+    await run_suite(suite, emit=emit, journal=journal)
+    await run_suite(suite, emit=emit, journal=journal.cut(17))
+
+The second execution finds what the first one had written down by its seventeenth write, as if the program
+had died there. What is kept is what `trioeval.store` keeps of a run, without a file, a thread or a clock.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.columns.files import GroupFile
+from trioeval.columns.graph import Grouping
+from trioeval.columns.journal import MadeRecord, Restored
+from trioeval.columns.result import DatasetResult, DroppedRow
+from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.reconcile import Retry, asks_anew, has_ended, runs_again
+from trioeval.evaluation.row import Row, RowsNotRun
+from trioeval.providers import Reply
+from trioeval.report import row_json
+
+# The dataset of a journal in memory, whose writes stand among those of its run.
+
+
+@attrs.frozen
+class Begun:
+    """What a dataset is."""
+
+    grouping: Grouping
+    fingerprint: Mapping[str, str]
+
+
+@attrs.frozen
+class Stage:
+    """A stage of the whole dataset has begun, or is over."""
+
+    name: str
+    state: str
+
+
+DatasetFact: TypeAlias = Begun | MadeRecord | DroppedRow | GroupFile | Stage
+
+
+@attrs.frozen
+class DatasetWrite:
+    """Something that was written down of the dataset of a task."""
+
+    task: str | None
+    what: DatasetFact
+
+
+@attrs.define(eq=False)
+class MemoryDataset:
+    """A `trioeval.columns.journal.DatasetJournal` of one execution."""
+
+    task: str | None
+    earlier: Sequence[DatasetFact]
+    """What other executions have written down of it, in order."""
+    _writes: list[Any] = attrs.field(repr=False)
+    """Where it is written down."""
+    _stages: dict[str, str] = attrs.field(init=False, factory=dict)
+    _before: Sequence[DatasetFact] = attrs.field(init=False)
+    _grouping: Grouping | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._before = _counting(self.earlier)
+        begun = _begun(self.earlier)
+        self._grouping = None if begun is None else begun.grouping
+        self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
+
+    @property
+    def resumed(self) -> bool:
+        """Whether there is anything to find."""
+        return self._grouping is not None
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """How rows were grouped before."""
+        return self._grouping
+
+    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str]) -> None:
+        """What the dataset is: of another one, only what was made counts."""
+        begun = Begun(grouping, dict(fingerprint))
+        self._write(begun)
+        self._before = _counting([*self._before, begun])
+        self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
+
+    def made(self, record: MadeRecord) -> None:
+        """Write down what a job has made."""
+        self._write(record)
+
+    def dropped(self, row: DroppedRow) -> None:
+        """Write down that a row is gone."""
+        self._write(row)
+
+    def written(self, group: GroupFile) -> None:
+        """Write down that a group is written."""
+        self._write(group)
+
+    def stage(self, name: str, state: str) -> None:
+        """Write down that a stage has begun, or is over."""
+        self._write(Stage(name, state))
+        self._stages[name] = state
+
+    def stages(self) -> Mapping[str, str]:
+        """What was written down of stages."""
+        return dict(self._stages)
+
+    def groups(self) -> Sequence[GroupFile]:
+        """The groups that were written before."""
+        found = {one.group: one for one in self._before if isinstance(one, GroupFile)}
+        return [found[group] for group in sorted(found)]
+
+    def again(self) -> frozenset[int]:
+        """The groups that are to be written anew: none, where nobody asks for it."""
+        return frozenset()
+
+    def restored(self, group: int, rows: range) -> Restored:
+        """What was written down of a group before; the last of each."""
+        made: dict[tuple[str, int, bool], MadeRecord] = {}
+        dropped: dict[int, DroppedRow] = {}
+        for one in self._before:
+            match one:
+                case MadeRecord():
+                    own = {*one.values, *one.skipped}
+                    is_cell = own == {one.unit}
+                    if (one.unit in rows) if is_cell else (one.unit == group):
+                        made[one.producer, one.unit, is_cell] = one
+                case DroppedRow() if one.row in rows:
+                    dropped[one.row] = one
+        return Restored(made=tuple(made.values()), dropped=tuple(dropped.values()))
+
+    async def durable(self) -> None:
+        """Everything is as safe as it will ever be."""
+
+    def _write(self, what: DatasetFact) -> None:
+        self._writes.append(DatasetWrite(self.task, what))
+
+
+def _begun(facts: Sequence[DatasetFact]) -> Begun | None:
+    found = [one for one in facts if isinstance(one, Begun)]
+    return found[-1] if found else None
+
+
+def _counting(facts: Sequence[DatasetFact]) -> list[DatasetFact]:
+    """What counts of facts: of another dataset that came before, only what was made."""
+    counting: list[DatasetFact] = []
+    begun: Begun | None = None
+    for one in facts:
+        if isinstance(one, Begun):
+            if begun is not None:
+                old, new = begun.grouping, one.grouping
+                is_longer = old.size == new.size and new.targets[: len(old.targets)] == old.targets
+                if not is_longer or begun.fingerprint != one.fingerprint:
+                    counting = [
+                        made
+                        for made in counting
+                        if isinstance(made, MadeRecord)
+                        and (is_longer or {*made.values, *made.skipped} == {made.unit})
+                    ]
+            begun = one
+        counting.append(one)
+    return counting
+
+
+_ERROR = 2  # `failureReason` of a row without a verdict
+
+
+@attrs.frozen
+class WrittenRow:
+    """A row as it was written down."""
+
+    task: str | None
+    index: int
+    outcome: str
+    record: Mapping[str, Any]
+    """As `trioeval.report.row_json` makes it, read back from its text."""
+
+
+@attrs.frozen
+class Marked:
+    """A row is to be run again."""
+
+    task: str | None
+    index: int
+    anew: bool = False
+    """Whether it asks for everything anew."""
+
+
+@attrs.frozen
+class Rejected:
+    """Nothing came of the replies to a question."""
+
+    key: CallKey
+
+
+Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | DatasetWrite
+
+
+@attrs.frozen
+class KeptRecords:
+    """Rows that are there already; a `trioeval.evaluation.journal.KeptRows`."""
+
+    by_index: Mapping[int, WrittenRow]
+
+    def __contains__(self, index: object) -> bool:
+        return index in self.by_index
+
+    def __len__(self) -> int:
+        return len(self.by_index)
+
+    def record(self, index: int) -> Mapping[str, Any]:
+        """What was recorded of one."""
+        return self.by_index[index].record
+
+
+@attrs.define(eq=False)
+class MemoryJournal:
+    """A `trioeval.evaluation.journal.Journal` of one execution, with what earlier ones have written."""
+
+    earlier: Sequence[Write] = ()
+    writes: list[Write] = attrs.field(init=False, factory=list)
+    """Of this execution, in order."""
+    _replies: dict[CallKey, Paid] = attrs.field(init=False, factory=dict)
+    """By their question; of earlier executions."""
+    _anew: set[tuple[str | None, int]] = attrs.field(init=False, factory=set)
+    """The rows for which other replies are wanted."""
+
+    def __attrs_post_init__(self) -> None:
+        for write in self.earlier:
+            match write:
+                case CallRecord(answer=Reply() as reply):
+                    self._replies[write.key] = Paid(reply, write.latency_ms, write.cached)
+                case Rejected(key=key):
+                    self._replies.pop(key, None)
+                case WrittenRow() if has_ended(write.outcome):
+                    self._anew.discard((write.task, write.index))
+                case Marked(anew=True):
+                    self._anew.add((write.task, write.index))
+                    self._replies = {
+                        key: paid
+                        for key, paid in self._replies.items()
+                        if (key.task, key.index) != (write.task, write.index)
+                    }
+
+    def cut(self, after: int) -> "MemoryJournal":
+        """What another execution finds if only the first writes are there, those of earlier ones counted."""
+        return MemoryJournal((*self.earlier, *self.writes)[:after])
+
+    def again(self, retry: Retry) -> "MemoryJournal":
+        """What another execution finds that runs rows again."""
+        there = (*self.earlier, *self.writes)
+        marks = []
+        for place, row in _standing(there).items():
+            passed = None if row.record["failureReason"] == _ERROR else row.record["success"]
+            if runs_again(retry, row.outcome, passed=passed, index=row.index):
+                anew = asks_anew(retry, row.outcome, passed=passed, index=row.index)
+                marks.append(Marked(*place, anew))
+        return MemoryJournal((*there, *marks))
+
+    def records(self, task: str | None = None) -> Mapping[int, Mapping[str, Any]]:
+        """What is known of the rows of a task, by index."""
+        rows = _standing((*self.earlier, *self.writes))
+        return {index: row.record for (of, index), row in rows.items() if of == task}
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier execution wrote anything."""
+        return bool(self.earlier)
+
+    def begin(self, suite: PreparedSuite) -> None:
+        """What is run is known to the test."""
+
+    async def end(self, *, finished: bool, duration: float) -> None:
+        """A run in memory has no other owner."""
+
+    def call(self, call: CallRecord) -> None:
+        """Write down a call."""
+        self.writes.append(call)
+
+    def recall(self, key: CallKey) -> Paid | None:
+        """The reply that an earlier execution got."""
+        return self._replies.get(key)
+
+    def row(self, row: Row) -> None:
+        """Write down a row."""
+        record = json.loads(json.dumps(row_json(row, "memory")))
+        self.writes.append(WrittenRow(row.task, row.index, row.outcome, record))
+
+    def first_alone(self, task: str | None, rows: range) -> int:  # noqa: ARG002
+        """The first one: in memory each row is written down."""
+        return rows.start
+
+    def rows_not_run(self, rows: RowsNotRun) -> None:
+        """Never called."""
+
+    def standing(self, row: Row) -> Mapping[str, Any] | None:
+        """What stands in place of a row that did not come to an end, if anything does."""
+        stands = _standing((*self.earlier, *self.writes))[row.task, row.index]
+        return stands.record if has_ended(stands.outcome) and not has_ended(row.outcome) else None
+
+    def reject(self, key: CallKey) -> None:
+        """Nothing came of the reply to a question."""
+        self.writes.append(Rejected(key))
+
+    def asks_anew(self, task: str | None, index: int) -> bool:
+        """Whether other replies are wanted for a row."""
+        return (task, index) in self._anew
+
+    async def durable(self, row: Row | None = None) -> None:
+        """Everything is as safe as it will ever be."""
+
+    def kept(self, task: str | None) -> KeptRecords:
+        """Those that an earlier execution brought to an end, and that are not to be run again."""
+        last = {
+            (write.task, write.index): write
+            for write in self.earlier
+            if isinstance(write, WrittenRow | Marked)
+        }
+        return KeptRecords(
+            {
+                index: row
+                for (of, index), row in last.items()
+                if of == task and isinstance(row, WrittenRow) and has_ended(row.outcome)
+            }
+        )
+
+    def dataset(self, task: str | None) -> MemoryDataset:
+        """What is written down of the dataset of a task, among everything else."""
+        earlier = [
+            one.what for one in self.earlier if isinstance(one, DatasetWrite) and one.task == task
+        ]
+        return MemoryDataset(task, earlier, self.writes)
+
+    def dataset_ended(self, result: DatasetResult) -> None:
+        """What became of a dataset is made again from what is written down of it."""
+
+    def agents(self, task: str | None) -> None:
+        """Processes are not written down: nobody survives a cut."""
+
+
+def _standing(writes: Iterable[Write]) -> Mapping[tuple[str | None, int], WrittenRow]:
+    """Of each row the last that came to an end; if none did, the last."""
+    found: dict[tuple[str | None, int], WrittenRow] = {}
+    for write in writes:
+        if isinstance(write, WrittenRow):
+            place = write.task, write.index
+            if (
+                place not in found
+                or has_ended(write.outcome)
+                or not has_ended(found[place].outcome)
+            ):
+                found[place] = write
+    return found
