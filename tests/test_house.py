@@ -23,6 +23,40 @@ def test_a_module_is_one_idea_on_at_most_600_lines(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def _importers() -> dict[str, set[str]]:
+    """For each module those that import it."""
+    names = {path: _name(path) for path in MODULES}
+    known = set(names.values())
+    importers: dict[str, set[str]] = {name: set() for name in known}
+    for path, importer in names.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = {f"{node.module}.{alias.name}" for alias in node.names} & known
+                for module in named or {node.module} & known:
+                    importers[module].add(importer)
+    return importers
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+IMPORTERS = _importers()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_with_one_importer_says_why_it_stands_apart(path: Path) -> None:
+    """A helper with one reader lives in that reader's module, or its first line gives the reason."""
+    importers = IMPORTERS[_name(path)]
+    expected = r"[^#]|\Z"
+    if len(importers) == 1 and path.name != "__init__.py":
+        (importer,) = importers
+        if not (PACKAGE.parent / importer.replace(".", "/")).is_dir():  # a package hands names on
+            expected = f"# Apart from `{re.escape(importer.removeprefix('trioeval.'))}`: .+\n"
+    assert re.match(expected, path.read_text())
+
+
 def test_cancellation_is_never_swallowed(path: Path) -> None:
     """No handler takes BaseException or everything, and none is bare."""
     for node in ast.walk(ast.parse(path.read_text())):

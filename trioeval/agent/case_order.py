@@ -1,3 +1,4 @@
+# Apart from `agent.task`: together they exceed 600 lines.
 """Where the cases of a task wait for those that they depend on. They hold no slot meanwhile.
 
 All cases of a plan begin at once, and wait here until they may go on. Each column of the plan, which is a

@@ -1,3 +1,4 @@
+# Apart from `run.prepare`: it belongs to this package, which the other only uses.
 """What is wrong with the words of commands of agents, before one is run."""
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,3 +1,4 @@
+# Apart from `run.open_task`: it belongs to this package, which the other only uses.
 """Answers the rows of a task of type `agent`: a case is worked on until it is done, and that is the reply.
 
 A case waits for those that it depends on, then for its turn among all programs, and only then for a slot for

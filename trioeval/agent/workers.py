@@ -1,3 +1,4 @@
+# Apart from `agent.task`: together they exceed 600 lines.
 """Who works on cases: a program in a process of its own, or a model with tools."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence

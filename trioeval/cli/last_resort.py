@@ -1,3 +1,4 @@
+# Apart from `cli.interrupts`: its code also runs in a process of its own, which imports nothing else.
 """What ends a process that two signals could not end.
 
 After the second signal a run is cancelled and writes what it knows. Code that never lets Trio's loop run

@@ -1,3 +1,4 @@
+# Apart from `columns.run`: together they exceed 600 lines.
 """Makes cells and groups: asks their makers, looks at what comes back, and keeps it.
 
 What is made is checked, set, written down and told to the tracker in one synchronous step: nothing comes

@@ -1,3 +1,4 @@
+# Apart from `columns.open`: what makes a column another one is decided without opening anything.
 """What a dataset is made of, as digests: equal ones mean equal values, as far as values can be the same.
 
 A digest is of what a suite says, of the texts of files that it names, and of who is asked; not of where files

@@ -1,3 +1,4 @@
+# Apart from `loading.json_schema`: it belongs to this package, which the other only uses.
 """Shapes of JSON Schema of datasets: the entries of `columns` by their `type`, samplers, processors."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# Apart from `run.prepare`: it belongs to this package, which the other only uses.
 """What columns want of providers that these cannot do, found before anything is asked of them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence

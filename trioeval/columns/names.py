@@ -1,3 +1,4 @@
+# Apart from `columns.form`: what columns say of each other is checked without reading a file.
 """What columns say of each other: which names their texts use, and whether there are such columns."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,3 +1,4 @@
+# Apart from `columns.open`: processors are steps of their own between two folders.
 """Processors of a suite: functions of its own, and lists of columns to leave out.
 
 A function gets a list of rows and a list of their numbers, and returns both. It may change values and leave

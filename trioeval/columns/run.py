@@ -1,3 +1,4 @@
+# Apart from `columns.task`: a dataset is also built without a suite.
 """Builds one dataset on the kernel: one plan of all that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)

@@ -1,3 +1,4 @@
+# Apart from `run.open_task`: it belongs to this package, which the other only uses.
 """A task of type `columns` whose turn comes.
 
 What is known when the run begins is opened and looked at then, so that a folder that may not be used is told

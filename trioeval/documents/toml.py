@@ -1,3 +1,4 @@
+# Apart from `documents.read`: one module a format of documents.
 """Where everything stands in a TOML text.
 
 The standard parser keeps no positions. This scanner walks a text that the parser has accepted and that is

@@ -1,3 +1,4 @@
+# Apart from `run.open_task`: it belongs to this package, which the other only uses.
 """A task of which some rows are there already: only the others are run.
 
 The plan of the task stays what it is. What the kernel is given has no gaps, though: the jobs that are left,

@@ -1,3 +1,4 @@
+# Apart from `evaluation.grader_calls`: together they exceed 600 lines.
 """With which prompt a judge is asked: the user's or the type's own, filled in with what it may name.
 
 What is filled in is never a template itself: an output may hold any marks, and they stay as they are. Objects

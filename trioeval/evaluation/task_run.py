@@ -39,8 +39,6 @@ from trioeval.kernel import (
 from trioeval.kernel.events import guarded
 from trioeval.suite.dependencies import Lacking
 
-# What tasks leave for later ones: their rows, as a dataset or tests are made of them.
-
 
 @attrs.define(eq=False)
 class RowsLeft:
@@ -93,12 +91,8 @@ class RowsLeft:
         return [self._by_index[index] for index in sorted(self._by_index)]
 
 
-# Tells whoever follows a task how its rows ended: each when it is safe, in the order in which they ended.
-#
-# A row is told of in index order, so it may wait long for those before it. That it is over is told earlier:
-# as soon as its own record can be found again, whatever happens. What is safe is so with everything that was
-# written down before it, so the order holds whoever finds out first: the task that waits for each row, or
-# whoever emits them.
+# Rows are emitted in index order, so one may wait long for those before it. An observer learns earlier that
+# it ended: as soon as its own record is safe. With it, all that was recorded before is safe too.
 
 
 class Watch(Protocol):

@@ -1,3 +1,4 @@
+# Apart from `grading.kinds.files`: what a query may cost is decided without a file.
 """The search for values of a JSONPath in a document, for a bounded time.
 
 What is not cheap is evaluated by a process of its own, which is ended when its time is up.

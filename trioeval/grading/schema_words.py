@@ -1,3 +1,4 @@
+# Apart from `grading.schemas`: together they exceed 600 lines.
 """The words of JSON Schema: keywords by draft, where schemas stand in schemas, formats.
 
 Formats are those that schemas for JavaScript are written with. Some are looser than their standards (a

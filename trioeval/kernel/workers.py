@@ -1,3 +1,4 @@
+# Apart from `kernel.run`: together they exceed 600 lines.
 """Who takes the jobs of a run to a lane: a foreman, workers, and one leader.
 
 A lane of a run is a child task, the *foreman*, with a nursery of workers. A worker takes the lane's next

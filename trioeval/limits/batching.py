@@ -1,3 +1,4 @@
+# Apart from `limits.open`: loaded when it is used.
 """Puts requests together that are made at about the same time.
 
 The first item opens a batch; the batch is sent when it is full, or so many milliseconds later. Reserves and

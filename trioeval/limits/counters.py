@@ -1,3 +1,4 @@
+# Apart from `limits.ledger`: together they exceed 600 lines.
 """How much of one limit is taken, and what a lease may take of it.
 
 A lease takes a *share* of each of its limits. What becomes of one is different for windows, holds and

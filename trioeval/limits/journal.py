@@ -1,3 +1,4 @@
+# Apart from `limits.file`: the format of the file is one idea, how limits use it another.
 """A journal of a book of limits: a file from which the book can be made again as it was.
 
 It begins with a snapshot of the book; then each operation that has changed the book stands in it, with its

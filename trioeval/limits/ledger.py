@@ -42,16 +42,12 @@ from trioeval.limits.model import (
     Settlement,
 )
 
-# What is remembered of leases, and for how long.
-#
 # Whoever asked may ask again about the same lease because an answer was lost, so the answer is kept: for the
 # longest window or timeout of all limits, and for ten minutes at least, after the lease was last heard of.
 # Then it is dropped, whatever became of it, and memory is bounded by what happens in such a time. By then all
 # holds of a lease have ended and its windows have passed.
 #
-# A lease that belongs to a scope of this process is another matter: the scope ends it, however long that
-# takes, and nobody asks for it again. It is kept until then and not a moment longer.
-
+# A lease that belongs to a scope of this process is kept until that scope ends, and no longer.
 
 LEAST_RETENTION = 600.0
 """Seconds for which a lease is remembered at least."""

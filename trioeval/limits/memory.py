@@ -1,3 +1,4 @@
+# Apart from `limits.open`: together they exceed 600 lines.
 """Limits kept in this process: who must wait is served in the very step in which there is room.
 
 Whatever may make room (a lease is over, a limit is changed or opened again, something has expired) serves

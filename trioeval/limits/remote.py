@@ -1,3 +1,4 @@
+# Apart from `limits.open`: together they exceed 600 lines.
 """Limits that somebody else keeps, as lanes use them: over Redis, over HTTP, over any `Backend`.
 
 **The problem.** A message may be lost, and so may its answer: then nobody knows whether a lease was

@@ -1,3 +1,4 @@
+# Apart from `limits.remote`: together they exceed 600 lines.
 """How leases end: told in the background, until whoever keeps the limits has heard it.
 
 A call that is over waits for nobody: what it used is put down here in the same step, and a task of its

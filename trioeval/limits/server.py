@@ -1,3 +1,4 @@
+# Apart from `cli.commands.quota_serve`: loaded when it is used.
 """Limits served over HTTP, so that programs in any language share them: starlette on a server of our own.
 
 No decision about a lease is made here: requests are read, handed to a `Backend`, and its answers written.

@@ -1,3 +1,4 @@
+# Apart from `limits.remote`: together they exceed 600 lines.
 """Who, of those of one program that wait for leases, may ask whoever keeps the limits.
 
 **The problem.** The keeper knows no order: it decides about each request as it comes. Two calls of one

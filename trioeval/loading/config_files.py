@@ -1,3 +1,4 @@
+# Apart from `loading.load`: together they exceed 600 lines.
 """What paths in a suite file mean where the file is laid over one of another folder.
 
 Every path is relative to the folder of the file in which it stands. Once several files are one suite, that

@@ -1,3 +1,4 @@
+# Apart from `loading.structure`: together they exceed 600 lines.
 """The part of a suite that is right although the rest is wrong, so that more can be said of it at once.
 
 What is looked for in a suite later, such as keys of providers, is looked for in this part as well. So it must

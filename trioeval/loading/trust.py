@@ -1,3 +1,4 @@
+# Apart from `loading.structure`: together they exceed 600 lines.
 """Keys of a suite of which an untrusted one has none or less: hooks, filters, files with variables, sizes."""
 
 from collections.abc import Iterable, Mapping

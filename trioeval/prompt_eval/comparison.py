@@ -1,3 +1,4 @@
+# Apart from `run.open_task`: it belongs to this package, which the other only uses.
 """A prompt evaluation whose tests compare the outputs of their columns with each other.
 
 The steps are those of `PromptEval`, which knows nothing of this; behind each group of them comes a job that

@@ -1,3 +1,4 @@
+# Apart from `evaluation.reach`: loaded when it is used.
 """Which hosts belong to the vendor whose keys an environment variable holds."""
 
 import functools

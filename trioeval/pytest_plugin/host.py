@@ -1,3 +1,4 @@
+# Apart from `pytest_plugin.items`: Trio is imported when the first item runs, not when items are collected.
 """The thread that runs suites: one run of Trio for the whole session, so that its files share their lanes.
 
 pytest asks in its own thread for one item after another. The first item of a file starts all that the

@@ -1,3 +1,4 @@
+# Apart from `pytest_plugin.host`: what a suite gives its items is independent of the thread that runs it.
 """Runs the rows of one file, or waits until another process has.
 
 Processes of one session share a folder and a database. Whoever holds the lock of a file runs all rows of it

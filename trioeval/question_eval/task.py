@@ -1,3 +1,4 @@
+# Apart from `run.open_task`: it belongs to this package, which the other only uses.
 """The task type `question_eval`: questions with answers to choose from × providers × repeat, one job each.
 
 A job is a chain of calls: a model may call tools of the suite before it answers. Each step is a call of its

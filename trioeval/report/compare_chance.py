@@ -1,3 +1,4 @@
+# Apart from `cli.commands.compare`: it belongs to this package, which the other only uses.
 """What is found of two runs, beyond chance or not, for people."""
 
 from collections.abc import Iterable, Iterator, Sequence

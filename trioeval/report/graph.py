@@ -1,3 +1,4 @@
+# Apart from `cli.commands.run_graph`: it belongs to this package, which the other only uses.
 """What of a run waits for what, drawn: its tasks, and of tasks of agents their cases.
 
 What depends on nothing is in layer 1, everything else one behind the last that it depends on.

@@ -1,3 +1,4 @@
+# Apart from `run.prepare`: together they exceed 600 lines.
 """What of a suite is wrong or odd, beyond its providers, before anything is asked of them."""
 
 import difflib

@@ -1,3 +1,4 @@
+# Apart from `cli.run.plan`: it belongs to this package, which the other only uses.
 """What the judges of a suite will be asked, as far as that is known before a run."""
 
 from collections.abc import Iterator, Mapping

@@ -1,3 +1,4 @@
+# Apart from `run.run_suite`: together they exceed 600 lines.
 """Opens one task of a suite: its providers, the code that it runs, and the body that fits its type.
 
 A task whose tests are the rows of an earlier one is opened when that is over, and closed when it is itself.

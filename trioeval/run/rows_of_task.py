@@ -1,3 +1,4 @@
+# Apart from `run.prepare`: together they exceed 600 lines.
 """Tests that are the rows of an earlier task.
 
 Before that task is over its rows are not known: everything that can be checked is checked with one test

@@ -1,3 +1,4 @@
+# Apart from `run.prepare`: what a suite that is not trusted may not do is one list.
 """What tests of an untrusted suite may not have that only shows with its providers: foreign servers, code."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

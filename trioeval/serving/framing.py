@@ -1,3 +1,4 @@
+# Apart from `serving.conversation`: bytes to requests, without a socket.
 r"""Where a request of HTTP/1 ends, read strictly. Pure.
 
 Two readers that find different ends of one message let a client hide a request in another one's body. h11

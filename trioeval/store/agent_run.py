@@ -1,3 +1,4 @@
+# Apart from `store.run`: together they exceed 600 lines.
 """The processes of agents, as they are written down while they run and found when their program died."""
 
 import json

@@ -1,3 +1,4 @@
+# Apart from `store.run`: together they exceed 600 lines.
 """One dataset, as it is written down while it is built and found again when its run is resumed."""
 
 import json

@@ -67,11 +67,6 @@ from trioeval.store.writes import (
     number,
 )
 
-# Going on with a stored run: its rows get the places they have now, and what is run again is marked.
-
-
-_INDEX = (1 << INDEX_BITS) - 1
-
 
 @attrs.frozen(kw_only=True)
 class Going:
@@ -199,6 +194,7 @@ def _mark(
     return frozenset(kept), frozenset(retried)
 
 
+_INDEX = (1 << INDEX_BITS) - 1
 _TESTS = 500  # a statement
 _MANY = 10_000  # numbers of rows that are remembered
 

@@ -1,3 +1,4 @@
+# Apart from `cli.run.observers`: loaded when it is used.
 """Where spans and events go: to what is configured in the process, or as environment variables say.
 
 `opentelemetry-instrument` configures a process before its program begins. Where nobody has, the SDK is set up

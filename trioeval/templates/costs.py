@@ -1,3 +1,4 @@
+# Apart from `templates.sandbox`: what a template may cost is decided before it is rendered.
 """What filters, tests and operators cost: each counts what it is about to walk through, and what it has made.
 
 Nearly all look at the whole of their arguments; the tables name those that do not, and those that do more

@@ -1,3 +1,4 @@
+# Apart from `templates.engine`: which variables a template names is asked without rendering it.
 r"""Variables that hold templates themselves, before the prompt is rendered with them.
 
 Three steps, of which assertions see the first two: one line feed off the end of each text; `{{ name }}` in a

@@ -1,3 +1,4 @@
+# Apart from `testing.model`: together they exceed 600 lines.
 """What a lane of the reference scheduler allows, and what it learns: the second opinion on `trioeval.rates`.
 
 Nothing is summed up as it goes along where a list will do: a lane keeps all of its past starts, its troubles

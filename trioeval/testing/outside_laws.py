@@ -1,3 +1,4 @@
+# Apart from `testing.conformance`: together they exceed 600 lines.
 """The laws that can be seen from outside a scheduler, as checks over a run of one.
 
 Those of the kernel are used where they fit. The others are written here: a scheduler may make calls again

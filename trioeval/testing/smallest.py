@@ -1,3 +1,4 @@
+# Apart from `testing.conformance`: together they exceed 600 lines.
 """The smallest example of each rule that something breaks.
 
 The problem: one example that breaks a rule hides every other rule, and shrinking that follows any breach

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.view`: loaded when it is used.
 """The application of the live view: which address shows what, and what buttons do."""
 
 import hashlib

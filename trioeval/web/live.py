@@ -1,3 +1,4 @@
+# Apart from `cli.run.execution`: it belongs to this package, which the other only uses.
 """The running side: a socket of the file system on which a run can be watched and steered.
 
 Nobody but the user who started the run can open it. It costs nothing while nobody is connected, and who is

@@ -1,3 +1,4 @@
+# Apart from `web.app`: together they exceed 600 lines.
 """What the pages of runs tell: how a run stands, and its rows, a page at a time. Pure."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# Apart from `agent.bus.bus`: the lock that several programs write under is a theory of its own.
 """The lock that all writers of a bus take, of whatever process.
 
 It is on a file of its own that is never deleted: two who held "the lock" on two files of the same name would

@@ -1,3 +1,4 @@
+# Apart from `agent.bus.bus`: what a message must be before it is written asks nothing of the bus.
 """Puts drafts down at the end of a bus, as messages. Used by whoever has the lock; blocks on files."""
 
 import logging

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.bus`: loaded when it is used.
 """`trioeval bus follow`: each message of a bus as it comes."""
 
 import math

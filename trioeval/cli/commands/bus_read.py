@@ -1,3 +1,4 @@
+# Apart from `cli.commands.bus`: loaded when it is used.
 """`trioeval bus read`: what stands on a bus."""
 
 import os

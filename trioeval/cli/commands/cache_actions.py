@@ -1,3 +1,4 @@
+# Apart from `cli.commands.cache`: loaded when it is used.
 """`trioeval cache`: what is in the cache of replies, and away with it."""
 
 import json

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.runs`: loaded when it is used.
 """`trioeval export` and `trioeval import`: results of runs, out of the store and into it."""
 
 import os

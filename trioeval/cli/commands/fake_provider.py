@@ -1,3 +1,4 @@
+# Apart from `cli.app`: loaded when it is used.
 """`trioeval fake-provider`: the fake server in the foreground."""
 
 import gc

@@ -1,3 +1,4 @@
+# Apart from `cli.app`: loaded when it is used.
 """`trioeval preview`: the first rows of datasets, made now and kept nowhere."""
 
 import signal

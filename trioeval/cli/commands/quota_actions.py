@@ -1,3 +1,4 @@
+# Apart from `cli.commands.quota`: loaded when it is used.
 """`trioeval quota show` and `set`: how shared limits stand, and what is said of them."""
 
 import json

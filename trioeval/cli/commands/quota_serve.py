@@ -1,3 +1,4 @@
+# Apart from `cli.commands.quota`: loaded when it is used.
 """`trioeval quota serve`: shared limits over HTTP, in the foreground."""
 
 import os

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.quota`: loaded when it is used.
 """`trioeval quota watch`: how shared limits stand, again and again.
 
 On a terminal a table is drawn anew in its place; elsewhere a line is printed for each limit that has changed.

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.runs`: loaded when it is used.
 """`trioeval runs --graph`: what of a stored run waits for what, and how it stands."""
 
 import json

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.runs`: loaded when it is used.
 """`trioeval runs`: lists the runs that are kept, and takes some away."""
 
 import json

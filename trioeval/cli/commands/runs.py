@@ -1,3 +1,4 @@
+# Apart from `cli.app`: together they exceed 600 lines.
 """The commands for runs that are in the store. Each is carried out by a module of its own."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# Apart from `cli.app`: loaded when it is used.
 """`trioeval schema`: the JSON Schema of suite files, for editors."""
 
 from importlib import resources

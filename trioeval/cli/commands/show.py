@@ -1,3 +1,4 @@
+# Apart from `cli.commands.runs`: loaded when it is used.
 """`trioeval show`: the rows of a stored run, or all that is known of one of them."""
 
 import itertools

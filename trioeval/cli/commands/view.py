@@ -1,3 +1,4 @@
+# Apart from `cli.commands.runs`: loaded when it is used.
 """`trioeval view`: pages that show runs while they go on."""
 
 import os

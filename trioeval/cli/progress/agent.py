@@ -1,3 +1,4 @@
+# Apart from `cli.progress.run`: one screen a task type.
 """What agents are doing: a line for each task of them, and with `--verbose` one for each event."""
 
 from collections.abc import Callable, Sequence

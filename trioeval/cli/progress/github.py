@@ -1,3 +1,4 @@
+# Apart from `cli.progress.progress`: loaded when it is used.
 """Progress in the log of GitHub Actions: groups that open and close, and annotations of what went wrong."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

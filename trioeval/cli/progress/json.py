@@ -1,3 +1,4 @@
+# Apart from `cli.progress.progress`: loaded when it is used.
 """Progress for programs: an object of JSON on each line of stderr."""
 
 from collections.abc import Callable, Mapping, Sequence

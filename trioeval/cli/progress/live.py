@@ -1,3 +1,4 @@
+# Apart from `cli.progress.progress`: loaded when it is used.
 """Progress on a terminal: a picture below all that is printed, drawn again and again in its place.
 
 The terminal may become narrower, or go away, while it is drawn on; neither is an error of the run. Drawing

@@ -1,3 +1,4 @@
+# Apart from `cli.progress.run`: one screen a task type.
 """What questions are doing: a line for each task of them, and with `--verbose` one for each event."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# Apart from `cli.run.execution`: together they exceed 600 lines.
 """Everything that is shown and counted of a run while it goes on."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# Apart from `cli.run.run`: together they exceed 600 lines.
 """`--plan`: what a run would do, without asking anybody."""
 
 import datetime as dt

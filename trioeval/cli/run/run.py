@@ -1,3 +1,4 @@
+# Apart from `cli.run.command`: loaded when it is used.
 """`trioeval run`: from suite files and flags to a run, or to what is wrong with them."""
 
 import gc

@@ -1,3 +1,4 @@
+# Apart from `cli.run.command`: loaded when it is used.
 """Runs again whenever a file of the suite changes.
 
 Files are looked at twice a second: that works on every system and in every folder, and costs nothing that

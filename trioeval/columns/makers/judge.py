@@ -1,3 +1,4 @@
+# Apart from `columns.open_makers`: one module a kind of column.
 """Cells in which a model says what it thinks of a row.
 
 The prompt of the column is what is judged; how, is said by the scores. What is judged stands between lines

@@ -1,3 +1,4 @@
+# Apart from `columns.open_makers`: one module a kind of column.
 """Columns that say what assertions find in another column: those that ask nobody."""
 
 from collections.abc import Callable, Mapping

@@ -1,3 +1,4 @@
+# Apart from `grading.registry`: one module a family of assertions.
 """Types that say whether an output is HTML, or looks as if there were some in it."""
 
 import re

@@ -1,3 +1,4 @@
+# Apart from `grading.kinds.similarity`: METEOR and ROUGE need packages that the other measures do not.
 """METEOR: how well the words of a text can be laid beside those of a reference.
 
     METEOR = (1 - γ·(k/m)^β) · P·R / (αP + (1 - α)R)     P = m/c, R = m/r

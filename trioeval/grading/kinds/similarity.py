@@ -1,3 +1,4 @@
+# Apart from `grading.registry`: one module a family of assertions.
 """Types that measure how similar an output is to a reference, without a model."""
 
 import importlib

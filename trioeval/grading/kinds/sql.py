@@ -1,3 +1,4 @@
+# Apart from `grading.registry`: one module a family of assertions.
 """Types that say whether an output is SQL, or has SQL in it, and touches only what it may."""
 
 import difflib

@@ -1,3 +1,4 @@
+# Apart from `grading.kinds.tools`: together they exceed 600 lines.
 """The names of the tools that an output calls, in whichever form its provider writes calls.
 
 An output that is data has one of the forms of `_listed` and `_single`. A text is read as JSON; one that is

@@ -1,3 +1,4 @@
+# Apart from `grading.registry`: one module a family of assertions.
 """Types that look at the steps that an agent took: which tools, in which order, with what, how many."""
 
 from collections.abc import Iterable, Mapping, Sequence

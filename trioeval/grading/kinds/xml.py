@@ -1,3 +1,4 @@
+# Apart from `grading.registry`: one module a family of assertions.
 """Types that say whether an output is XML, or has XML in it."""
 
 import re

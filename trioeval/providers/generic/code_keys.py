@@ -1,3 +1,4 @@
+# Apart from `providers.generic.entry`: code in a configuration is read where nothing else is.
 """Reading `transformRequest` and `transformResponse`: the language of each, and what is wrong with it."""
 
 import ast

@@ -1,3 +1,4 @@
+# Apart from `providers.generic.http`: what a cache asks by is decided without a request.
 """What decides the reply of a service that a suite describes, so that it may be kept for equal calls."""
 
 import json

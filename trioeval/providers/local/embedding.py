@@ -1,3 +1,4 @@
+# Apart from `providers.abilities`: one module a built-in provider; it loads a model.
 """Vectors of texts from a sentence model on this machine: no network, no key, no cost.
 
 `local:embedding` is the small English model that the extra `embed` installs, and

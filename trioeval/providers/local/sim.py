@@ -1,3 +1,4 @@
+# Apart from `providers.abilities`: one module a built-in provider.
 """A simulated model: as slow, as faulty and as clever as its config says, the same in every run.
 
 What happens to a call follows from the seed, the model, the prompt, which test, prompt and repeat of the

@@ -1,3 +1,4 @@
+# Apart from `providers.sdk.bedrock`: loaded when it is used.
 """Calls of boto3 from Trio: in threads, because it blocks.
 
 A thread cannot be cancelled. A cancelled call leaves its thread behind, which ends by itself, at the latest

@@ -1,3 +1,4 @@
+# Apart from `providers.vendor_hosts`: one module a vendor, loaded when a suite names it.
 """Anthropic messages: a request to a body, a reply to an output."""
 
 import json

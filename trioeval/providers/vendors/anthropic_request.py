@@ -1,3 +1,4 @@
+# Apart from `providers.vendors.anthropic`: together they exceed 600 lines.
 """Anthropic messages: from the config of an entry to the fixed part of a body, and its beta features.
 
 Pure. What the config does not say has a default where the service insists on a value, or where replies

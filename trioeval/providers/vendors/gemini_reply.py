@@ -1,3 +1,4 @@
+# Apart from `providers.vendors.gemini`: replies are read without anything of requests.
 """What the fields of a generateContent reply mean: output, why it ended, filters, tokens.
 
 Pure. The service leaves out what is empty or 0, so that hardly any field must be there.

@@ -1,3 +1,4 @@
+# Apart from `providers.vendors.gemini`: together they exceed 600 lines.
 """Gemini generateContent: from the config of an entry to the fixed part of a body.
 
 Pure. What the service calls `generationConfig` may be given as that object or as single keys; each layer

@@ -1,3 +1,4 @@
+# Apart from `providers.vendors.openai`: one module an API of the vendor.
 """OpenAI embeddings: a text to a vector."""
 
 import math

@@ -1,3 +1,4 @@
+# Apart from `providers.vendors.openai`: one module an API of the vendor.
 """OpenAI responses: a request to a body, a reply to an output."""
 
 import json

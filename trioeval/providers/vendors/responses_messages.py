@@ -1,3 +1,4 @@
+# Apart from `providers.vendors.openai_responses`: together they exceed 600 lines.
 """OpenAI responses: from the config of an entry to the body of a request.
 
 Configs are written for chat completions as often as for responses, so the names and forms of the former

@@ -1,3 +1,4 @@
+# Apart from `cli.output`: loaded when it is used.
 """Results as a spreadsheet: a line a test, a group of columns for each provider and prompt.
 
 What models answer is foreign text, and spreadsheets run cells that begin like a formula: those get an

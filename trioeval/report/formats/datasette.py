@@ -1,3 +1,4 @@
+# Apart from `cli.output`: loaded when it is used.
 """A description of the database of runs for Datasette: titles, columns, units, facets, and queries.
 
 It says what the views of `trioeval.store` hold, for whoever looks at them with `datasette results.db

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.exchange`: it belongs to this package, which the other only uses.
 """Result files of promptfoo, and of ours, as heads and records, so that old results can be compared.
 
 Read are documents of version 3 (also ours, of one task or several), those of version 2 with a table, and

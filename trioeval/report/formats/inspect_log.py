@@ -1,3 +1,4 @@
+# Apart from `cli.output`: loaded when it is used.
 """Results as logs of Inspect AI (`.eval`), which its own package and viewer read.
 
 A log is a zip of JSON files: a sample each, short forms of all of them together, and a header. It is of one

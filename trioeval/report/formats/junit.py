@@ -1,3 +1,4 @@
+# Apart from `cli.output`: loaded when it is used.
 """Results as JUnit XML, which continuous integration shows: a suite for each column, a case for each row."""
 
 import re

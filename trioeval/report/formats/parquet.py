@@ -1,3 +1,4 @@
+# Apart from `cli.output`: loaded when it is used.
 """Results as a Parquet file: a line a row, in columns with types, for every program that reads tables.
 
 The rows are written in batches, which are put together at the end: a run of any size needs the memory of one

@@ -1,3 +1,4 @@
+# Apart from `cli.output`: loaded when it is used.
 """Documents as YAML, piece by piece.
 
 Written so that YAML 1.1 and 1.2 read the same: a text that either of them would take for a number, a date

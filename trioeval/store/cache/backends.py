@@ -1,3 +1,4 @@
+# Apart from `store.cache.cache`: where replies are kept is independent of who waits for them.
 """Where a cache keeps its entries: in memory, or in a file that other processes use too.
 
 Looking is synchronous: a point read of a database costs some microseconds, and a thread would cost forty.

@@ -1,3 +1,4 @@
+# Apart from `cli.commands.run_queue`: it belongs to this package, which the other only uses.
 """The line of the planner as people look at it, with the programs that stand in it."""
 
 import contextlib

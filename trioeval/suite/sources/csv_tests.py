@@ -1,3 +1,4 @@
+# Apart from `suite.sources.tests`: together they exceed 600 lines.
 """Tests from tables: one row is one test.
 
 What a row says becomes a test as a suite file would write it, and goes the way of all tests; what is wrong

@@ -1,3 +1,4 @@
+# Apart from `suite.sources.csv_tests`: together they exceed 600 lines.
 """The little language of `__expected` cells: one text that stands for one assertion.
 
 The first rule that fits decides. A cell that fits none is compared with the whole output, so that a column

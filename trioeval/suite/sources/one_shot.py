@@ -1,3 +1,4 @@
+# Apart from `suite.sources.code`: it is run by its path in a process of its own, which imports nothing else.
 """Calls a function of the user's while a suite is loaded, and ends.
 
 Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are three

@@ -1,3 +1,4 @@
+# Apart from `suite.sources.csv_tests`: together they exceed 600 lines.
 """What a spreadsheet may unpack to: a file that comes from elsewhere is looked at before anything reads it.
 
 A spreadsheet is a packed folder of XML documents. A few kilobytes may unpack to gigabytes, and a document may
