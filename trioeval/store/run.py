@@ -98,9 +98,7 @@ def take_up(
         return None
     number: int = line[0]
     execution = go_on(connection, number, start)
-    parts = dict(
-        connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)).fetchall()
-    )
+    parts = dict(connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)))
     kept: dict[str | None, frozenset[int]] = {}
     retried: dict[str | None, frozenset[int]] = {}
     damaged: dict[str | None, Sequence[int]] = {}
