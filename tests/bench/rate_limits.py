@@ -28,7 +28,7 @@ from trioeval.templates import Templates
 
 SERVER = """
 import json, pathlib, sys
-from trioeval.cli.fake import choose_replies, serve_until_interrupted
+from trioeval.cli.commands.fake_provider import choose_replies, serve_until_interrupted
 from trioeval.providers.fake import FakeSettings
 settings = json.loads(sys.argv[1])
 replay = settings.pop("replay", None)

@@ -31,7 +31,7 @@ from chaos import ENV
 
 SERVER = """
 import json, pathlib, sys
-from trioeval.cli.fake import serve_until_interrupted
+from trioeval.cli.commands.fake_provider import serve_until_interrupted
 from trioeval.cli.interrupts import Interrupts
 from trioeval.providers.fake import FakeSettings
 settings, log = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])

@@ -24,8 +24,8 @@ WAIT = 60  # seconds, for what takes a moment
 PYTHON_AGENT = """
 import os, trio
 from pathlib import Path
-from trioeval.agents.bus.bus import open_bus
-from trioeval.agents.bus.messages import Draft, Parent
+from trioeval.agent.bus.bus import open_bus
+from trioeval.agent.bus.messages import Draft, Parent
 
 async def main():
     async with open_bus(Path(os.environ["TRIOEVAL_BUS"]), rng=lambda: 0.5) as bus:
@@ -51,9 +51,9 @@ printf 'told:\n%s\n' "$answer" | "$TRIOEVAL_PYTHON" -P -m trioeval bus post --ty
 HOLDER = """
 import os, sys, time, trio
 from pathlib import Path
-from trioeval.agents.bus.bus import open_bus
-from trioeval.agents.bus.messages import Draft
-from trioeval.agents.bus.settings import BusSettings
+from trioeval.agent.bus.bus import open_bus
+from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.settings import BusSettings
 
 def hold(number):
     print("holds the lock", flush=True)
@@ -70,8 +70,8 @@ trio.run(main)
 WRITER = """
 import sys, trio
 from pathlib import Path
-from trioeval.agents.bus.bus import open_bus
-from trioeval.agents.bus.messages import Draft
+from trioeval.agent.bus.bus import open_bus
+from trioeval.agent.bus.messages import Draft
 
 async def main():
     async with open_bus(Path(sys.argv[1]), rng=lambda: 0.5) as bus:

@@ -33,7 +33,7 @@ import trio
 
 import trioeval
 from trioeval.cli import run_command_line
-from trioeval.quota.opening import open_quota
+from trioeval.limits.open import open_quota
 
 asked = []
 

@@ -339,7 +339,7 @@ def test_a_file_that_is_no_model_is_named(
 def test_reading_an_entry_imports_no_runtime(tiny: Path) -> None:
     """It takes a third of a second, and a suite may only be checked."""
     code = (
-        "import sys; from pathlib import Path; from trioeval.suite import Templates;"
+        "import sys; from pathlib import Path; from trioeval.templates import Templates;"
         "from trioeval.providers import resolve; import trioeval.providers.abilities;"
         f"resolve('local:embedding:{tiny.name}', {{}}, environ={{}}, directory=Path({str(tiny.parent)!r}),"
         " templates=Templates(), custom={});"

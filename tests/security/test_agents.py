@@ -189,7 +189,7 @@ def test_programs_end_when_the_run_is_killed(tmp_path: Path, kind: str) -> None:
 KILLED_RUN = """
 import os, shlex, sys, trio
 from pathlib import Path
-from trioeval.providers.programs.trees import start_tree
+from trioeval.providers.programs.processes import start_tree
 
 async def main():
     words = shlex.split(sys.argv[1])

@@ -27,8 +27,8 @@ MANY = """
 import json, os, sys
 import trio
 from trioeval.errors import ProviderError
-from trioeval.providers.http import open_http
-from trioeval.providers.wire import HttpRequest
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.wire import HttpRequest
 
 async def main():
     told = []

@@ -24,8 +24,8 @@ from pathlib import Path
 import trio
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply
-from trioeval.store.cache import open_cache
-from trioeval.tasks.journal import Paid
+from trioeval.store.cache.cache import open_cache
+from trioeval.evaluation.journal import Paid
 
 path, name, lease, what, count = sys.argv[1:]
 

@@ -44,7 +44,7 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
         places: The tests that filters leave.
 
     Example:
-        >>> from trioeval.suite import parse_suite
+        >>> from trioeval import parse_suite
         >>> tests = [{"id": "a"}, {"id": "b", "dependsOn": "a"}, {"id": "c"}]
         >>> task = {"id": "t", "type": "agent", "prompts": ["Do it."], "tests": tests}
         >>> suite = parse_suite({"providers": ["echo"], "tasks": [task]}).tasks[0].suite

@@ -101,7 +101,7 @@ _GROUPS = {
     "quota": "Serve limits that programs share; show and change them.",
 }
 for _name, _help in _GROUPS.items():  # imported when one of their commands is given
-    app.command(f"trioeval.cli.{_name}_commands:{_name}", name=_name, help=_help)
+    app.command(f"trioeval.cli.commands.{_name}:{_name}", name=_name, help=_help)
 
 
 @app.command(name="preview")

@@ -83,7 +83,7 @@ def expand_env(
         withheld: Names that templates must not fill in.
 
     Example:
-        >>> from trioeval.suite import Templates
+        >>> from trioeval.templates import Templates
         >>> environ = {"TEAM": "blue"}
         >>> config = {"headers": {"x-team": "{{env.TEAM}}", "x-a": "{{ env.TEAM | upper }} {{x}}"}}
         >>> expand_env(config, environ, Templates(env=environ)).value
@@ -437,7 +437,7 @@ def resolve(
             `.config.seed`.
 
     Example:
-        >>> from trioeval.suite import Templates
+        >>> from trioeval.templates import Templates
         >>> spec = resolve(
         ...     "echo", {}, environ={}, directory=Path(), templates=Templates(), custom={}
         ... )

@@ -63,7 +63,8 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
         names: Those that are taken.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> tests = [{"vars": {"x": ["1", "2"]}}, {"description": "greets", "vars": {}}]
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a", "b"], "tests": tests})
         >>> [*row_names(expand(suite), None, Names())][1:5]

@@ -44,7 +44,8 @@ def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
         sharing: What its rows give each other.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> said = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
         >>> suite = parse_suite(said | {"evaluateOptions": {"cluster": "bok"}})
         >>> nothing = Sharing(frozenset(), frozenset())
@@ -129,7 +130,8 @@ def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
     """Tests whose outputs are compared although there is one only, or nothing to compare them by.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> test = {"assert": [{"type": "max-score"}]}
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a"], "tests": [test]})
         >>> [problem.path for problem in wrong_comparisons(expand(suite))]
@@ -273,7 +275,8 @@ def missing_queries(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
     """Assertions that judge by a question which their test does not have.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> test = {"assert": [{"type": "context-relevance"}]}
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a"], "tests": [test]})
         >>> steps = expand(suite)
@@ -381,7 +384,8 @@ def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
     """Assertions that have neither a rubric nor a prompt of the suite's own, each told once.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> test = {"assert": [{"type": "llm-rubric"}]}
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a"], "tests": [test]})
         >>> [problem.path for problem in missing_rubrics(expand(suite))]
@@ -438,7 +442,7 @@ def in_the_file(problems: Iterable[Problem], top: Suite, place: int) -> list[Pro
         place: The position of the task.
 
     Example:
-        >>> from trioeval.suite import parse_suite
+        >>> from trioeval import parse_suite
         >>> task = {"type": "prompt_eval", "providers": ["exec:cat", "echo"]}
         >>> suite = parse_suite({"providers": ["echo"], "tasks": [task]})
         >>> found = [Problem("$.providers[0]", "no"), Problem("$.providers[1]", "no")]

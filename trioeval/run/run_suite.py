@@ -399,7 +399,7 @@ async def run_suite(
         Exception: Whatever `emit` raised; the run is ended for it.
 
     Example:
-        >>> from trioeval.suite import parse_suite
+        >>> from trioeval import parse_suite
         >>> async def shout(request):
         ...     return request.prompt.upper()
         >>> async def show(row):

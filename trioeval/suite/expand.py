@@ -288,7 +288,7 @@ def expand(
         PlanError: They are more than can be counted.
 
     Example:
-        >>> from trioeval.suite import parse_suite
+        >>> from trioeval import parse_suite
         >>> suite = parse_suite(
         ...     {
         ...         "providers": ["echo"],

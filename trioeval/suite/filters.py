@@ -34,7 +34,8 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
         wanted: By `test_idx` and `prompt_idx`.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> suite = parse_suite(
         ...     {
         ...         "providers": ["echo"],
@@ -122,7 +123,7 @@ def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
     """The places of the tests that are run among `all_tests`; None if that is all of them.
 
     Example:
-        >>> from trioeval.suite import parse_suite
+        >>> from trioeval import parse_suite
         >>> suite = parse_suite(
         ...     {
         ...         "providers": ["echo"],

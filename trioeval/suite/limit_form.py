@@ -35,7 +35,7 @@ def quota_oddities(suite: Suite) -> Iterator[Mistake]:
     """Warnings of limits of a whole suite, its tasks included.
 
     Example:
-        >>> from trioeval.suite import parse_suite
+        >>> from trioeval import parse_suite
         >>> limit = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
         >>> suite = parse_suite({"providers": ["echo"], "quota": {"limits": [limit]}})
         >>> [warning.message for warning in quota_oddities(suite)]

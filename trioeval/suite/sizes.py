@@ -47,7 +47,8 @@ def count_rows(steps: Expansion) -> Counted:
     """How many rows an expansion has, and the factors of most of them.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> digits = [str(digit) for digit in range(10)]
         >>> suite = parse_suite(
         ...     {
@@ -92,7 +93,8 @@ def rows_by_column(steps: Expansion, indices: range) -> dict[int, int]:
     """How many of some steps that follow each other each column has, by its number.
 
     Example:
-        >>> from trioeval.suite import expand, parse_suite
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
         >>> suite = parse_suite(
         ...     {"providers": ["echo"], "prompts": ["a", "b"], "tests": [{"vars": {}}] * 3}
         ... )

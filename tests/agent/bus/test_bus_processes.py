@@ -17,9 +17,9 @@ WRITER = """
 import random, sys
 from pathlib import Path
 import trio
-from trioeval.agents.bus.bus import open_bus
-from trioeval.agents.bus.messages import Draft
-from trioeval.agents.bus.settings import BusSettings
+from trioeval.agent.bus.bus import open_bus
+from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.settings import BusSettings
 
 folder, names, count, rotate = sys.argv[1:]
 settings = BusSettings(rotate_bytes=int(rotate) or None)

@@ -284,8 +284,8 @@ FULL = """
 import random, resource, sys
 from pathlib import Path
 import trio
-from trioeval.agents.bus.bus import Bus, open_bus
-from trioeval.agents.bus.messages import Draft
+from trioeval.agent.bus.bus import Bus, open_bus
+from trioeval.agent.bus.messages import Draft
 from trioeval.errors import BusError
 
 async def main():
