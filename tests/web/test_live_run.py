@@ -34,7 +34,7 @@ PATIENT = """
 import sys
 from trioeval.cli import app
 from trioeval.web import live
-live_server._GOODBYE = 60.0
+live._GOODBYE = 60.0
 sys.exit(app.run_command_line(sys.argv[1:]))
 """
 
