@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -85,3 +86,18 @@ def test_names_inside_longer_names_are_ignored() -> None:
     """File names and keys of documents contain the name of the package, too."""
     text = "a.trioeval.yaml, metadata.trioeval.outcome, *.trioeval.json; trioeval.kernel."
     assert _DOTTED.findall(text) == ["trioeval.kernel"]
+
+
+def test_the_table_of_packages_is_the_contract_of_layers() -> None:
+    """The design page lists every package once, in the layer where the contract has it."""
+    table = re.search(
+        r"^## Packages\n(.*?)^## ", (DOCS / "design.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert table is not None
+    rows = re.findall(r"^\| (`trioeval\..*?) \|", table[1], re.MULTILINE)
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = config["tool"]["importlinter"]["contracts"]
+    [layers] = [found["layers"] for found in contracts if found["name"] == "layers"]
+    assert [re.findall(r"`trioeval\.(\w+)`", row) for row in rows] == [
+        re.split(r"\s*\|\s*", layer) for layer in layers
+    ]
