@@ -1,6 +1,6 @@
-"""Agents that are started again and again until they say that they are done.
+"""Tasks of type `agent`: a command or provider that is started until its marker says that it is done.
 
-When to start once more and when to give up (`restarts`), the loop that does it (`loop`), who may begin
-(`planner`), what waits for what (`dependencies`), and what all parties tell each other (`bus`). Nothing here
-knows of suites, providers or databases: an agent is an async callable, and a slot is whatever runs it.
+`model` and `form` hold the settings and how a suite writes them; `task` is the plan and the body of a job.
+`restarts` decides whether to start again and `loop` does it; `slots` and `planner` decide who may start;
+`workers`, `command_agent` and `model_agent` are what is started, in a `workspace`; `bus` carries messages.
 """

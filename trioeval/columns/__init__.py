@@ -1,7 +1,6 @@
-"""Datasets that are built column by column, row group by row group: the pure part.
+"""Tasks of type `columns`: datasets that are built column by column, row group by row group.
 
-What columns depend on (`graph`), which rows belong together (`grouping`), what may be made next (`tracker`),
-whose turn it is (`fair`), what is held in memory (`buffer`), when to give up (`error_window`), what became of
-it all (`result`, `profile`), and the files that it ends in (`files`). Nothing here knows of suites, models or
-clocks; effects are those of files alone.
+`model` and `form` hold the settings and how a suite writes them; `task` is the plan and the body of a job.
+`graph` orders the columns, `progress`, `readiness` and `scheduling` decide which cells may be made next,
+`makers` make them, `buffer` holds the open groups, and `files` writes and reads the finished ones.
 """

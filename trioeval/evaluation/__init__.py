@@ -1,1 +1,1 @@
-"""What a task of any type does with a row: ask, transform, judge, record."""
+"""The evaluation of one row, of any task type: ask the provider, transform, judge, record."""

@@ -1,4 +1,4 @@
-"""What is told of a run: pure functions from records of rows to JSON, tables and text."""
+"""Reports of a run: pure functions from records of rows to JSON, tables and text."""
 
 from trioeval.report.formats.document import document as document
 from trioeval.report.formats.document import run_document as run_document

@@ -1,4 +1,7 @@
-"""One module a task type: how it expands into a plan, and what the body of its jobs does."""
+"""Runs of prepared suites: checks before the first request, the graph of tasks, and the summary.
+
+The only package that knows the body of every task type.
+"""
 
 from trioeval.evaluation.prepared import PreparedSuite as PreparedSuite
 from trioeval.evaluation.prepared import PreparedTask as PreparedTask

@@ -1,1 +1,1 @@
-"""The suite file: what it means, where it is wrong, and the steps that it stands for."""
+"""The suite file: its data, the tests and prompts that it names, and the rows that they expand to."""

@@ -1,1 +1,1 @@
-"""What a run does as spans and events of OpenTelemetry, by its conventions for generative AI."""
+"""Spans and events of OpenTelemetry for a run, by the conventions for generative AI."""

@@ -1,8 +1,8 @@
-"""Templates: jinja2 in a sandbox, with the habits of nunjucks, bounded in time and size.
+"""Templates: jinja2 in a sandbox, with the rules of nunjucks, bounded in time and size.
 
-The parts, from text to text: `marks` (what is a template), `grammar` (reading it), `scopes` and `rewrite`
-(what it means, or why it is refused), `sandbox` (what it may do), `values` and the filters (how values
-behave), `variables` (templates inside variables), `bounds` (when to stop), `engine` (all of it for one run).
+`grammar` finds and reads templates, `rewrite` translates them or says why one is refused, `sandbox` and
+`limits` bound what they do, `values` and the filters define how values behave, `variables` resolves
+templates inside variables, and `engine` puts it together for one run.
 """
 
 from trioeval.templates.engine import Templates as Templates

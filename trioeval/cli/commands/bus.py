@@ -1,4 +1,4 @@
-"""The commands for message buses of agents. They are carried out by `trioeval.cli.bus_…`."""
+"""The commands for message buses of agents; `bus_read` and `bus_follow` carry out the longer ones."""
 
 import json
 import os

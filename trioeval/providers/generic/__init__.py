@@ -1,1 +1,1 @@
-"""The provider for any service over HTTP: the suite says what to send, and how to read what comes back."""
+"""The provider for any service over HTTP: the suite defines the request and how to read the reply."""

@@ -1,1 +1,1 @@
-"""Holds one program alone: the folder of a program is where Python looks for modules first."""
+"""One program alone in its folder, because Python looks for modules there first."""

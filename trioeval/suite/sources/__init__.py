@@ -1,1 +1,1 @@
-"""What a suite takes from other files: prompts, tests, variables and values."""
+"""Prompts, tests, variables and values that a suite takes from other files."""
