@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
 from trioeval.columns.makers.seeds import Source
@@ -39,6 +40,7 @@ from trioeval.evaluation.scripts import Scripts, open_scripts
 from trioeval.evaluation.task_run import Body, Kept, OpenTask, RowsLeft, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
+from trioeval.loading.structure import converter_of
 from trioeval.prompt_eval.comparison import ComparedEval
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.providers import Recorder, open_providers
@@ -99,8 +101,8 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
         await trio.lowlevel.checkpoint()
         lanes = dict.fromkeys(part.prepared.lane_names)
         return LateTask(lanes, functools.partial(_perform_late, part, part.settle, terms))
-    if part.prepared.suite.columns is not None:
-        return await _open_dataset(part, part.prepared.suite.columns, stack, terms)
+    if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
+        return await _open_dataset(part, settings, stack, terms)
     return OpenedTask(await _open(part, stack, terms))
 
 
@@ -192,7 +194,7 @@ async def _open_asker(
         journal=terms.journal,
         cache=terms.cache,
         refresh=terms.refresh,
-        estimates=prepared.suite.questions is not None,
+        estimates=isinstance(prepared.suite.settings, QuestionSettings),
         warn=terms.warn,
     )
     return asker, scripts
@@ -207,8 +209,8 @@ async def _open(
     )
     tools = _tools(prepared, scripts, terms.run_id)
     has = _Opened(part, asker, tools, scripts)
-    if (questions := prepared.suite.questions) is not None:
-        task = _question_task(has, questions, terms)
+    if isinstance(settings := prepared.suite.settings, QuestionSettings):
+        task = _question_task(has, settings, terms)
     else:
         task = await _prompt_task(has, stack, terms)
     if part.id is not None:
@@ -235,7 +237,7 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     hooks = None
     if prepared.extensions:
         given = (prepared.extensions, prepared.suite, terms.run_id)
-        hooks = Hooks(*given, scripts, around, terms.warn)
+        hooks = Hooks(*given, scripts, converter_of(prepared.suite, around), terms.warn)
     graders = OpenGraders(
         graders=prepared.graders,
         asker=has.asker,
@@ -282,8 +284,8 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
 async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
     """Who answers in place of the providers of a task, if they are agents."""
     prepared, task = has.part.prepared, has.part.id
-    settings = prepared.suite.agents
-    if settings is None or terms.agents is None:
+    settings = prepared.suite.settings
+    if not isinstance(settings, AgentSettings) or terms.agents is None:
         return None
     journal = None if terms.journal is None else terms.journal.agents(task)
     work = AgentWork(prepared, settings, has.asker, task=task, journal=journal, run=terms.agents)
