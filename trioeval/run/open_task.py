@@ -19,6 +19,7 @@ from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, data
 from trioeval.columns.task import open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
+from trioeval.evaluation.answerer import ProviderAnswerer
 from trioeval.evaluation.grader_calls import OpenGraders
 from trioeval.evaluation.groups import Layout
 from trioeval.evaluation.hooks import Hooks
@@ -247,7 +248,8 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     agents = await _agents(has, terms)
     body = PromptEval(
         steps,
-        has.asker,
+        ProviderAnswerer(has.asker) if agents is None else agents,
+        lanes=has.asker.lanes,
         tools=tools,
         judges=Judges(
             steps=steps,
@@ -263,7 +265,6 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
         order=prepared.order,
         task=has.part.id,
         hooks=hooks,
-        agents=agents,
     )
     whole: Body = body
     layout = Layout.of(steps.spans)
