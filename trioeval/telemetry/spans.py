@@ -261,7 +261,7 @@ def judged(row: Row) -> Iterator[Verdict]:
         yield from _leaves(row.graded)
     elif row.verdict.parts:
         yield from _leaves(row.verdict.parts)
-    elif row.question is not None:
+    elif row.result is not None:
         yield row.verdict
 
 
