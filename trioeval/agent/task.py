@@ -34,6 +34,7 @@ from trioeval.agent.case_folder import (
 )
 from trioeval.agent.case_order import Gate, InOrder, Place, Procession
 from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun, cut_off_attempt
@@ -53,7 +54,6 @@ from trioeval.agent.workers import Workers
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
 from trioeval.evaluation.answerer import AnswerListener, ComeTo
-from trioeval.evaluation.journal import AgentJournal
 from trioeval.evaluation.outcomes import StoppedError, cut_by
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.prompt import Asked

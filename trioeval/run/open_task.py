@@ -13,9 +13,8 @@ import trio
 
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
-from trioeval.columns.makers.seeds import Source
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, dataset_row
+from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, SeedFiles, dataset_row
 from trioeval.columns.task import open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
@@ -45,6 +44,7 @@ from trioeval.providers import Recorder, open_providers
 from trioeval.question_eval.events import QuestionEvents, QuestionRun
 from trioeval.question_eval.model import QuestionSettings, workers_of
 from trioeval.question_eval.task import QuestionEval, ToolBox
+from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.run.task_graph import LateTask, OpenedTask, Runnable
 from trioeval.suite.dependencies import Lacking
@@ -57,7 +57,7 @@ class Terms:
     recorder: Recorder | None
     run_id: str | None
     warn: Callable[[str], None]
-    journal: Journal | None
+    journal: RunJournal | None
     cache: ReplyCache | None
     refresh: bool
     questions: QuestionRun
@@ -68,8 +68,7 @@ class Terms:
     """Told of a task whose tests were not known when the run began, as soon as they are."""
     datasets: DatasetsTold
     """What is told of datasets, and how they go on."""
-    seeds: Mapping[str | None, Mapping[str, Source]]
-    """Of each task that builds a dataset, the rows of its seeds that are files."""
+    seeds: SeedFiles
     agents: AgentRun | None
     """What the tasks of agents share; None where there is none."""
 
@@ -144,7 +143,7 @@ async def _open_dataset(
         reconcile=told.reconcile,
         preview=told.preview,
         in_memory=told.in_memory,
-        seeds=terms.seeds[task],
+        seeds=terms.seeds.by_task[task],
     )
     return await open_dataset(DatasetParts(part.prepared, settings, asker, scripts, own), stack)
 
