@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trioeval.agent.cases import WorkspaceTemplates, with_names
 from trioeval.agent.form import with_dependencies
-from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.agent.model import AgentSettings, Case, case_of
 from trioeval.documents.files import Around
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
@@ -20,7 +20,7 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run.rows_of_task import with_one_test, with_rows
 from trioeval.suite.expand import expand
 from trioeval.suite.extensions import read_extensions, with_before_all
-from trioeval.suite.model import Suite, Test
+from trioeval.suite.model import RunLimits, Suite, Test
 from trioeval.suite.plain import plain_test
 from trioeval.templates import Templates
 
@@ -44,13 +44,13 @@ def told_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> li
 
 
 def cases_of(suite: Suite) -> list[Case]:
-    cases = [test.case for test in suite.tests]
+    cases = [case_of(test) for test in suite.tests]
     assert None not in cases
     return [case for case in cases if case is not None]
 
 
 def names_of(*tests: Test) -> list[str]:
-    return [test.case.name for test in with_names(tests) if test.case is not None]
+    return [test.extra.name for test in with_names(tests) if test.extra is not None]
 
 
 def test_an_agent_task_is_a_suite_with_settings() -> None:
@@ -81,7 +81,7 @@ def test_an_agent_task_is_a_suite_with_settings() -> None:
         defaultTest={"vars": {"x": "it"}},
         evaluateOptions={"maxConcurrency": 3},
     )
-    assert suite.agents == AgentSettings(
+    assert suite.settings == AgentSettings(
         done_file="out/DONE",
         max_restarts=7,
         restart_delay=0,
@@ -148,9 +148,9 @@ def test_cases_are_called_by_ids_or_descriptions_or_places() -> None:
         Test(description="Répare-le !"),
         Test(description="repare le"),
         Test(description="修理"),
-        Test(case=Case(name="case-5")),
+        Test(extra=Case(name="case-5")),
         Test(),
-        Test(case=Case(name="repare-le-2")),
+        Test(extra=Case(name="repare-le-2")),
     ) == ["repare-le", "repare-le-3", "case-3", "case-5", "case-5-2", "repare-le-2"]
 
 
@@ -515,7 +515,9 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
 def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which needs git; another file is none."""
     (projects / "p.bundle").write_bytes(b"# v2 git bundle\nrest")
-    assert parsed({"workspace": "p.bundle"}, projects).agents == AgentSettings(workspace="p.bundle")
+    assert parsed({"workspace": "p.bundle"}, projects).settings == AgentSettings(
+        workspace="p.bundle"
+    )
     assert said_of({"workspace": "notes.txt"}, projects) == [
         '$.workspace: "notes.txt" is neither a folder nor a file of `git bundle`'
     ]
@@ -545,8 +547,8 @@ def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_pat
     (other / "suite.json").write_text(json.dumps({"tasks": [task]}))
     (projects / "suite.json").write_text(json.dumps({"providers": ["echo"]}))
     suite = load_suite(projects / "suite.json", other / "suite.json").tasks[0].suite
-    assert suite.agents is not None
-    assert suite.agents.workspace == f"{other}/./own"
+    assert isinstance(suite.settings, AgentSettings)
+    assert suite.settings.workspace == f"{other}/./own"
     assert cases_of(suite)[0].workspace == f"{other}/./{{{{n}}}}"
 
 

@@ -37,7 +37,7 @@ from trioeval.evaluation.providers import Resolver
 from trioeval.providers import Usage
 from trioeval.providers.programs.entries import CommandAgentSettings
 from trioeval.providers.programs.exec import ExecSettings
-from trioeval.suite.model import ProviderEntry, Suite
+from trioeval.suite.model import PromptEvalSettings, ProviderEntry, Suite, TaskSettings
 from trioeval.templates import Templates
 
 
@@ -346,14 +346,15 @@ def test_an_error_in_the_report_counts_more_than_the_end(tmp_path: Path, step: s
 
 
 @pytest.mark.parametrize(
-    ("agents", "kind"), [(AgentSettings(), CommandAgentSettings), (None, ExecSettings)]
+    ("settings", "kind"),
+    [(AgentSettings(), CommandAgentSettings), (PromptEvalSettings(), ExecSettings)],
 )
 def test_programs_are_agents_in_tasks_of_agents_only(
-    tmp_path: Path, agents: AgentSettings | None, kind: type
+    tmp_path: Path, settings: TaskSettings, kind: type
 ) -> None:
     """Elsewhere the same entry is a provider."""
     entry = ProviderEntry(id="exec:sh -c {{prompt}}")
-    suite = Suite(prompts=(), providers=(entry,), agents=agents, directory=tmp_path)
+    suite = Suite(prompts=(), providers=(entry,), settings=settings, directory=tmp_path)
     around = Around(directory=tmp_path, environ=os.environ)
     find = Resolver(suite=suite, around=around, templates=Templates(), custom={})
     assert isinstance(find(entry).settings, kind)

@@ -37,7 +37,7 @@ def head_of(task: str, *needs: str, **more: Any) -> dict[str, Any]:
 
 
 def row_of(task: str, index: int, case: str | None = None, **changes: Any) -> Row:
-    test = attrs.evolve(ROW.step.test, case=None if case is None else Case(name=case))
+    test = attrs.evolve(ROW.step.test, extra=None if case is None else Case(name=case))
     step = attrs.evolve(ROW.step, test=test)
     return attrs.evolve(ROW, task=task, index=index, step=step, **changes)
 

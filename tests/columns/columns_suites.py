@@ -43,8 +43,8 @@ def parsed(folder: Path, *columns: Mapping[str, Any], **entry: Any) -> Suite:
 
 def settings_of(folder: Path, *columns: Mapping[str, Any], **entry: Any) -> ColumnsSettings:
     """How its dataset is built."""
-    settings = parsed(folder, *columns, **entry).tasks[0].suite.columns
-    assert settings is not None
+    settings = parsed(folder, *columns, **entry).tasks[0].suite.settings
+    assert isinstance(settings, ColumnsSettings)
     return settings
 
 

@@ -374,10 +374,10 @@ def test_its_providers_are_those_that_columns_name(folder: Path) -> None:
     names = [entry.label or entry.id for entry in suite.providers]
     assert names == ["echo:judge", "echo:own", "writer", "mine"]
     assert [entry.prompts for entry in suite.providers] == [None] * 4
-    assert suite.columns is not None
+    assert isinstance(suite.settings, ColumnsSettings)
     places = [
         column.asking.provider if isinstance(column, LlmColumn) else column.provider
-        for column in suite.columns.columns
+        for column in suite.settings.columns
         if isinstance(column, LlmColumn | EmbeddingColumn)
     ]
     assert places == [0, 1, 2, 1, 0, 3]
@@ -406,8 +406,8 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
     task = {"type": "columns", "columns": columns, "processors": processors}
     (below / "more.json").write_text(json.dumps({"tasks": [task]}))
     (folder / "suite.json").write_text(json.dumps({"providers": PROVIDERS}))
-    settings = load_suite(folder / "suite.json", below / "more.json").tasks[0].suite.columns
-    assert settings is not None
+    settings = load_suite(folder / "suite.json", below / "more.json").tasks[0].suite.settings
+    assert isinstance(settings, ColumnsSettings)
     seed, text, made = settings.columns
     assert isinstance(seed, SeedColumns)
     assert isinstance(text, LlmColumn)

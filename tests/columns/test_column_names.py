@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.columns.graph import ColumnGraph
+from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.types import producers_of
 from trioeval.templates.expressions import python_error, python_names
 
@@ -137,8 +138,8 @@ def test_co_03_a_real_column_wins_over_a_side_effect_of_its_name(folder: Path) -
         A,
         B,
     )
-    found = suite.tasks[0].suite.columns
-    assert found is not None
+    found = suite.tasks[0].suite.settings
+    assert isinstance(found, ColumnsSettings)
     assert [column.requires for column in found.columns] == [("a",), ("text",), (), ("a",)]
     graph = ColumnGraph.of(producers_of(found))
     assert graph.producers[graph.maker["a"]].name == "a"

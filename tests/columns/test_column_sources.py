@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from columns_suites import LLM, A, B, fill
 
-from trioeval.columns.model import SeedColumns
+from trioeval.columns.model import ColumnsSettings, SeedColumns
 from trioeval.errors import SuiteError
 from trioeval.grading import Assertion
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.question_eval.model import QuestionSettings
-from trioeval.suite.model import RowsOfTask, Suite
+from trioeval.suite.model import PromptEvalSettings, RowsOfTask, Suite
 from trioeval.templates import unclosed_tag
 
 DATA: dict[str, Any] = {"id": "data", "type": "columns", "rows": 2, "columns": [A, B, LLM]}
@@ -73,7 +73,7 @@ def test_rows_are_the_tests_of_a_later_task(folder: Path) -> None:
     )
     _, found = parsed(folder, DATA, {**exam(), "dependsOn": ["data"]}).tasks
     assert (found.depends_on, found.suite.rows_of) == (("data",), RowsOfTask(task="data"))
-    assert found.suite.columns is None
+    assert found.suite.settings == PromptEvalSettings()
 
 
 def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
@@ -81,7 +81,7 @@ def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
     _, found = parsed(folder, DATA, {**quiz(id="a", limit=3), "workers": 2}).tasks
     assert found.depends_on == ("data",)
     assert found.suite.tests == ()
-    assert found.suite.questions == QuestionSettings(workers=2)
+    assert found.suite.settings == QuestionSettings(workers=2)
     assert found.suite.rows_of == RowsOfTask(
         task="data",
         question={"question": "text", "answers": "a", "correctAnswers": "b", "id": "a"},
@@ -98,8 +98,8 @@ def test_rows_are_the_seeds_of_a_later_dataset(folder: Path) -> None:
         DATA,
         {"id": "more", "type": "columns", "columns": [of_data, ROWS]},
     ).tasks
-    settings = tasks[2].suite.columns
-    assert settings is not None
+    settings = tasks[2].suite.settings
+    assert isinstance(settings, ColumnsSettings)
     assert tasks[2].depends_on == ("data", "ask")
     assert settings.columns == (
         SeedColumns(name="text", outputs=("text",), from_task="data", columns={"text": "text"}),

@@ -10,9 +10,10 @@ from snippets import DOCS
 from workbench import lay_out
 
 from trioeval.agent.cases import AGENT_TYPES, RENAMED
-from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.agent.model import AgentSettings, Case
 from trioeval.loading.load import load_suite
 from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.model import RunLimits
 
 PAGE = DOCS / "reference" / "agents.md"
 _CASE = {
@@ -45,9 +46,9 @@ def test_the_suite_of_the_page_loads(tmp_path: Path) -> None:
     """As it stands there."""
     lay_out(PAGE, tmp_path)
     (task,) = load_suite(tmp_path / "countdown.yaml").tasks
-    assert task.suite.agents == AgentSettings(restart_delay=0)
+    assert task.suite.settings == AgentSettings(restart_delay=0)
     assert task.suite.run_limits == RunLimits(max_concurrent_runs=2)
-    assert [test.case for test in task.suite.tests] == [
+    assert [test.extra for test in task.suite.tests] == [
         Case(name="two"),
         Case(name="four", depends_on=("two",)),
     ]

@@ -133,5 +133,5 @@ def test_the_suite_of_the_page_loads(tmp_path: Path) -> None:
     """As it stands there."""
     lay_out(PAGE, tmp_path)
     problems, exam = load_suite(tmp_path / "problems.yaml").tasks
-    assert problems.suite.columns is not None
+    assert isinstance(problems.suite.settings, ColumnsSettings)
     assert exam.depends_on == ("problems",)

@@ -17,7 +17,7 @@ from workbench import lay_out, load
 
 from trioeval.loading.load import load_suite
 from trioeval.question_eval.answer import Answer, ParseFault, grade_answer, parse_answer
-from trioeval.question_eval.model import Question
+from trioeval.question_eval.model import Question, QuestionSettings
 
 EXAMPLES = DOCS / "examples"
 SCRIPT = DOCS / "howto" / "questions_from_gsm8k.py"
@@ -43,8 +43,8 @@ def trioeval(folder: Path, *arguments: object) -> subprocess.CompletedProcess[st
 
 
 def shipped() -> dict[str | None, Question]:
-    settings = load_suite(EXAMPLES / "questions.json").tasks[0].suite.questions
-    assert settings is not None
+    settings = load_suite(EXAMPLES / "questions.json").tasks[0].suite.settings
+    assert isinstance(settings, QuestionSettings)
     return {question.id: question for question in settings.questions}
 
 

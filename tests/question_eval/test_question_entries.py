@@ -54,8 +54,8 @@ def parsed(folder: Path, *entries: dict[str, Any], **top: Any) -> Suite:
 
 def settings_of(folder: Path, **entry: Any) -> QuestionSettings:
     (task,) = parsed(folder, entry).tasks
-    assert task.suite.questions is not None
-    return task.suite.questions
+    assert isinstance(task.suite.settings, QuestionSettings)
+    return task.suite.settings
 
 
 def said_of(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
@@ -69,10 +69,10 @@ def test_questions_are_the_tests_of_their_task(folder: Path) -> None:
     (task,) = parsed(folder, {"id": "colours"}).tasks
     suite = task.suite
     assert suite.prompts == (QUESTION_PROMPT,)
-    assert suite.questions is not None
-    assert suite.questions.file == folder / "questions.json"
+    assert isinstance(suite.settings, QuestionSettings)
+    assert suite.settings.file == folder / "questions.json"
     assert suite.files == ()
-    assert [as_question(test) for test in suite.tests] == list(suite.questions.questions)
+    assert [as_question(test) for test in suite.tests] == list(suite.settings.questions)
     assert [(step.test.description, step.vars) for step in expand(suite)] == [
         (
             one.get("id"),
@@ -349,8 +349,8 @@ def test_questions_of_another_folder_are_found_there(folder: Path) -> None:
     (below / "more.json").write_text(json.dumps({"tasks": [entry]}))
     (folder / "suite.json").write_text(json.dumps({"providers": ["echo"]}))
     (task,) = load_suite(folder / "suite.json", below / "more.json").tasks
-    assert task.suite.questions is not None
-    assert [len(task.suite.tests), task.suite.questions.tools[0].target] == [
+    assert isinstance(task.suite.settings, QuestionSettings)
+    assert [len(task.suite.tests), task.suite.settings.tools[0].target] == [
         1,
         f"file://{below}/tools.py:add",
     ]

@@ -13,7 +13,7 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.errors import SuiteError
 from trioeval.loading.load import load_suite
 from trioeval.question_eval.answer import normalized
-from trioeval.question_eval.model import Question
+from trioeval.question_eval.model import Question, QuestionSettings
 from trioeval.question_eval.question_file import questions_in
 from trioeval.suite.model import Suite
 
@@ -33,8 +33,8 @@ def loaded(folder: Path, name: str, text: str) -> Suite:
 
 
 def questions_of(folder: Path, name: str, text: str) -> tuple[Question, ...]:
-    settings = loaded(folder, name, text).questions
-    assert settings is not None
+    settings = loaded(folder, name, text).settings
+    assert isinstance(settings, QuestionSettings)
     return settings.questions
 
 

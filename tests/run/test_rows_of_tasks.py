@@ -122,7 +122,7 @@ def questions_suite(said: Mapping[str, str]) -> Suite:
         providers=(ECHO,),
         prompts=(prompt("q"),),
         tests=(),
-        questions=QuestionSettings(file=Path("q.yaml")),
+        settings=QuestionSettings(file=Path("q.yaml")),
         rows_of=RowsOfTask(task="first", question=said),
     )
 
@@ -134,8 +134,8 @@ def questions(rows: Sequence[Mapping[str, Any]]) -> Suite:
 
 def test_rows_become_questions_with_numbers_as_text() -> None:
     suite = questions([{"q": "2 + 2?", "options": [3, 4, 5.5], "right": 4}])
-    assert suite.questions is not None
-    [question] = suite.questions.questions
+    assert isinstance(suite.settings, QuestionSettings)
+    [question] = suite.settings.questions
     assert question.answers == ("3", "4", "5.5")
     assert question.correct_answers == ("4",)
     assert len(suite.tests) == 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.agent.model import case_of
 from trioeval.agent.workspace import make_done_folder, make_workspace, read_plain
 from trioeval.errors import AgentError
 from trioeval.suite.dependencies import Dependent
@@ -155,7 +156,7 @@ class CaseNames:
         prompts = _prompts(every)
         repeats = any(step.repeat_index for step in every)
         columns = [_column(step, labels, prompts, repeats=repeats) for step in every]
-        own = [step.test.case.name if step.test.case else "" for step in every]
+        own = [step.test.extra.name if step.test.extra else "" for step in every]
         several = Counter(zip(columns, own, strict=True))
         seen: Counter[tuple[str, str]] = Counter()
         names = []
@@ -231,14 +232,14 @@ def _labels(every: Sequence[Step], steps: Expansion) -> dict[int, str]:
 def _dependents(
     every: Sequence[Step], columns: Sequence[str], own: Sequence[str], names: Sequence[str]
 ) -> dict[str, Sequence[Dependent]]:
-    if not any(step.test.case and step.test.case.depends_on for step in every):
+    cases = [case_of(step.test) for step in every]
+    if not any(case and case.depends_on for case in cases):
         return {}
     named: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for place, name in zip(zip(columns, own, strict=True), names, strict=True):
         named[place].append(name)
     found: defaultdict[str, list[Dependent]] = defaultdict(list)
-    for step, column, name in zip(every, columns, names, strict=True):
-        case = step.test.case
+    for case, column, name in zip(cases, columns, names, strict=True):
         if case is not None:
             # What is not for this column at all is not waited for.
             needs = [one for on in case.depends_on for one in named.get((column, on), ())]

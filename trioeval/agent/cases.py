@@ -10,26 +10,28 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.agent.model import AgentSettings, Case
+from trioeval.agent.model import DONE_TYPE, AgentSettings, Case, case_of
 from trioeval.agent.workspace import check_not_done, find_git, is_bundle
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.structure import Hook, camel, object_hook, snake, some_text
+from trioeval.documents.structure import KEY, Hook, camel, object_hook, snake, some_text
 from trioeval.errors import AgentError, TemplateError, UsageError
 from trioeval.grading import quote
 from trioeval.grading.registry import split_type
 from trioeval.suite.dependencies import cycle_in, normalized
 from trioeval.suite.expand import combinations
 from trioeval.suite.form import entries_of
-from trioeval.suite.merge import DONE_TYPE, merged
+from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite, Test
 from trioeval.templates import Templates, is_template
 
 # Tests of tasks of type `agent`: what they say besides what all tests say, and what each is called.
 
 
-RENAMED: Mapping[str, str | None] = {"name": "id", "when_failed": "onFailedDependency"}
+RENAMED: Mapping[str, str | None] = {
+    field.name: field.metadata[KEY] for field in attrs.fields(Case) if KEY in field.metadata
+}
 """Keys of a case that are called otherwise than its fields."""
 CASE_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(Case))
 """Keys of a test that only tests of such tasks have."""
@@ -90,7 +92,7 @@ def with_case(structure: Hook, case: Hook) -> Hook:
         if mistakes:
             raise MistakenError(*mistakes)
         found, case_said = read
-        whole: Test = attrs.evolve(found, case=case_said)
+        whole: Test = attrs.evolve(found, extra=case_said)
         return whole
 
     return hook
@@ -171,14 +173,14 @@ def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
 
     Example:
         >>> tests = [Test(description="Fix it"), Test(), Test(description="fix it!")]
-        >>> [test.case.name for test in with_names(tests) if test.case]
+        >>> [test.extra.name for test in with_names(tests) if test.extra]
         ['fix-it', 'case-2', 'fix-it-2']
     """
-    taken = {test.case.name for test in tests if test.case is not None}
+    taken = {test.extra.name for test in tests if test.extra is not None}
     numbers: dict[str, int] = {}
     found: list[Test] = []
     for place, test in enumerate(tests):
-        case = test.case or Case(name="")
+        case = case_of(test) or Case(name="")
         if not case.name:
             base = slug(test.description or "") or f"case-{place + 1}"
             name = base
@@ -187,7 +189,7 @@ def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
                 name = f"{base}-{numbers[base]}"
             taken.add(name)
             case = attrs.evolve(case, name=name)
-        found.append(test if case is test.case else attrs.evolve(test, case=case))
+        found.append(test if case is test.extra else attrs.evolve(test, extra=case))
     return tuple(found)
 
 
@@ -331,16 +333,17 @@ class Cases:
             said = settings.workspace
             yield from _found(said, {}, settings, templates, ("workspace",))
         for place, test in enumerate(suite.tests):
-            own = None if test.case is None else test.case.workspace
+            case = case_of(test)
+            own = None if case is None else case.workspace
             text = own or settings.workspace
-            if test.case is None or text is None or (own is None and not is_template(text)):
+            if case is None or text is None or (own is None and not is_template(text)):
                 continue
             whole = merged(suite.default_test, test)
             if is_template(text) and (is_made or not _are_known(text, whole, templates)):
                 continue
             at = ("workspace",) if own is None else self.at(place, "workspace")
             for mistake in _found(text, whole.vars, settings, templates, at):
-                message = f"{mistake.message} (case {test.case.name})"
+                message = f"{mistake.message} (case {case.name})"
                 yield attrs.evolve(mistake, message=message)
 
     def at(self, place: int, *below: str) -> DocumentPath:
@@ -355,7 +358,7 @@ class Cases:
 
     @property
     def _cases(self) -> Sequence[Case | None]:
-        return [test.case for test in self.suite.tests]
+        return [case_of(test) for test in self.suite.tests]
 
     def _same_names(self, named: Sequence[tuple[int, Case]]) -> Iterator[Mistake]:
         counts = Counter(case.name for _, case in named)
@@ -437,11 +440,13 @@ class Cases:
         linked |= {other for others in graph.values() for other in others}
         for place, test in enumerate(self.suite.tests):
             whole = merged(self.suite.default_test, test)
-            if test.case is None or test.case.name not in linked:
+            if test.extra is None or test.extra.name not in linked:
                 continue
             rows = 1 if whole.options.disable_var_expansion else combinations(whole.vars)
             if rows != 1:
-                message = f"{quote(test.case.name)} stands for {rows} rows, and dependsOn means one"
+                message = (
+                    f"{quote(test.extra.name)} stands for {rows} rows, and dependsOn means one"
+                )
                 hint = 'write a test for each, or set "disableVarExpansion" in its options'
                 yield Mistake(message, hint, at=self.at(place, "vars"))
 

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from trioeval.agent.cases import OWN_NAMES
+from trioeval.agent.model import AgentSettings
 from trioeval.errors import Problem, TemplateError
 from trioeval.evaluation.registers import Sharing
 from trioeval.providers import ProviderSpec
@@ -33,7 +34,7 @@ def wrong_words(
         sharing: What its steps leave for each other.
         templates: Render its words.
     """
-    if steps.suite.agents is None or steps.suite.extensions:
+    if not isinstance(steps.suite.settings, AgentSettings) or steps.suite.extensions:
         return
     strict = attrs.evolve(templates, strict=True)
     given = {**dict.fromkeys(sharing.registers, ""), **_PLACES}

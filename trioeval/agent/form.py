@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trioeval.agent.cases import Cases, WorkspaceTemplates, with_names, workspace_hook
-from trioeval.agent.model import AgentSettings
+from trioeval.agent.model import AgentSettings, case_of
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError
 from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
@@ -52,9 +52,9 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
         >>> sorted(found.places), found.warnings[0].message
         ([0, 1], 'case a is run although the filters leave it out: others depend on it')
     """
-    if suite.agents is None or places is None:
+    if not isinstance(suite.settings, AgentSettings) or places is None:
         return Selected(places)
-    cases = [test.case for test in suite.tests]
+    cases = [case_of(test) for test in suite.tests]
     by_name = {case.name: place for place, case in enumerate(cases) if case is not None}
     wanted = [place for place in range(len(cases)) if place in places]
     found = set(wanted)
@@ -136,7 +136,7 @@ def agent_suite(
         mistakes += cases.mistakes()
         if are_settings_right and not mistakes:
             mistakes += cases.workspaces(settings, workspaces)
-    suite = attrs.evolve(suite, agents=settings)
+    suite = attrs.evolve(suite, settings=settings)
     if mistakes:
         raise PartlyRightError(*mistakes, right=suite)
     return suite

@@ -1,33 +1,26 @@
 """What a suite file says of agents, as frozen data."""
 
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import attrs
 
-from trioeval.documents.structure import Count, Factor, NotNegative, Number, Positive
+from trioeval.documents.structure import KEY, Count, Factor, NotNegative, Number, Positive
+from trioeval.grading import Assertion
 from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.model import CodeDigests, ExtraKeys, TaskSettings, TaskType, Test
 
+DONE_TYPE = "agent-done"
+"""The assertion that every case has, first of all: its agent said that it is done."""
 MAX_PROCESSES = 256
 """Processes that what an agent starts, or wrote, may have at once where the suite says nothing."""
 
 
 @attrs.frozen(kw_only=True)
-class RunLimits:
-    """What holds for all tasks of type `agent` of a suite: the key `agents` of the file."""
-
-    max_concurrent_runs: Number | None = None
-    """Attempts of programs that run at once, over all tasks; 0 does not bound them; None takes the
-    `maxConcurrency` of `evaluateOptions`."""
-    max_concurrent_root_tasks: Number = 0
-    """Cases that are under way at once, over all programs that share the database of runs, each in its turn;
-    0 does not bound them."""
-    bus_rotate_bytes: Count | None = None
-    """Size at which a file of a message bus is closed and the next one begun; None never does."""
-    bus_keep_segments: Count | None = None
-    """Files of a bus that are kept, the newest; None keeps all."""
-
-
-@attrs.frozen(kw_only=True)
-class AgentSettings:
+class AgentSettings(TaskSettings):
     """How the agents of a task are started, and when they are given up."""
+
+    type: ClassVar[TaskType] = "agent"
 
     workspace: str | None = None
     """A template of a folder, or of a file of `git bundle`, that each case gets a copy of; None begins with
@@ -62,17 +55,41 @@ class AgentSettings:
     allow_commands: bool = False
     """Whether a model may run commands in its workspace."""
 
+    def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
+        """What an attempt begins with, what ends it, and what a model may do."""
+        del sources
+        return self.workspace, self.done_file, self.allow_commands
+
 
 @attrs.frozen(kw_only=True)
-class Case:
+class Case(ExtraKeys):
     """What a test of a task of type `agent` says besides what every test says."""
 
-    name: str
+    name: str = attrs.field(metadata={KEY: "id"})
     """Different from those of all other tests of the task."""
     depends_on: tuple[str, ...] = ()
     """Names of cases that have to be done first."""
-    when_failed: FailedDependency = "skip"
+    when_failed: FailedDependency = attrs.field(
+        default="skip", metadata={KEY: "onFailedDependency"}
+    )
     dependency_timeout: Positive | None = None
     """Seconds that it waits for those; None does not bound it."""
     workspace: str | None = None
     """In place of that of the task."""
+
+    @property
+    def assertions(self) -> Sequence[Assertion]:
+        """Whether its agent said that it is done."""
+        return (_DONE,)
+
+    def identity(self) -> Sequence[Any]:
+        """What its first attempt begins with."""
+        return (self.workspace,)
+
+
+_DONE = Assertion(type=DONE_TYPE)
+
+
+def case_of(test: Test) -> Case | None:
+    """What a test says as a case; None if it is the test of a task of another type."""
+    return test.extra if isinstance(test.extra, Case) else None

@@ -20,6 +20,7 @@ from trioeval.agent.bus.reading import Reading, read_parts
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.agent.bus_messages import BusAccounts, BusTroubles, Patience
 from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.planner import Planner
 from trioeval.agent.prompts import RunIds
 from trioeval.agent.protocols import AgentObserver
@@ -251,7 +252,7 @@ async def open_agents(
     Raises:
         AgentError: The folder cannot be made.
     """
-    if all(part.prepared.suite.agents is None for part in prepared.parts):
+    if not any(isinstance(part.prepared.suite.settings, AgentSettings) for part in prepared.parts):
         await trio.lowlevel.checkpoint()
         yield None
         return

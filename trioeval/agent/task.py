@@ -36,7 +36,7 @@ from trioeval.agent.case_order import Gate, InOrder, Place, Procession
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
-from trioeval.agent.model import AgentSettings
+from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.open import AgentRun, cut_off_attempt
 from trioeval.agent.planner import Submission, Turn, planner_turn
 from trioeval.agent.prompts import ensure_prompt
@@ -190,7 +190,7 @@ class AgentWork:
         is_answered: bool,  # noqa: ARG002
     ) -> bool:
         """Whether it waits for other things before it needs a slot."""
-        case = step.test.case
+        case = case_of(step.test)
         waits = case is not None and bool(case.depends_on)
         return waits or self._run.terms.planner is not None
 
@@ -289,7 +289,7 @@ class AgentWork:
             raise AgentError(_CANCELLED)
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
-        case = step.test.case
+        case = case_of(step.test)
         column = self._names.columns[step.index]
         if case is None or column not in self._names.dependents:
             return
@@ -428,7 +428,7 @@ class AgentWork:
 
     def _template(self, step: Step, asked: Asked) -> Path | None:
         """What the workspace of a case is a copy of. Blocks on files."""
-        case = step.test.case
+        case = case_of(step.test)
         said = (None if case is None else case.workspace) or self._settings.workspace
         if said is None:
             return None
@@ -456,7 +456,7 @@ class AgentWork:
 
     def _about(self, step: Step, room: CaseRoom) -> dict[str, Any]:
         """What rows tell of a case beside what became of it."""
-        case = step.test.case
+        case = case_of(step.test)
         return {
             "case": self._names.names[step.index],
             "dependsOn": [] if case is None else [*case.depends_on],

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import attrs
 
+from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import (
     NOT_PROVIDED,
@@ -21,8 +22,10 @@ from trioeval.cli.flags import (
     RunFlags,
     WhatFlags,
 )
+from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.structure import camel
 from trioeval.loading.own_files import place_of
+from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.filters import (
     Filters,
     keep_prompts,
@@ -156,11 +159,11 @@ def _in_vain_for_questions(suite: Suite, flags: WhatFlags) -> Iterator[str]:
 
 def _question_tasks(suite: Suite) -> list[str]:
     """Ids of the tasks that ask questions."""
-    return [task.id for task in suite.tasks if task.suite.questions is not None]
+    return [task.id for task in suite.tasks if isinstance(task.suite.settings, QuestionSettings)]
 
 
 def _has_agents(suite: Suite) -> bool:
-    return any(task.suite.agents is not None for task in suite.tasks)
+    return any(isinstance(task.suite.settings, AgentSettings) for task in suite.tasks)
 
 
 def first(flag: T | None, option: T | None, default: T) -> T:
@@ -184,7 +187,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
         UsageError: A flag says nothing that can be used.
     """
     suite = _with_limits(suite, flags.limits, flags.keep, environment)
-    if suite.questions is None and suite.columns is None:  # which are asked as they stand
+    if not isinstance(suite.settings, QuestionSettings | ColumnsSettings):  # asked as they stand
         suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
     said = suite.command_line_options
@@ -199,7 +202,9 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
         ),
     )
     # A dataset has no tests to choose from, and names its providers by their places.
-    return suite if suite.columns is not None else _with_columns(suite, flags.rows)
+    return (
+        suite if isinstance(suite.settings, ColumnsSettings) else _with_columns(suite, flags.rows)
+    )
 
 
 def _with_limits(

@@ -102,7 +102,7 @@ def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Rea
         # What prompts they get means those of other tasks.
         providers=tuple(attrs.evolve(entry, prompts=None) for entry in providers),
         tests=(),
-        columns=settings,
+        settings=suite.settings if settings is None else settings,
         # Hooks are for tests.
         command_line_options=attrs.evolve(suite.command_line_options, extension=()),
     )

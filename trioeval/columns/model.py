@@ -5,15 +5,16 @@ several list them under `outputs`. All of them know what they need of other colu
 file says there and what templates name, in the order in which they stand there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
 from trioeval.columns.cell_types import ColumnType
 from trioeval.documents.structure import Count, NotNegative, Number, Positive
 from trioeval.grading import Assertion
+from trioeval.suite.model import ColumnsOfTask, TaskSettings, TaskType
 
 DEFAULT_GROUP_SIZE = 1000
 
@@ -312,8 +313,10 @@ class ErrorWindow:
 
 
 @attrs.frozen(kw_only=True)
-class ColumnsSettings:
+class ColumnsSettings(TaskSettings):
     """How the dataset of a task is built."""
+
+    type: ClassVar[TaskType] = "columns"
 
     columns: tuple[Column, ...]
     rows: Count | None = None
@@ -338,6 +341,17 @@ class ColumnsSettings:
     """Bytes held in memory, as estimated, ≥ 1; likewise."""
     shutdown: ErrorWindow = ErrorWindow()
     processors: tuple[Processor, ...] = ()
+
+    def code(self) -> Iterator[str]:
+        """The functions of columns and processors."""
+        yield from (one.target for one in self.columns if isinstance(one, PythonColumn))
+        yield from (one.target for one in self.processors if one.target is not None)
+
+    def sources(self) -> Iterator[ColumnsOfTask]:
+        """The seeds that are rows of earlier tasks."""
+        for place, one in enumerate(self.columns):
+            if isinstance(one, SeedColumns) and one.from_task is not None:
+                yield ColumnsOfTask(task=one.from_task, place=place, columns=one.columns)
 
 
 def folder_of(settings: ColumnsSettings, task: str) -> Path:

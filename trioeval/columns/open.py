@@ -155,8 +155,8 @@ def read_seeds(prepared: PreparedSuite) -> SeedFiles:
     problems: list[Problem] = []
     files: list[Path] = []
     for part in prepared.parts:
-        settings = part.prepared.suite.columns
-        if settings is None:
+        settings = part.prepared.suite.settings
+        if not isinstance(settings, ColumnsSettings):
             continue
         own = found.setdefault(part.id, {})
         task = "$" if part.place is None else f"$.tasks[{part.place}]"
@@ -268,8 +268,8 @@ def check_folders(prepared: PreparedSuite) -> None:
     """
     troubles = []
     for part in prepared.parts:
-        settings = part.prepared.suite.columns
-        if settings is None or settings.existing != "never":
+        settings = part.prepared.suite.settings
+        if not isinstance(settings, ColumnsSettings) or settings.existing != "never":
             continue
         path = folder_of(settings, part.id or "dataset")
         try:

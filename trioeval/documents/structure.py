@@ -73,6 +73,10 @@ def strict_converter() -> cattrs.Converter:
     return converter
 
 
+KEY = "key"
+"""Metadata of a field: its key in a file, where that is not its name in camelCase."""
+
+
 def object_hook(
     converter: cattrs.Converter,
     model: type,

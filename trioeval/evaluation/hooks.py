@@ -73,7 +73,7 @@ class Hooks:
     _structure: cattrs.Converter = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self._structure = make_converter(self.around, of_agents=self.suite.agents is not None)
+        self._structure = make_converter(self.around, of_agents=self.suite.settings.type == "agent")
 
     @property
     def change_tests(self) -> bool:
@@ -108,7 +108,7 @@ class Hooks:
             raise InputError(msg) from error
         # When it runs is settled already.
         options = attrs.evolve(test.options, run_serially=step.test.options.run_serially)
-        test = attrs.evolve(test, options=options, case=step.test.case)
+        test = attrs.evolve(test, options=options, extra=step.test.extra)
         return attrs.evolve(step, test=test, vars=test.vars)
 
     async def after_each(self, row: Row) -> Judged:

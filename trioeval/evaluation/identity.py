@@ -24,7 +24,6 @@ import attrs
 
 from trioeval.grading import Assertion
 from trioeval.providers.secrets import is_secret_name
-from trioeval.question_eval.model import Tool
 from trioeval.suite.expand import Column, Step
 from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions
 from trioeval.suite.plain import plain_data
@@ -225,11 +224,7 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
         options.grading,
         None if judge is None else _entry(judge),
     ]
-    if suite.questions is not None:
-        tools = [_tool(tool, sources) for tool in suite.questions.tools]
-        said += [plain_data(suite.questions.budget), tools]
-    if (own := suite.agents) is not None:
-        said += [own.workspace, own.done_file, own.allow_commands]
+    said += suite.settings.identity(sources)
     return _hashed(canonical(said if sources is None else _with_sources(said, sources)))
 
 
@@ -290,7 +285,7 @@ class Identities:
             and test.provider_output is None
             and test.assert_scoring_function is None
             and test.fault is None
-            and test.case is None
+            and test.extra is None
             and not test.metadata
         ):
             return f"{asserted}{options}"
@@ -301,7 +296,7 @@ class Identities:
             test.assert_scoring_function,
             test.fault,
             plain_data(test.metadata),
-            *(() if test.case is None else (test.case.workspace,)),
+            *(() if test.extra is None else test.extra.identity()),
         )
         return f"{asserted}{options}{self._text(rest)}"
 
@@ -344,13 +339,6 @@ def _entry(entry: ProviderEntry) -> Any:
         entry.transform,
         _public(plain_data(entry.env)),
     )
-
-
-def _tool(tool: Tool, sources: Callable[[str], str | None] | None) -> Any:
-    digest = None if sources is None else sources(tool.target)
-    # Where a file stands is a matter of the machine.
-    target = tool.target.rpartition("/")[2]
-    return (tool.name, target, digest, tool.description, plain_data(tool.parameters))
 
 
 def _assertion(assertion: Assertion) -> Any:

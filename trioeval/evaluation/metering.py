@@ -176,8 +176,7 @@ def meter_of(
         lanes: The lane of each.
         quotas: The shared limits that calls count against, by lane.
     """
-    questions, settings = suite.questions, suite.quota
-    budget = suite.evaluate_options.budget
+    settings, budget = suite.quota, suite.evaluate_options.budget
     return Meter(
         metering,
         lanes,
@@ -185,7 +184,7 @@ def meter_of(
         bounded_lanes=frozenset(
             lane for lane, keys in quotas.items() if any(key.unit in _COUNTED for key in keys)
         ),
-        ceiling=None if questions is None else questions.budget.max_tokens or None,
+        ceiling=suite.settings.row_tokens,
         guess=None if settings is None else settings.max_output_tokens,
         bounds_money=budget is not None and budget.usd is not None,
     )
@@ -232,6 +231,6 @@ def _hint(suite: Suite, spec: ProviderSpec) -> str:
     if spec.metering.is_bounded:
         return "allow shorter replies in its config, for example by max_tokens"
     said = "maxOutputTokens of $.quota"
-    if suite.questions is not None and suite.questions.budget.max_tokens:
+    if suite.settings.row_tokens is not None:
         said = "budget.maxTokens of the questions"
     return f"{said} says so, because nothing bounds its replies: bound them, or make that smaller"

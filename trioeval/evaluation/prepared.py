@@ -156,5 +156,5 @@ class PreparedTask:
     @property
     def rows(self) -> int | None:
         """How many rows it has; None where that is not known yet, and of a dataset."""
-        is_known = self.settle is None and self.prepared.suite.columns is None
+        is_known = self.settle is None and self.prepared.suite.settings.type != "columns"
         return len(self.prepared.steps) if is_known else None

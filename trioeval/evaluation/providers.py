@@ -73,7 +73,7 @@ class Resolver:
         """Who reads the entries of some prefixes in place of who usually does."""
         if not self.around.trust.trusted:
             return dict.fromkeys(CODE, _refuse)
-        return {} if self.suite.agents is None else {"exec": read_agent_command}
+        return {"exec": read_agent_command} if self.suite.settings.type == "agent" else {}
 
     def all_of(
         self, entries: Sequence[ProviderEntry], paths: Sequence[str]

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.columns.model import ColumnsSettings, PythonColumn, SeedColumns
+from trioeval.columns.model import ColumnsSettings, SeedColumns
 from trioeval.evaluation.registers import texts_in
 from trioeval.suite.model import ProviderEntry, Suite, Test
 from trioeval.suite.tests import remarkable_places
@@ -143,10 +143,7 @@ def _texts(suite: Suite) -> Iterator[str]:
     for prompt in suite.prompts:
         if prompt.function is not None:
             yield prompt.function.target
-    if suite.questions is not None:
-        yield from (tool.target for tool in suite.questions.tools)
-    if suite.columns is not None:
-        yield from _of_columns(suite.columns)
+    yield from suite.settings.code()
     for entry in suite.providers:
         yield from _of_provider(entry)
     if suite.default_test is not None:
@@ -158,13 +155,9 @@ def _texts(suite: Suite) -> Iterator[str]:
             yield from _of_test(test)
 
 
-def _of_columns(settings: ColumnsSettings) -> Iterator[str]:
-    yield from (one.target for one in settings.columns if isinstance(one, PythonColumn))
-    yield from (one.target for one in settings.processors if one.target is not None)
-
-
 def _seed_files(suite: Suite) -> Iterator[Path]:
-    columns = () if suite.columns is None else suite.columns.columns
+    own = suite.settings
+    columns = own.columns if isinstance(own, ColumnsSettings) else ()
     for one in columns:
         if isinstance(one, SeedColumns) and one.file is not None:
             yield one.file

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import get_args
 
 from trioeval.agent.cases import RENAMED as CASE_KEYS
-from trioeval.agent.model import AgentSettings, Case, RunLimits
+from trioeval.agent.model import AgentSettings, Case
 from trioeval.columns.json_schema import column_definitions, settings_shape
 from trioeval.documents.json_schema import (
     EMPTY,
@@ -53,6 +53,7 @@ from trioeval.suite.model import (
     Prompt,
     ProviderEntry,
     RowsOfTask,
+    RunLimits,
     Scenario,
     Suite,
     Test,

@@ -14,7 +14,6 @@ import cattrs
 
 from trioeval.agent.cases import WorkspaceTemplates, case_hook, with_case, workspace_hook
 from trioeval.agent.form import agent_suite
-from trioeval.agent.model import RunLimits
 from trioeval.columns.form import Reading, columns_suite
 from trioeval.documents.files import FILE, Around
 from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
@@ -52,6 +51,7 @@ from trioeval.suite.model import (
     LaneSettings,
     Prompt,
     ProviderEntry,
+    RunLimits,
     Suite,
     Task,
     Test,
@@ -225,17 +225,15 @@ def _provider_mistakes(entry: Mapping[str, Any], names: Collection[str]) -> Iter
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
 NOT_IN_FILES = (
-    "agents",
     "allow_outside",
-    "columns",
     "directory",
     "file",
     "files",
     "kinds",
     "place",
-    "questions",
     "roots",
     "rows_of",
+    "settings",
     "trust",
     "unknown",
     "warnings",

@@ -14,7 +14,7 @@ import attrs
 from trioeval.agent.form import INSTEAD
 from trioeval.agent.form import SETTINGS as AGENT_SETTINGS
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
-from trioeval.columns.model import folder_of
+from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.columns.types import written_columns
 from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
@@ -397,15 +397,16 @@ def _link_mistakes(
         place, suite = document.place, tasks[document.place].suite
         wrong = unknown_columns(entries[place], suite, left.get, templates)
         yield from (mistake.below("tasks", place) for mistake in wrong)
-        if suite.columns is None:
+        settings = suite.settings
+        if not isinstance(settings, ColumnsSettings):
             continue
-        said = suite.columns.output_dir is not None
+        said = settings.output_dir is not None
         if not said and (Path(document.id).name != document.id or "\\" in document.id):
             message = f"{quote(document.id)} cannot be the name of a folder"
             hint = 'give the task another id, or write "outputDir"'
             yield Mistake(message, hint, at=("tasks", place, "id"))
             continue
-        folder = folder_of(suite.columns, document.id)
+        folder = folder_of(settings, document.id)
         first = folders.setdefault(folder.resolve(), place)
         if first != place:
             where = show_path(("tasks", first))
@@ -416,6 +417,6 @@ def _link_mistakes(
 
 def _left(document: TaskDocument, suite: Suite) -> Collection[str] | None:
     """The columns of the rows that a task leaves; None if they are not known."""
-    if suite.columns is not None:
-        return written_columns(suite.columns)
+    if isinstance(suite.settings, ColumnsSettings):
+        return written_columns(suite.settings)
     return None if document.type in (None, COLUMNS) else ROW_NAMES

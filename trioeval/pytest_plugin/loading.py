@@ -83,8 +83,8 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
 
 def _title(step: Step) -> str:
     test = step.test
-    case = None if test.case is None else test.case.name
-    said = case or test.description
+    named = None if test.extra is None else test.extra.name
+    said = named or test.description
     if not said:
         # No equals sign: `-k` takes none.
         said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())

@@ -15,6 +15,7 @@ import attrs
 import trio
 from filelock import FileLock, Timeout
 
+from trioeval.agent.model import AgentSettings, case_of
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel import Lanes
@@ -86,7 +87,7 @@ def _needed(tasks: Sequence[PreparedTask], ids: set[str | None]) -> set[str | No
 
 
 def _with_rows(prepared: PreparedSuite, wanted: set[tuple[int, int]]) -> PreparedSuite:
-    if prepared.suite.agents is not None:
+    if isinstance(prepared.suite.settings, AgentSettings):
         wanted = _with_cases(prepared.steps, wanted)
     return attrs.evolve(prepared, steps=narrowed(prepared.steps, wanted))
 
@@ -94,15 +95,16 @@ def _with_rows(prepared: PreparedSuite, wanted: set[tuple[int, int]]) -> Prepare
 def _with_cases(steps: Expansion, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
     """The same rows of agents, and those of the cases that they depend on."""
     by_case = {
-        (step.test.case.name, step.prompt_idx, step.repeat_index): step
+        (step.test.extra.name, step.prompt_idx, step.repeat_index): step
         for step in steps
-        if step.test.case is not None
+        if step.test.extra is not None
     }
     left = [step for step in steps if (step.test_idx, step.prompt_idx) in wanted]
     found = set(wanted)
     while left:
         step = left.pop()
-        for name in () if step.test.case is None else step.test.case.depends_on:
+        case = case_of(step.test)
+        for name in () if case is None else case.depends_on:
             other = by_case.get((name, step.prompt_idx, step.repeat_index))
             if other is not None and (other.test_idx, other.prompt_idx) not in found:
                 found.add((other.test_idx, other.prompt_idx))

@@ -118,7 +118,7 @@ def question_suite(
         # What prompts they get means those of other tasks.
         providers=tuple(attrs.evolve(entry, prompts=None) for entry in suite.providers),
         tests=() if settings is None else tuple(map(as_test, settings.questions)),
-        questions=settings,
+        settings=suite.settings if settings is None else settings,
         rows_of=rows_of,
         # Hooks are for tests.
         command_line_options=attrs.evolve(suite.command_line_options, extension=()),

@@ -1,13 +1,15 @@
 """Questions with answers to choose from, and what a suite file says of how they are asked, as frozen data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
 from trioeval.documents.structure import Count, NotNegative, Number
 from trioeval.suite.limit_settings import QuotaSettings
+from trioeval.suite.model import CodeDigests, TaskSettings, TaskType
+from trioeval.suite.plain import plain_data
 
 
 @attrs.frozen(kw_only=True)
@@ -45,10 +47,18 @@ class Tool:
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
     """JSON schema of its arguments, which are an object."""
 
+    def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
+        """What a model is told of it and what it does, as JSON data; the folder of its file is left out."""
+        digest = None if sources is None else sources(self.target)
+        target = self.target.rpartition("/")[2]
+        return self.name, target, digest, self.description, plain_data(self.parameters)
+
 
 @attrs.frozen(kw_only=True)
-class QuestionSettings:
+class QuestionSettings(TaskSettings):
     """How the questions of a task are asked."""
+
+    type: ClassVar[TaskType] = "question_eval"
 
     file: Path | None = None
     """The file of questions; absolute. None takes the rows of an earlier task."""
@@ -61,6 +71,19 @@ class QuestionSettings:
     """Start no more questions after the first that failed to run, or exceeded its budget."""
     tools: tuple[Tool, ...] = ()
     """What a model may call while it answers; their names differ."""
+
+    @property
+    def row_tokens(self) -> int | None:
+        """Most tokens of one question; None does not bound them."""
+        return self.budget.max_tokens or None
+
+    def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
+        """The budget of a question and its tools; the questions themselves are rows."""
+        return plain_data(self.budget), [tool.identity(sources) for tool in self.tools]
+
+    def code(self) -> Iterator[str]:
+        """The functions that are its tools."""
+        yield from (tool.target for tool in self.tools)
 
 
 def workers_of(questions: QuestionSettings, quota: QuotaSettings | None) -> int:

@@ -11,10 +11,12 @@ from typing import Any
 
 import attrs
 
-from trioeval.columns.model import folder_of
+from trioeval.agent.model import AgentSettings, case_of
+from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.errors import StoreError
 from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
 from trioeval.providers.secrets import hide_in
+from trioeval.question_eval.model import QuestionSettings
 from trioeval.report.columns import shown_path
 from trioeval.report.formats.json import shallow
 from trioeval.report.records import STRIPPED_PROMPT, left
@@ -479,31 +481,32 @@ def head_of(
         depends_on=depends_on,
         questions_file=_questions_file(suite),
         dataset_folder=None
-        if suite.columns is None
-        else str(folder_of(suite.columns, task or "dataset")),
+        if not isinstance(suite.settings, ColumnsSettings)
+        else str(folder_of(suite.settings, task or "dataset")),
         cases=_cases(suite, steps),
         cluster=suite.evaluate_options.cluster,
     )
 
 
 def _cases(suite: Suite, steps: Expansion) -> tuple[HeadCase, ...]:
-    if suite.agents is None:
+    if not isinstance(suite.settings, AgentSettings):
         return ()
-    cases = [test.case for test in suite.tests if test.case is not None]
+    cases = [case for test in suite.tests if (case := case_of(test)) is not None]
     rows = Counter[str]()
     for stretch, several in stretch_sizes(steps):
         for test in steps.tests[stretch.first_place : stretch.first_place + several]:
-            if test.case is not None:
-                rows[test.case.name] += stretch.shape.steps
+            if test.extra is not None:
+                rows[test.extra.name] += stretch.shape.steps
     return tuple(
         HeadCase(name=case.name, depends_on=case.depends_on, rows=rows[case.name]) for case in cases
     )
 
 
 def _questions_file(suite: Suite) -> str | None:
-    if suite.questions is None or suite.questions.file is None:
+    settings, folder = suite.settings, suite.directory
+    if not isinstance(settings, QuestionSettings) or settings.file is None:
         return None
-    file, folder = suite.questions.file, suite.directory
+    file = settings.file
     return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 

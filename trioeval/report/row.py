@@ -70,7 +70,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         },
         "vars": shallow(dict(row.vars)),
         "testCase": {
-            **({} if step.test.case is None else {"case": step.test.case.name}),
+            **({} if step.test.extra is None else {"case": step.test.extra.name}),
             "description": step.test.description,
             "vars": shallow(dict(step.vars)),
             "assert": list(said.values()),

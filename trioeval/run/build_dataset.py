@@ -11,7 +11,7 @@ import trio
 from trioeval.agent.open import AgentTerms
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import DatasetRows
-from trioeval.columns.model import SeedColumns
+from trioeval.columns.model import ColumnsSettings, SeedColumns
 from trioeval.columns.open import DatasetsTold
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
@@ -138,7 +138,8 @@ async def build_columns(
     if output_dir is not None:
         suite = _written_to(suite, output_dir)
     prepared = prepare(suite, providers=custom)
-    columns = prepared.parts[0].prepared.suite.columns
+    made = prepared.parts[0].prepared.suite.settings
+    is_written = isinstance(made, ColumnsSettings) and made.output_dir is not None
     told: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
     async with ended(journal) as end:
@@ -154,7 +155,7 @@ async def build_columns(
                 datasets=DatasetsTold(
                     tell=lambda result, rows: told.append(_in_memory(result, rows)),
                     observe=observe_all,
-                    in_memory=preview is not None or columns is None or columns.output_dir is None,
+                    in_memory=preview is not None or not is_written,
                     preview=preview,
                 ),
             ),
@@ -186,12 +187,10 @@ def _check_preview(rows: object) -> None:
 def _written_to(suite: Suite, folder: str | os.PathLike[str]) -> Suite:
     """A suite of one dataset with the folder that the program names: no fence is around that."""
     [task] = suite.tasks
-    columns = (
-        None
-        if task.suite.columns is None
-        else attrs.evolve(task.suite.columns, output_dir=Path(folder).absolute())
-    )
-    inner = attrs.evolve(task.suite, columns=columns)
+    settings = task.suite.settings
+    if isinstance(settings, ColumnsSettings):
+        settings = attrs.evolve(settings, output_dir=Path(folder).absolute())
+    inner = attrs.evolve(task.suite, settings=settings)
     return attrs.evolve(suite, tasks=(attrs.evolve(task, suite=inner),))
 
 
@@ -245,7 +244,8 @@ async def preview_suite(
 def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
     """The tasks that are previewed, in the order of the suite, without dependencies on others."""
     parts = {part.id: part for part in prepared.tasks}
-    datasets = [name for name, part in parts.items() if part.prepared.suite.columns is not None]
+    own = {name: part.prepared.suite.settings for name, part in parts.items()}
+    datasets = [name for name, one in own.items() if isinstance(one, ColumnsSettings)]
     for name in named:
         if name not in datasets:
             known = ", ".join(map(str, datasets)) or "none"
@@ -260,8 +260,8 @@ def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask
         if task in found:
             continue
         found.add(task)
-        settings = parts[task].prepared.suite.columns
-        for column in () if settings is None else settings.columns:
+        settings = own[task]
+        for column in settings.columns if isinstance(settings, ColumnsSettings) else ():
             if not isinstance(column, SeedColumns) or column.from_task is None:
                 continue
             if column.from_task not in datasets:

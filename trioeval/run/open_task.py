@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
 from trioeval.columns.model import ColumnsSettings
@@ -98,8 +99,8 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
         await trio.lowlevel.checkpoint()
         lanes = dict.fromkeys(part.prepared.lane_names)
         return LateTask(lanes, functools.partial(_perform_late, part, part.settle, terms))
-    if part.prepared.suite.columns is not None:
-        return await _open_dataset(part, part.prepared.suite.columns, stack, terms)
+    if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
+        return await _open_dataset(part, settings, stack, terms)
     return OpenedTask(await _open(part, stack, terms))
 
 
@@ -191,7 +192,7 @@ async def _open_asker(
         journal=terms.journal,
         cache=terms.cache,
         refresh=terms.refresh,
-        estimates=prepared.suite.questions is not None,
+        estimates=isinstance(prepared.suite.settings, QuestionSettings),
         warn=terms.warn,
     )
     return asker, scripts
@@ -206,8 +207,8 @@ async def _open(
     )
     tools = _tools(prepared, scripts, terms.run_id)
     has = _Opened(part, asker, tools, scripts)
-    if (questions := prepared.suite.questions) is not None:
-        task = _question_task(has, questions, terms)
+    if isinstance(settings := prepared.suite.settings, QuestionSettings):
+        task = _question_task(has, settings, terms)
     else:
         task = await _prompt_task(has, stack, terms)
     if part.id is not None:
@@ -281,8 +282,8 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
 async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
     """Who answers in place of the providers of a task, if they are agents."""
     prepared, task = has.part.prepared, has.part.id
-    settings = prepared.suite.agents
-    if settings is None or terms.agents is None:
+    settings = prepared.suite.settings
+    if not isinstance(settings, AgentSettings) or terms.agents is None:
         return None
     journal = None if terms.journal is None else terms.journal.agents(task)
     work = AgentWork(prepared, settings, has.asker, task=task, journal=journal, run=terms.agents)

@@ -10,6 +10,7 @@ import attrs
 
 from trioeval.agent.command_words import wrong_words
 from trioeval.agent.form import with_dependencies
+from trioeval.agent.model import AgentSettings
 from trioeval.columns.makers.base import CODE, LOCAL_WIDTH, OWN_LANES
 from trioeval.columns.model import ColumnsSettings, PythonColumn
 from trioeval.columns.model_checks import wrong_models
@@ -241,8 +242,8 @@ def _check_all(prepared: PreparedSuite, most: int) -> None:
         return
     rows = {part.id: len(part.prepared.steps) for part in prepared.tasks}
     for part in prepared.tasks:
-        if (columns := part.prepared.suite.columns) is not None:
-            rows[part.id] = columns.rows or 0
+        if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
+            rows[part.id] = settings.rows or 0
     told = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
     check_rows(Counted(sum(rows.values()), told, "$.tasks"), most, numbered=False)
 
@@ -346,10 +347,10 @@ def _lanes(
         lanes = lane_specs(suite, specs, cap=cap)
     except SuiteError as error:
         faults += error.problems
-    if suite.columns is not None:
-        faults += wrong_models(suite.columns, specs)
+    if isinstance(suite.settings, ColumnsSettings):
+        faults += wrong_models(suite.settings, specs)
         widths = dict.fromkeys(OWN_LANES, LOCAL_WIDTH)
-        widths[CODE] = max(LOCAL_WIDTH, *_processes(suite.columns))
+        widths[CODE] = max(LOCAL_WIDTH, *_processes(suite.settings))
         lanes += tuple(LaneSpec(name, width) for name, width in sorted(widths.items()))
     return lanes, faults
 
@@ -374,8 +375,8 @@ def _settle(
 
 def _counted(suite: Suite, steps: Expansion) -> Counted:
     """The rows of one task; those of a dataset are what it says."""
-    if suite.columns is not None:
-        return Counted(suite.columns.rows or 0, "those of a dataset")
+    if isinstance(suite.settings, ColumnsSettings):
+        return Counted(suite.settings.rows or 0, "those of a dataset")
     return count_rows(steps)
 
 
@@ -425,7 +426,8 @@ def _prepare(
     check_rows(count_columns(loaded), max_rows)
     selected = with_dependencies(loaded, None if select is None else select(loaded))
     # What a case depends on is run with it, however many that are.
-    first_n = None if loaded.agents is not None else first_n
+    are_cases = isinstance(loaded.settings, AgentSettings)
+    first_n = None if are_cases else first_n
     steps = expand(loaded, selected.places, first_n=first_n)
     check_rows(_counted(loaded, steps), max_rows)
     templates, problems = templates_of(loaded, around)
@@ -458,7 +460,7 @@ def _prepare(
         *wrong_transforms(steps, around),
         *wrong_comparisons(steps),
         *missing_rubrics(steps),
-        *(missing_commands(steps, around.environ) if loaded.agents is not None else ()),
+        *(missing_commands(steps, around.environ) if are_cases else ()),
         *missing_queries(steps, sharing),
     )
     trust, untrusted = read_trust(around)

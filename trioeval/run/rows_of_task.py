@@ -11,12 +11,12 @@ from typing import Any, overload
 
 import attrs
 
-from trioeval.agent.model import Case
+from trioeval.agent.model import AgentSettings, Case
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
 from trioeval.errors import TemplateError
 from trioeval.question_eval.form import as_test
-from trioeval.question_eval.model import Question
+from trioeval.question_eval.model import Question, QuestionSettings
 from trioeval.question_eval.question_file import VERSION, questions_in
 from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
 from trioeval.templates import Templates
@@ -30,12 +30,12 @@ def with_one_test(suite: Suite) -> Suite:
     rows_of = suite.rows_of
     if rows_of is None:
         return suite
-    if suite.questions is not None:
+    if isinstance(suite.settings, QuestionSettings):
         choices = (_STANDS_FOR_ALL, f"{_STANDS_FOR_ALL}{_STANDS_FOR_ALL}")
         question = Question(question=_STANDS_FOR_ALL, answers=choices, correct_answers=choices[:1])
         return _with_questions(suite, [question], {})
     variables = dict.fromkeys(rows_of.vars or (), _STANDS_FOR_ALL)
-    case = None if suite.agents is None else _case(0)
+    case = _case(0) if isinstance(suite.settings, AgentSettings) else None
     return attrs.evolve(suite, tests=(_test(rows_of, variables, case),))
 
 
@@ -52,10 +52,10 @@ def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templa
     if rows_of is None:
         return suite
     rows = rows if rows_of.limit is None else rows[: rows_of.limit]
-    if suite.questions is not None:
+    if isinstance(suite.settings, QuestionSettings):
         found = _with_questions(suite, *_questions(rows_of, rows))
         return attrs.evolve(found, rows_of=None)
-    are_cases = suite.agents is not None
+    are_cases = isinstance(suite.settings, AgentSettings)
     tests = _Tests(rows_of, rows, templates.for_data(), are_cases)
     return attrs.evolve(suite, tests=tests, rows_of=None)
 
@@ -77,7 +77,7 @@ def value_of(row: Mapping[str, Any], name: str) -> Any:
 
 def _test(rows_of: RowsOfTask, variables: Mapping[str, Any], case: Case | None) -> Test:
     return Test(
-        vars=variables, assertions=rows_of.assertions, options=_OPTIONS, is_data=True, case=case
+        vars=variables, assertions=rows_of.assertions, options=_OPTIONS, is_data=True, extra=case
     )
 
 
@@ -145,12 +145,12 @@ def _with_questions(
         questions: They.
         faults: Why some of them cannot be asked, by place.
     """
-    settings = suite.questions
-    if settings is None:
+    settings = suite.settings
+    if not isinstance(settings, QuestionSettings):
         return suite
     return attrs.evolve(
         suite,
-        questions=attrs.evolve(settings, questions=tuple(questions)),
+        settings=attrs.evolve(settings, questions=tuple(questions)),
         tests=tuple(
             attrs.evolve(as_test(one), is_data=True, fault=faults.get(place))
             for place, one in enumerate(questions)

@@ -17,7 +17,7 @@ import trio
 
 from trioeval.agent.open import AgentTerms, open_agents
 from trioeval.columns.events import DatasetEvent
-from trioeval.columns.model import SeedColumns
+from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.open import DatasetsTold, SeedFiles, read_seeds
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
@@ -33,6 +33,7 @@ from trioeval.kernel.events import guarded
 from trioeval.limits.backend import Quota
 from trioeval.providers import Provider, Recorder
 from trioeval.question_eval.events import QuestionObserver, QuestionRun
+from trioeval.question_eval.model import QuestionSettings
 from trioeval.run.journal import RunJournal
 from trioeval.run.open_task import Terms, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
@@ -163,7 +164,9 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     left = _left(prepared)
     opened = prepared.opened
     seeds = opened if isinstance(opened, SeedFiles) else SeedFiles({})
-    has_datasets = any(part.prepared.suite.columns is not None for part in prepared.parts)
+    has_datasets = any(
+        isinstance(part.prepared.suite.settings, ColumnsSettings) for part in prepared.parts
+    )
     if has_datasets and opened is not seeds:
         # These may be huge, and have nothing to do with providers.
         read = functools.partial(read_seeds, prepared)
@@ -178,9 +181,7 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 how.journal,
                 how.cache,
                 refresh=how.refresh_cache,
-                questions=QuestionRun(
-                    how.questions, any(part.prepared.suite.questions for part in prepared.parts)
-                ),
+                questions=QuestionRun(how.questions, any(map(_asks_questions, prepared.parts))),
                 left=left,
                 settled=how.settled,
                 datasets=how.datasets,
@@ -273,17 +274,16 @@ async def prepared_of(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
+def _asks_questions(part: PreparedTask) -> bool:
+    return isinstance(part.prepared.suite.settings, QuestionSettings)
+
+
 def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
     """What gets the rows of the tasks that others are made of."""
     suites = [part.prepared.suite for part in prepared.parts]
     wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
-        columns = () if suite.columns is None else suite.columns.columns
-        wanted |= {
-            one.from_task
-            for one in columns
-            if isinstance(one, SeedColumns) and one.from_task is not None
-        }
+        wanted |= {source.task for source in suite.settings.sources()}
     return {task: RowsLeft() for task in wanted}
 
 

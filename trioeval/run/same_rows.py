@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.identity import Identities, row_id_of, settings_digest
 from trioeval.evaluation.journal import KeptRows
 from trioeval.evaluation.prepared import PreparedTask
@@ -56,7 +57,7 @@ def task_digest(part: PreparedTask, sources: Callable[[str], str | None] | None 
     is another one.
     """
     prepared = part.prepared
-    if prepared.suite.columns is not None:
+    if isinstance(prepared.suite.settings, ColumnsSettings):
         return _DATASET
     found = settings_digest(prepared.suite, sources)
     if part.settle is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trioeval._version import __version__
+from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
@@ -71,7 +72,7 @@ def run_start(
 
 def judged_rows(part: PreparedTask) -> int | None:
     """How many rows a task has that are judged: none of a dataset; None where that is not known yet."""
-    return 0 if part.prepared.suite.columns is not None else part.rows
+    return 0 if isinstance(part.prepared.suite.settings, ColumnsSettings) else part.rows
 
 
 def keys_of_task(part: PreparedTask) -> Sequence[str]:

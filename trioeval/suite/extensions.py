@@ -132,7 +132,7 @@ def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
 
 def _changed(suite: Suite, said: Mapping[str, Any], around: Around) -> Suite:
     """A suite with other parts. What is returned as it was given stays the same object."""
-    of_agents = suite.agents is not None
+    of_agents = suite.settings.type == "agent"
     before, structure = plain_suite(suite), make_converter(around, of_agents=of_agents)
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}

@@ -214,7 +214,7 @@ def _contains(value: Any, text: str) -> bool:
 
 
 def _matches(pattern: Pattern, test: Test) -> bool:
-    named = None if test.case is None else test.case.name
+    named = None if test.extra is None else test.extra.name
     return _found_in(pattern, test.description or None, named)
 
 

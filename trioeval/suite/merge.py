@@ -11,7 +11,6 @@ from typing import Any, TypeVar, overload
 
 import attrs
 
-from trioeval.grading import Assertion
 from trioeval.grading.registry import split_type
 from trioeval.suite.model import Scenario, Suite, Test, TestOptions
 
@@ -20,10 +19,6 @@ T = TypeVar("T")
 CONVERSATION = "conversationId"
 """The metadata that tells conversations apart."""
 
-DONE_TYPE = "agent-done"
-"""The assertion that every case has, first of all: its agent said that it is done."""
-
-_DONE = Assertion(type=DONE_TYPE)
 _MERGED_OPTIONS = {"prefix", "suffix", "overrides"}
 _PLAIN_OPTIONS = [
     field.name for field in attrs.fields(TestOptions) if field.name not in _MERGED_OPTIONS
@@ -33,8 +28,8 @@ _PLAIN_OPTIONS = [
 def merged(default: Test | None, test: Test) -> Test:
     """A test with what the suite's `default_test` adds: the test wins, its assertions come last.
 
-    Its description and what it gives in place of a reply are its own. A case is judged by whether its agent
-    is done, first of all.
+    Its description and what it gives in place of a reply are its own. Assertions of its type of task come
+    first.
 
     Example:
         >>> default = Test(vars={"a": "1"}, threshold=0.5, description="default")
@@ -43,11 +38,11 @@ def merged(default: Test | None, test: Test) -> Test:
         ({'a': '1', 'b': '2'}, 0.5, None)
     """
     if default is None:
-        return _judged_as_case(test)
+        return _judged_as_its_type(test)
     found = _laid_over(default, test)
     # Whether it wants them is for the test to say, and for its scenario; not for the default itself.
     wanted = not test.options.disable_default_asserts
-    return _judged_as_case(
+    return _judged_as_its_type(
         attrs.evolve(
             found,
             description=test.description,
@@ -57,11 +52,13 @@ def merged(default: Test | None, test: Test) -> Test:
     )
 
 
-def _judged_as_case(test: Test) -> Test:
-    """The test; that of a case with whether its agent is done in front, unless it speaks of that itself."""
-    if test.case is None or any(split_type(one.type)[0] == DONE_TYPE for one in test.assertions):
+def _judged_as_its_type(test: Test) -> Test:
+    """The test with the assertions of its type of task in front, except those it has, or negates, itself."""
+    if test.extra is None:
         return test
-    return attrs.evolve(test, assertions=(_DONE, *test.assertions))
+    own = {split_type(one.type)[0] for one in test.assertions}
+    added = [one for one in test.extra.assertions if one.type not in own]
+    return attrs.evolve(test, assertions=(*added, *test.assertions)) if added else test
 
 
 def scenario_test(
@@ -103,7 +100,7 @@ def _laid_over(under: Test, over: Test) -> Test:
         options=_options_over(under.options, over.options),
         fault=over.fault,
         is_data=over.is_data,
-        case=over.case,
+        extra=over.extra,
     )
 
 

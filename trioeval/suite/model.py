@@ -4,19 +4,16 @@ Field names are the keys of the file in snake_case. These classes can be made di
 a suite that was loaded from a file and one that was built by hand are the same thing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.agent.model import AgentSettings, Case, RunLimits
-from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.structure import Count, ErrorStatus, NotNegative, Number, Positive
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
-from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
 
@@ -169,6 +166,22 @@ class TestOptions:
     """All other keys: those of the provider's config that are different for this test."""
 
 
+class ExtraKeys(Protocol):
+    """Keys that a test of one type of task has besides those of every test."""
+
+    name: str
+    """Unique among the tests of the task."""
+
+    @property
+    def assertions(self) -> Sequence[Assertion]:
+        """Assertions that every such test begins with, unless it has some of the same type itself."""
+        return ()
+
+    def identity(self) -> Sequence[Any]:
+        """The keys that decide how its rows end, as JSON data."""
+        return ()
+
+
 @attrs.frozen(kw_only=True)
 class Test:
     """One set of variables and what is expected of the replies to it."""
@@ -199,15 +212,15 @@ class Test:
     is_data: bool = False
     """Whether its variables are data as they stand, which name no file and are no templates: they come from
     the rows of another task, and models write anything."""
-    case: Case | None = None
-    """Of a task of type `agent`: its name, and what it waits for."""
+    extra: ExtraKeys | None = None
+    """What its type of task adds."""
     fault: str | None = None
     """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
 
     @property
     def known_as(self) -> str | None:
         """What tells it from others with the same variables: the name of its case, or its description."""
-        return self.description if self.case is None else self.case.name
+        return self.description if self.extra is None else self.extra.name
 
 
 @attrs.frozen(kw_only=True)
@@ -329,6 +342,75 @@ class CommandLineOptions:
 
 
 @attrs.frozen(kw_only=True)
+class RunLimits:
+    """What holds for all tasks of type `agent` of a suite: the key `agents` of the file."""
+
+    max_concurrent_runs: Number | None = None
+    """Attempts of programs that run at once, over all tasks; 0 does not bound them; None takes the
+    `maxConcurrency` of `evaluateOptions`."""
+    max_concurrent_root_tasks: Number = 0
+    """Cases that are under way at once, over all programs that share the database of runs, each in its turn;
+    0 does not bound them."""
+    bus_rotate_bytes: Count | None = None
+    """Size at which a file of a message bus is closed and the next one begun; None never does."""
+    bus_keep_segments: Count | None = None
+    """Files of a bus that are kept, the newest; None keeps all."""
+
+
+TaskType: TypeAlias = Literal["prompt_eval", "question_eval", "columns", "agent"]
+CodeDigests: TypeAlias = Callable[[str], str | None]
+"""Gives the digest of the file of code that a text of a suite names; None if it names none."""
+
+
+@attrs.frozen(kw_only=True)
+class ColumnsOfTask:
+    """Columns that a dataset takes from the rows of an earlier task."""
+
+    task: str
+    """The id of a task that comes first."""
+    place: int
+    """The place of the entry that names them in the key `columns` of the task."""
+    columns: Mapping[str, str]
+    """The columns of the dataset, each with what it is called in the rows."""
+
+
+class TaskSettings(Protocol):
+    """Settings that a task of one type has besides those of every suite."""
+
+    type: ClassVar[TaskType]
+    """The key `type` of the task."""
+
+    @property
+    def row_tokens(self) -> int | None:
+        """Most tokens of one row, over all of its calls; None does not bound them."""
+        return None
+
+    def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
+        """The settings that decide how rows end, as JSON data.
+
+        Args:
+            sources: Digests of code; None leaves them out.
+        """
+        del sources
+        return ()
+
+    def code(self) -> Iterable[str]:
+        """The texts among the settings that name code."""
+        return ()
+
+    def sources(self) -> Iterable[ColumnsOfTask]:
+        """The columns that are taken from the rows of earlier tasks."""
+        return ()
+
+
+@attrs.frozen
+class PromptEvalSettings(TaskSettings):
+    """The settings of `type: prompt_eval`, and of a suite without `tasks`: no further ones."""
+
+    type: ClassVar[TaskType] = "prompt_eval"
+
+
+@attrs.frozen(kw_only=True)
 class Suite:
     """A whole suite."""
 
@@ -380,12 +462,8 @@ class Suite:
     """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
     kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False)
     """The assertion types that its tests may use."""
-    questions: QuestionSettings | None = None
-    """Of a task of type `question_eval`: how its questions, which are its tests, are asked."""
-    columns: ColumnsSettings | None = None
-    """Of a task of type `columns`: the dataset that it builds."""
-    agents: AgentSettings | None = None
-    """Of a task of type `agent`: how agents, which are its providers, are started."""
+    settings: TaskSettings = PromptEvalSettings()
+    """What its type of task adds."""
     run_limits: RunLimits = attrs.field(factory=RunLimits)
     """What holds for all tasks of type `agent` together."""
     rows_of: RowsOfTask | None = None

@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from trioeval.agent.model import Case
-from trioeval.documents.structure import camel
+from trioeval.documents.structure import KEY, camel
 from trioeval.grading import Assertion, AsWritten, Computed
 from trioeval.suite.model import Prompt, Suite, Test, TestOptions
 
@@ -117,13 +116,11 @@ def plain_data(value: Any) -> Any:
             return value
 
 
-_AMONG_OTHERS = {(TestOptions, "overrides"), (Test, "case")}
+_AMONG_OTHERS = {(TestOptions, "overrides"), (Test, "extra")}
 """Fields of which the keys stand among those of their owner."""
 _RENAMED = {
     (Test, "assertions"): "assert",
     (Assertion, "assertions"): "assert",
-    (Case, "name"): "id",
-    (Case, "when_failed"): "onFailedDependency",
 }
 
 
@@ -149,6 +146,6 @@ def _keys(form: type) -> tuple[tuple[str, str, Any], ...]:
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
             default = default.factory()
-        key = _RENAMED.get((form, field.name)) or camel(field.name)
+        key = _RENAMED.get((form, field.name)) or field.metadata.get(KEY) or camel(field.name)
         found.append((field.name, key, default))
     return tuple(found)

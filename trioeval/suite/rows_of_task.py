@@ -6,7 +6,6 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.columns.model import SeedColumns
 from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
@@ -189,19 +188,17 @@ def unknown_columns(
         known = source(suite.rows_of.task)
         if known is None:
             return
-        if suite.questions is not None:
+        if suite.rows_of.question:
             yield from _unknown(entry, ("questions",), suite.rows_of.question, known)
         for name, said in (suite.rows_of.vars or {}).items():
             at: DocumentPath = ("tests", "vars", name)
             for used in sorted(_names_in(said, templates)):
                 yield from (one.below(*at) for one in _missing(used, known))
-    for place, column in enumerate(() if suite.columns is None else suite.columns.columns):
-        if isinstance(column, SeedColumns) and column.from_task is not None:
-            known = source(column.from_task)
-            said = entry["columns"][place]
-            if known is not None:
-                found = _unknown(said, ("columns",), column.columns, known)
-                yield from (one.below("columns", place) for one in found)
+    for seed in suite.settings.sources():
+        known = source(seed.task)
+        if known is not None:
+            found = _unknown(entry["columns"][seed.place], ("columns",), seed.columns, known)
+            yield from (one.below("columns", seed.place) for one in found)
 
 
 def _unknown(

@@ -177,7 +177,7 @@ ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
 TEST_TRANSFORMS = ("transform", "transformVars", "transform_vars")
 """Keys that hold code, or paths of the output."""
 
-NOT_IN_TESTS = dict.fromkeys(("case", "fault", "is_data", "judge"))
+NOT_IN_TESTS = dict.fromkeys(("extra", "fault", "is_data", "judge"))
 """Fields of a test that are found, or written as several keys."""
 
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.protocols import AgentEvent
 from trioeval.cli.progress.agent import AgentsProgress
 from trioeval.cli.progress.columns import DatasetProgress
@@ -17,6 +18,7 @@ from trioeval.cli.progress.question_eval import QuestionProgress
 from trioeval.cli.run.results import Collector
 from trioeval.cli.terminal import say
 from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.journal import KeptRows
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity, Pace, all_left_s
@@ -192,7 +194,7 @@ class Watching:
             return
         kept = self.collector.run.kept(part.id)
         self.picture.expect(_rows_of_lanes(part.prepared, kept))
-        if part.prepared.suite.agents is not None:
+        if isinstance(part.prepared.suite.settings, AgentSettings):
             self.agents.expect(part.id, part.rows - len(kept))
 
 
@@ -213,5 +215,5 @@ def _limit(lanes: Lanes, name: str) -> int | None:
 
 def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
     """How many rows each dataset is to have, as far as the suite says it."""
-    parts = {part.id: part.prepared.suite.columns for part in prepared.parts}
-    return {task: columns.rows for task, columns in parts.items() if columns is not None}
+    parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
+    return {task: own.rows for task, own in parts.items() if isinstance(own, ColumnsSettings)}

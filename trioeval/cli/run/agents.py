@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.open import AgentTerms
 from trioeval.agent.planner import MemoryPlanner
 from trioeval.cli.environment import agents_folder
@@ -18,7 +19,7 @@ from trioeval.templates import is_template
 
 def has_agents(prepared: PreparedSuite) -> bool:
     """Whether any task of a suite is worked on by agents."""
-    return any(part.prepared.suite.agents is not None for part in prepared.parts)
+    return any(isinstance(part.prepared.suite.settings, AgentSettings) for part in prepared.parts)
 
 
 async def agent_terms(
@@ -68,11 +69,12 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
     kept = agents_folder(database, "run").parent.resolve()
     for part in prepared.parts:
         suite = part.prepared.suite
-        if suite.agents is None:
+        if not isinstance(suite.settings, AgentSettings):
             continue
         templates = WorkspaceTemplates.of(part.prepared.around, part.prepared.templates)
-        own = (test.case.workspace for test in suite.tests if test.case is not None)
-        for said in dict.fromkeys((suite.agents.workspace, *own)):
+        cases = (case_of(test) for test in suite.tests)
+        own = (case.workspace for case in cases if case is not None)
+        for said in dict.fromkeys((suite.settings.workspace, *own)):
             if said is None or is_template(said):
                 continue
             folder = templates.find(said, {}).resolve()

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trioeval.cli.terminal import say
+from trioeval.columns.model import ColumnsSettings
 from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.kernel import Event
@@ -302,7 +303,7 @@ def trace_of(
     steps = {
         part.id: part.prepared.steps
         for part in prepared.parts
-        if part.rows is not None and part.prepared.suite.columns is None
+        if part.rows is not None and not isinstance(part.prepared.suite.settings, ColumnsSettings)
     }
 
     def name_of(task: str | None, row: int) -> str | None:

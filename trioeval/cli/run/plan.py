@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from trioeval.agent.model import AgentSettings, RunLimits
+from trioeval.agent.model import AgentSettings, case_of
 from trioeval.columns.graph import ColumnGraph, Grouping, Producer
 from trioeval.columns.model import (
     Column,
@@ -29,7 +29,7 @@ from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
 from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
-from trioeval.suite.model import EvaluateOptions
+from trioeval.suite.model import EvaluateOptions, RunLimits
 from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
 
 # What a plan tells of tasks of agents.
@@ -48,12 +48,13 @@ def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
     prepared = part.prepared
     waiting = 0
     for stretch, tests in stretch_sizes(prepared.steps):
-        cases = prepared.steps.tests[stretch.first_place : stretch.first_place + tests]
-        waits = sum(test.case is not None and bool(test.case.depends_on) for test in cases)
+        several = prepared.steps.tests[stretch.first_place : stretch.first_place + tests]
+        cases = (case_of(test) for test in several)
+        waits = sum(case is not None and bool(case.depends_on) for case in cases)
         waiting += waits * stretch.shape.steps
     workspace = "empty" if settings.workspace is None else inert(settings.workspace, _NAME)
-    several = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
-    told = f"; {several} for others" if waiting else ""
+    cases_told = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
+    told = f"; {cases_told} for others" if waiting else ""
     yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{told}"
     lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
     yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"
@@ -253,18 +254,18 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
     wanted = {
-        part.id: columns.rows
+        part.id: own.rows
         for part in prepared.parts
-        if (columns := part.prepared.suite.columns) is not None
+        if isinstance(own := part.prepared.suite.settings, ColumnsSettings)
     }
     for part in prepared.parts:
-        settings = part.prepared.suite.columns
-        if settings is not None:
+        settings = part.prepared.suite.settings
+        if isinstance(settings, ColumnsSettings):
             yield from dataset_lines(part, settings, cells)
             continue
         yield from _part_lines(part, rows, wanted)
-        if (agents := part.prepared.suite.agents) is not None:
-            yield from agent_lines(part, agents)
+        if isinstance(settings, AgentSettings):
+            yield from agent_lines(part, settings)
         if part.settle is not None:
             continue
         for name, count in planned_judging(part.prepared).items():
@@ -365,7 +366,7 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     tokens, money, priced, paid = 0.0, 0.0, False, False
     for part in parts:
         # Nobody knows how many rows there will be, or how often an agent will ask.
-        if part.settle is not None or part.prepared.suite.agents is not None:
+        if part.settle is not None or isinstance(part.prepared.suite.settings, AgentSettings):
             continue
         steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
         looked_at = min(len(steps), _SAMPLE)

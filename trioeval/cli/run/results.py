@@ -18,6 +18,7 @@ from trioeval.cli.progress.columns import ended_lines
 from trioeval.cli.run.start import Beginning
 from trioeval.cli.terminal import draw, say, show
 from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
 from trioeval.evaluation.journal import KeptRows
@@ -82,7 +83,7 @@ class Part:
     @property
     def makes_dataset(self) -> bool:
         """Whether it makes a dataset, and no rows."""
-        return self.task.prepared.suite.columns is not None
+        return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
 
     @property
     def is_whole(self) -> bool:
@@ -167,9 +168,9 @@ class Collector:
         """How the datasets of all tasks ended; one of which nothing was heard was not built."""
         found = []
         for part in self.parts:
-            columns = part.task.prepared.suite.columns
-            if columns is not None:
-                rows = columns.rows or 0
+            settings = part.task.prepared.suite.settings
+            if isinstance(settings, ColumnsSettings):
+                rows = settings.rows or 0
                 unheard = DatasetResult(
                     task=part.head.task, requested=rows, written=0, not_run={"fault": rows}
                 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import (
     EnvironmentSettings,
     cache_path,
@@ -284,7 +285,8 @@ def _check_recorded(prepared: PreparedSuite, settings: RunSettings) -> None:
     Raises:
         UsageError: A recording is to stand for one.
     """
-    agents = (part.prepared.suite for part in prepared.parts if part.prepared.suite.agents)
+    suites = (part.prepared.suite for part in prepared.parts)
+    agents = (suite for suite in suites if isinstance(suite.settings, AgentSettings))
     programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
     if not programs:
         return
