@@ -43,7 +43,7 @@ from trioeval.prompt_eval.comparison import ComparedEval
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.providers import Recorder, open_providers
 from trioeval.question_eval.events import QuestionEvents, QuestionRun
-from trioeval.question_eval.model import QuestionSettings, workers_of
+from trioeval.question_eval.model import QuestionSettings
 from trioeval.question_eval.task import QuestionEval, ToolBox
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
@@ -317,7 +317,7 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
         0 if settings.fail_fast else options.salvage_rounds,
         watch=events,
         stop=stop if settings.fail_fast else None,
-        max_live_jobs=workers_of(settings, prepared.suite.quota),
+        max_live_jobs=settings.rows_at_once(prepared.suite.quota),
     )
 
 
