@@ -232,10 +232,6 @@ class EmbeddingColumn(ColumnEntry):
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-MOST_WORKERS = 64
-"""Most processes that one function may have."""
-
-
 @attrs.frozen(kw_only=True)
 class PythonColumn(ColumnEntry):
     """`type: python`. What a function of the suite's own makes.
