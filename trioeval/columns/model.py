@@ -343,6 +343,12 @@ class ColumnsSettings(TaskSettings):
         yield from (one.target for one in self.columns if isinstance(one, PythonColumn))
         yield from (one.target for one in self.processors if one.target is not None)
 
+    def files(self) -> Iterator[Path]:
+        """The files of seeds."""
+        for one in self.columns:
+            if isinstance(one, SeedColumns) and one.file is not None:
+                yield one.file
+
     def sources(self) -> Iterator[ColumnsOfTask]:
         """The seeds that are rows of earlier tasks."""
         for place, one in enumerate(self.columns):

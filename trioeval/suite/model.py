@@ -407,6 +407,10 @@ class TaskSettings(Protocol):
         """The texts among the settings that name code."""
         return ()
 
+    def files(self) -> Iterable[Path]:
+        """The files that are read only when the task runs, and decide which rows there are."""
+        return ()
+
     def sources(self) -> Iterable[ColumnsOfTask]:
         """The columns that are taken from the rows of earlier tasks."""
         return ()
