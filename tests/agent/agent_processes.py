@@ -14,11 +14,11 @@ from program_runs import around, carriers, is_alive, run, run_when_ready, wait_g
 
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.command_agent import CommandAgent
+from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.loop import LoopTerms
 from trioeval.agent.processes import ProcessFamily, open_family
 from trioeval.agent.protocols import FileMarker
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
-from trioeval.evaluation.journal import ProcessIdentity
 from trioeval.providers.programs.entries import CommandAgentSettings, read_agent_command
 from trioeval.templates import Templates
 

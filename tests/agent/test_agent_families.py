@@ -32,10 +32,10 @@ from hypothesis import strategies as st
 
 from trioeval.agent.attempts import Pump, open_log
 from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.loop import run_until_done
 from trioeval.agent.processes import ProcessFamily, end_survivors, open_family, this_host
 from trioeval.agent.restarts import AttemptEnd, RestartPolicy
-from trioeval.evaluation.journal import ProcessIdentity
 from trioeval.providers.programs import supervisor
 from trioeval.providers.programs.members import Root, find_survivors, read_member
 

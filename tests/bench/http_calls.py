@@ -23,11 +23,11 @@ from pathlib import Path
 import httpx2
 import trio
 
-from trioeval.evaluation.journal import Journal
 from trioeval.loading.load import parse_suite
 from trioeval.providers import ProviderSpec, Request, open_providers, resolve
 from trioeval.report import head_of
 from trioeval.run import Row, prepare, run_suite
+from trioeval.run.journal import RunJournal
 from trioeval.store import RunStart, open_store
 from trioeval.templates import Templates
 
@@ -128,7 +128,7 @@ async def measure_suite(base_url: str, folder: Path) -> None:
     async def emit(row: Row) -> None:  # noqa: ASYNC124 - only looks
         assert row.verdict is not None
 
-    async def timed(journal: Journal | None) -> tuple[float, float]:
+    async def timed(journal: RunJournal | None) -> tuple[float, float]:
         """Times the ideal, from the first request to the last reply; and CPU milliseconds a test."""
         await client.post(base_url.removesuffix("/v1") + "/reset")
         prepared, before = prepare(suite), time.process_time()

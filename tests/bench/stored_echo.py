@@ -18,10 +18,10 @@ from pathlib import Path
 import attrs
 import trio
 
-from trioeval.evaluation.journal import Journal
 from trioeval.loading.load import parse_suite
 from trioeval.report import head_of
 from trioeval.run import Row, prepare, run_suite
+from trioeval.run.journal import RunJournal
 from trioeval.store import RunStart, open_store
 from trioeval.suite.model import Suite
 
@@ -55,7 +55,7 @@ def echo_suite(tests: int) -> Suite:
     )
 
 
-async def timed_run(suite: Suite, journal: Journal | None) -> Spent:
+async def timed_run(suite: Suite, journal: RunJournal | None) -> Spent:
     """Run a suite that is loaded."""
     rows = 0
 

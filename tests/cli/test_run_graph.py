@@ -8,10 +8,10 @@ import attrs
 import pytest
 import trio
 
+from trioeval.agent.journal import ProcessIdentity, RunningAttempt
 from trioeval.agent.model import Case
 from trioeval.cli.commands.run_graph import show_graph
 from trioeval.errors import UsageError
-from trioeval.evaluation.journal import ProcessIdentity, RunningAttempt
 from trioeval.loading.load import parse_suite
 from trioeval.report import Head
 from trioeval.report.head import HeadCase

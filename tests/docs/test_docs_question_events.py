@@ -8,7 +8,6 @@ import pytest
 from trioeval.documents.structure import camel
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.events import NOTES
-from trioeval.report.question_eval import event_json
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "questions.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", PAGE.partition("## Events")[2], re.MULTILINE))
@@ -35,6 +34,6 @@ def test_details_are_named_as_an_observer_and_as_a_record_has_them(name: str) ->
         name=name,
         details=dict.fromkeys(details, 1),
     )
-    recorded = set(event_json(event)) - {"sequence", "at", "event"}
+    recorded = set(event.json()) - {"sequence", "at", "event"}
     assert recorded == {camel(detail) for detail in details}
     assert [one for one in recorded if f"`{one}`" not in PAGE] == []

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from test_serialize import HISTORY, UNTRACED
 
 from trioeval import ProviderError, Reply, Request, Row, SuiteSummary, parse_suite, run_suite
-from trioeval.evaluation.journal import CallKey, CallRecord, Journal
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.reconcile import Retry, has_ended
 from trioeval.providers import Usage
 from trioeval.run import PreparedSuite
+from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 from trioeval.testing.journals import MemoryJournal, WrittenRow
@@ -172,7 +173,7 @@ def row_content(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def play(
-    prepared: PreparedSuite, journal: Journal, *, cancel_at: float = math.inf
+    prepared: PreparedSuite, journal: RunJournal, *, cancel_at: float = math.inf
 ) -> tuple[list[Row], SuiteSummary | None]:
     """Run a suite, which somebody may cancel: the rows that were emitted, and how it ended."""
     rows: list[Row] = []

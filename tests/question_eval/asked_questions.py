@@ -13,6 +13,7 @@ from trioeval import Lanes, Reply, Request, Row, make_lanes, parse_suite, prepar
 from trioeval.kernel.reservations import Permits
 from trioeval.providers import Metering, Provider, Usage
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
+from trioeval.question_eval.result import question_of
 from trioeval.run import PreparedSuite
 from trioeval.suite.filters import Filters, select_tests
 from trioeval.testing import run_virtual
@@ -84,7 +85,7 @@ class Ran:
 
     @property
     def questions(self) -> list[QuestionResult]:
-        return [row.question for row in self.rows if row.question is not None]
+        return [found for row in self.rows if (found := question_of(row)) is not None]
 
     @property
     def outcomes(self) -> list[str]:

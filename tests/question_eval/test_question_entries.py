@@ -12,13 +12,7 @@ from trioeval.evaluation.reconcile import StoredIdentity, reconcile
 from trioeval.evaluation.suite_files import CodeFiles, files_of
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.question_eval.form import QUESTION_PROMPT, as_question, as_test
-from trioeval.question_eval.model import (
-    Question,
-    QuestionBudget,
-    QuestionSettings,
-    Tool,
-    workers_of,
-)
+from trioeval.question_eval.model import Question, QuestionBudget, QuestionSettings, Tool
 from trioeval.run import prepare
 from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
@@ -269,10 +263,10 @@ def test_qe_22_workers_of_the_task_come_before_those_of_the_quota() -> None:
     """And without either there is one."""
     file = Path("q.json")
     five = QuotaSettings(workers=5)
-    assert workers_of(QuestionSettings(file=file, workers=3), five) == 3
-    assert workers_of(QuestionSettings(file=file), five) == 5
-    assert workers_of(QuestionSettings(file=file), QuotaSettings()) == 1
-    assert workers_of(QuestionSettings(file=file), None) == 1
+    assert QuestionSettings(file=file, workers=3).rows_at_once(five) == 3
+    assert QuestionSettings(file=file).rows_at_once(five) == 5
+    assert QuestionSettings(file=file).rows_at_once(QuotaSettings()) == 1
+    assert QuestionSettings(file=file).rows_at_once(None) == 1
 
 
 def hinted(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:

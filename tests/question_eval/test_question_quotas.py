@@ -14,6 +14,7 @@ from trioeval.limits.memory import MemoryQuota
 from trioeval.limits.model import Limit
 from trioeval.providers import Usage
 from trioeval.providers.metering import Metering
+from trioeval.question_eval.result import question_of
 from trioeval.run import PreparedSuite
 from trioeval.run.shared_limits import open_suite_quota, permits_of
 from trioeval.testing import run_virtual
@@ -107,7 +108,7 @@ def test_what_a_provider_does_not_count_is_settled_as_it_is_told(
             return state.used
 
     counted = run_virtual(main)
-    told = sum(row.question.tokens_total or 0 for row in rows if row.question is not None)
+    told = sum(found.tokens_total or 0 for row in rows if (found := question_of(row)) is not None)
     assert counted == told > 0
     assert not used or counted == used
 

@@ -21,6 +21,7 @@ from trioeval.limits.memory import MemoryQuota
 from trioeval.limits.model import Ask, Decision, Limit
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
+from trioeval.question_eval.result import question_of
 from trioeval.report import row_json
 from trioeval.suite.filters import Filters
 
@@ -35,8 +36,9 @@ def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
     assert (right.status, right.score, right.error) == (Status.PASS, 1.0, None)
     assert (wrong.status, wrong.score) == (Status.FAIL, 0.0)
     assert wrong.error == 'the answer "Red" is wrong; right is "Blue"'
-    assert wrong.question is not None
-    assert (wrong.question.agent_answer, wrong.question.answer_listed) == ("Red", True)
+    question = question_of(wrong)
+    assert question is not None
+    assert (question.agent_answer, question.answer_listed) == ("Red", True)
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(2, 0.15), (1, 0.3)])
@@ -204,7 +206,7 @@ def test_fail_fast_stops_its_own_task_alone(tmp_path: Path) -> None:
     pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "") if n == 0 else RIGHT)
     ran = asked(document, pupil)
     by_task = {
-        task: [row.question.outcome for row in ran.rows if row.task == task and row.question]
+        task: [q.outcome for row in ran.rows if row.task == task and (q := question_of(row))]
         for task in ("quiz", "other")
     }
     assert by_task["quiz"][0] == by_task["other"][0] == "runtime_error"

@@ -10,7 +10,7 @@ import attrs
 import trio
 from stored_things import start_of
 
-from trioeval.evaluation.journal import ProcessIdentity, RunningAttempt
+from trioeval.agent.journal import ProcessIdentity, RunningAttempt
 from trioeval.store import RunFacts, open_store, read_store
 
 TASKS = ("repairs", "later")

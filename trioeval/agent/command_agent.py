@@ -17,6 +17,7 @@ import trio
 from trioeval.agent.attempts import AttemptLog, open_log
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.child_runs import ChildRuns
+from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.open import set_aside, with_cut_off
 from trioeval.agent.processes import ProcessFamily, Relative, Started, identify
 from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file, shortened
@@ -24,7 +25,6 @@ from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, Failure
 from trioeval.agent.workspace import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.evaluation.commands import too_many
-from trioeval.evaluation.journal import ProcessIdentity
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
 from trioeval.providers.programs.members import Root

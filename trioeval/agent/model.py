@@ -7,13 +7,12 @@ import attrs
 
 from trioeval.documents.structure import KEY, Count, Factor, NotNegative, Number, Positive
 from trioeval.grading import Assertion
+from trioeval.grading.services import MAX_PROCESSES
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.model import CodeDigests, ExtraKeys, TaskSettings, TaskType, Test
 
 DONE_TYPE = "agent-done"
 """The assertion that every case has, first of all: its agent said that it is done."""
-MAX_PROCESSES = 256
-"""Processes that what an agent starts, or wrote, may have at once where the suite says nothing."""
 
 
 @attrs.frozen(kw_only=True)

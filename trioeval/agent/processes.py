@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.agent.attempts import LAST_WORDS, AttemptLog, Pump
-from trioeval.evaluation.journal import ProcessIdentity
+from trioeval.agent.journal import ProcessIdentity
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import (
     GRACE,

@@ -7,7 +7,7 @@ run that is resumed goes on with the next one, in the same folder.
 """
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -16,7 +16,13 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.agent.attempts import AttemptsMade, answer_of, attempts_told, with_cut_attempt
+from trioeval.agent.attempts import (
+    AttemptsMade,
+    answer_of,
+    attempts_told,
+    ended_as,
+    with_cut_attempt,
+)
 from trioeval.agent.bus_messages import Patience, Posts
 from trioeval.agent.case_folder import (
     CaseFiles,
@@ -29,6 +35,7 @@ from trioeval.agent.case_folder import (
 )
 from trioeval.agent.case_order import Gate, InOrder, Place, Procession
 from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.open import AgentRun, cut_off_attempt
@@ -47,8 +54,7 @@ from trioeval.agent.restarts import RestartPolicy
 from trioeval.agent.workers import Workers
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
-from trioeval.evaluation.answerer import ComeTo
-from trioeval.evaluation.journal import AgentJournal
+from trioeval.evaluation.answerer import AnswerListener, ComeTo
 from trioeval.evaluation.outcomes import StoppedError, cut_by
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.prompt import Asked
@@ -107,7 +113,7 @@ _CANCELLED = "it was cancelled while it waited in the line (trioeval agent cance
 
 
 class AgentWork:
-    """The agents of one task; good for one run.
+    """Answers the rows of one task by its agents, each case in a folder of its own; good for one run.
 
     Args:
         prepared: The task.
@@ -167,7 +173,23 @@ class AgentWork:
             self._kept.add(index)
         self._tell_over(index, done=is_done, begun=False)
 
-    def begins_at_once(self, step: Step, /) -> bool:
+    @property
+    def follows_all(self) -> bool:
+        """True: others may wait for a case that never began."""
+        return True
+
+    def looks_ahead(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
+        """True: cases may wait for each other."""
+        return True
+
+    async def begins_at_once(
+        self,
+        step: Step,
+        _ask: Callable[[], Awaitable[Asked]],
+        /,
+        *,
+        is_answered: bool,  # noqa: ARG002
+    ) -> bool:
         """Whether it waits for other things before it needs a slot."""
         case = case_of(step.test)
         waits = case is not None and bool(case.depends_on)
@@ -177,16 +199,22 @@ class AgentWork:
         """Where its agent works."""
         return self._files(step.index).workspace
 
-    def with_cut_attempt(self, step: Step, reply: Reply | None, /) -> Reply | None:
-        """What a case has come to, with what an attempt had used that was cut off. Looks at files."""
+    def last_reply(self, step: Step, reply: Reply | None, outcome: str, /) -> Reply | None:
+        """The result of a case, with the usage of an attempt that was cut off. Looks at files."""
         end = cut_off_attempt(self._files(step.index), attempts_told(reply))
-        return reply if end is None else with_cut_attempt(reply, end)
+        reply = reply if end is None else with_cut_attempt(reply, end)
+        return None if reply is None else ended_as(reply, outcome)
+
+    def reject(self, _step: Step, /) -> None:
+        """Nothing: each attempt stands as it ended."""
 
     def over(self, step: Step, cut: Cut | None, /) -> None:
         """A row is over; what is not known to be done is not, unless it was cut off."""
         self._tell_over(step.index, done=False, cut=cut)
 
-    async def answer(self, step: Step, asked: Asked, calls: Calls[Any], told: ComeTo, /) -> Reply:
+    async def answer(
+        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerListener, /
+    ) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
 
         Raises:
@@ -201,7 +229,7 @@ class AgentWork:
             # It stands in the line of all programs from the moment in which it begins, in that order.
             async with self._turn(step) as turn:
                 with calls.waiting():
-                    made, wanted = await self._claim(step, asked, told, room, post)
+                    made, wanted = await self._claim(step, asked, listener.on_progress, room, post)
                     with suppress(MarkerError):  # the loop looks first, and gives the case up
                         await self._wait(step, room, post, turn)
                 with self._procession.join() as place:

@@ -12,6 +12,7 @@ from trioeval.agent.bus_messages import Posts
 from trioeval.agent.case_folder import CaseRoom
 from trioeval.agent.child_runs import ChildRuns, open_child_runs
 from trioeval.agent.command_agent import CommandAgent
+from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.model_agent import ModelAgent
 from trioeval.agent.processes import end_survivors, open_family
@@ -19,7 +20,6 @@ from trioeval.agent.protocols import Agent, Children, Slots
 from trioeval.agent.report_file import ReportTroubles
 from trioeval.agent.restarts import Attempt, AttemptEnd
 from trioeval.agent.workspace_tools import WorkspaceTools
-from trioeval.evaluation.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.evaluation.prompt import Asked
 from trioeval.evaluation.provider_calls import Asker
 from trioeval.kernel import Calls, Metered

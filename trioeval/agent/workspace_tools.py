@@ -14,7 +14,7 @@ import trio
 
 from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.case_folder import CaseFiles
-from trioeval.agent.model import MAX_PROCESSES, AgentSettings
+from trioeval.agent.model import AgentSettings
 from trioeval.errors import GradingError
 from trioeval.evaluation.commands import keys_to_hide, run_command, without_keys
 from trioeval.evaluation.tools import ToolCall, ToolResult, arguments_of, tool_offers
@@ -26,6 +26,7 @@ from trioeval.grading.kinds.workspace_files import (
     place_of,
     read_file,
 )
+from trioeval.grading.services import MAX_PROCESSES
 from trioeval.providers.programs.exec import Tail
 from trioeval.providers.programs.processes import describe_end
 from trioeval.text import quote

@@ -24,6 +24,7 @@ from trioeval.cli.last_resort import Watcher, end_soon
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import StoreError
 from trioeval.kernel import Cut
+from trioeval.question_eval.result import question_of
 from trioeval.run import Row
 
 # What ends a run before all of its rows were run, by whose wish, and what is remembered of it.
@@ -78,7 +79,7 @@ class Stopping:
 
     def take(self, row: Row) -> None:
         """Remember what cut a row, if anything did."""
-        if row.question is not None and row.question.outcome == "skipped":
+        if (found := question_of(row)) is not None and found.outcome == "skipped":
             self.failed_fast[row.task] = None
         else:
             self.cuts.add(row.cut)

@@ -27,7 +27,6 @@ from trioeval.columns.form_values import (
     who_is_asked,
 )
 from trioeval.columns.model import (
-    MOST_WORKERS,
     Asking,
     Column,
     EmbeddingColumn,
@@ -45,6 +44,7 @@ from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.structure import Hook, camel, object_hook, some_text
 from trioeval.grading import Assertion, quote
+from trioeval.scripting import MOST_WORKERS
 from trioeval.suite.python_targets import python_target
 from trioeval.suite.sources.values import with_files
 

@@ -232,10 +232,6 @@ class EmbeddingColumn(ColumnEntry):
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-MOST_WORKERS = 64
-"""Most processes that one function may have."""
-
-
 @attrs.frozen(kw_only=True)
 class PythonColumn(ColumnEntry):
     """`type: python`. What a function of the suite's own makes.
@@ -346,6 +342,12 @@ class ColumnsSettings(TaskSettings):
         """The functions of columns and processors."""
         yield from (one.target for one in self.columns if isinstance(one, PythonColumn))
         yield from (one.target for one in self.processors if one.target is not None)
+
+    def files(self) -> Iterator[Path]:
+        """The files of seeds."""
+        for one in self.columns:
+            if isinstance(one, SeedColumns) and one.file is not None:
+                yield one.file
 
     def sources(self) -> Iterator[ColumnsOfTask]:
         """The seeds that are rows of earlier tasks."""

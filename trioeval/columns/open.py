@@ -137,8 +137,16 @@ class Ready:
             self.output.folder.close()
 
 
-def read_seeds(prepared: PreparedSuite) -> Mapping[str | None, Mapping[str, Source]]:
-    """The rows of all seeds that are files: by task, by the names of their first columns. Blocks.
+@attrs.frozen
+class SeedFiles:
+    """The rows of all seeds of a suite that are files."""
+
+    by_task: Mapping[str | None, Mapping[str, Source]]
+    """For each task that builds a dataset, by the names of their first columns."""
+
+
+def read_seeds(prepared: PreparedSuite) -> SeedFiles:
+    """The rows of all seeds that are files. Blocks.
 
     Raises:
         SuiteError: Files cannot be read, or are wrong; tells of all of them.
@@ -167,7 +175,7 @@ def read_seeds(prepared: PreparedSuite) -> Mapping[str | None, Mapping[str, Sour
                 files.append(column.file)
     if problems:
         raise SuiteError(problems, files=files)
-    return found
+    return SeedFiles(found)
 
 
 async def open_ready(

@@ -9,10 +9,9 @@ from pathlib import Path
 import attrs
 import trio
 
-from trioeval.agent.model import MAX_PROCESSES
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError
-from trioeval.grading.services import Ran
+from trioeval.grading.services import MAX_PROCESSES, Ran
 from trioeval.providers.programs.entries import find_secrets
 from trioeval.providers.programs.exec import Tail, read_stream
 from trioeval.providers.programs.processes import GRACE, describe_end, start_tree

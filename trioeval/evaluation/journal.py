@@ -1,4 +1,4 @@
-"""What a run writes down as it goes, and finds again when it is resumed.
+"""What tasks write down as they go, and find again when their run is resumed.
 
 Tasks know no database: they know this. Everything is written down synchronously, in the step in which it
 becomes known, so that nothing can come between a reply that was paid for and its record; whoever keeps the
@@ -8,77 +8,16 @@ journal makes it durable behind that, and says when it is.
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from collections.abc import Container, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.columns.journal import DatasetJournal
-from trioeval.columns.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.providers import Reply, Request
 from trioeval.providers.base import Asked
 from trioeval.suite.plain import plain_data
-
-if TYPE_CHECKING:
-    from trioeval.evaluation.prepared import PreparedSuite
-
-# What is written down of the processes of attempts, so that those of a program that died can be ended.
-#
-# How an attempt ended is written down like any other reply, as a call of the role `attempt`.
-
-
-@attrs.frozen(kw_only=True)
-class ProcessIdentity:
-    """The first process of a tree, told from others that had or will have its number."""
-
-    pid: int
-    """0 where it is written down before it begins."""
-    started: int
-    """Clock ticks since the system was started; 0 where it does not tell."""
-    host: str
-    """Which machine, since which start of it."""
-    mark: str
-    """What the environment of the whole tree holds, and no other's."""
-
-
-@attrs.frozen(kw_only=True)
-class RunningAttempt:
-    """An attempt that has begun and is not over, as far as anybody knows."""
-
-    run_id: str
-    """Of the attempt."""
-    index: int
-    """Of the row."""
-    row: str
-    """The id of the row."""
-    number: int
-    """≥ 0."""
-    agent: str
-    """What its agent is called."""
-    process: ProcessIdentity
-
-
-class AgentJournal(Protocol):
-    """Where the processes of one task are written down. What is synchronous here neither waits nor raises."""
-
-    def started(self, attempt: RunningAttempt, /) -> None:
-        """Its process runs."""
-        ...
-
-    def gone(self, run_id: str, /) -> None:
-        """Nothing of it is left."""
-        ...
-
-    def left(self) -> Sequence[RunningAttempt]:
-        """What earlier executions of the run did not see the end of."""
-        ...
-
-    async def durable(self) -> None:
-        """Return when what was written down so far is safe. A checkpoint only if it has to wait."""
-        ...
-
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
 """Who is asked: what is tested, a judge, the maker of a column's cell, or an agent."""
@@ -139,7 +78,7 @@ class KeptRows(Container[int], Protocol):
 
 
 class Journal(Protocol):
-    """Where one run writes down what it does.
+    """Record of the calls and rows of one run.
 
     Nothing that is synchronous here waits or raises: a journal that cannot write keeps what it has in
     memory, and tells whoever opened it.
@@ -148,25 +87,6 @@ class Journal(Protocol):
     @property
     def resumed(self) -> bool:
         """Whether there is anything to find: False if this is the first execution of the run."""
-        ...
-
-    def begin(self, suite: "PreparedSuite", /) -> None:
-        """Write down what is run, before anything is asked.
-
-        Raises:
-            UsageError: The run is over already.
-        """
-        ...
-
-    async def end(self, *, finished: bool, duration: float) -> None:
-        """Write down how the run ended, and free it for others: nothing of it follows. A checkpoint.
-
-        Called once, whatever ended the run, in a scope that cancels it after a few seconds.
-
-        Args:
-            finished: Whether nothing is left to be run.
-            duration: Seconds on the Trio clock.
-        """
         ...
 
     def call(self, call: CallRecord, /) -> None:
@@ -215,18 +135,6 @@ class Journal(Protocol):
 
     def kept(self, task: str | None, /) -> KeptRows:
         """The rows of a task that are not run again."""
-        ...
-
-    def dataset(self, task: str | None, /) -> DatasetJournal | None:
-        """Where the dataset of a task of type `columns` is written down; None if datasets are not."""
-        ...
-
-    def dataset_ended(self, result: DatasetResult, /) -> None:
-        """Write down how the dataset of a task ended."""
-        ...
-
-    def agents(self, task: str | None, /) -> AgentJournal | None:
-        """Where the processes of a task of type `agent` are written down; None if they are not."""
         ...
 
 

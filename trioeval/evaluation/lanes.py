@@ -13,7 +13,6 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.providers.programs.entries import AGENT_RUNS
-from trioeval.question_eval.model import QuestionSettings, workers_of
 from trioeval.suite.limit_settings import QuotaKey
 from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
 
@@ -68,8 +67,7 @@ def lane_rooms(
     """
     if cap is not None:
         return {}
-    own = suite.settings
-    workers = workers_of(own, suite.quota) if isinstance(own, QuestionSettings) else 0
+    workers = suite.settings.rows_at_once(suite.quota)
     settings, _ = _lane_settings(suite, specs)
     return {name: workers for name, said in settings.items() if said.max_concurrency is None}
 

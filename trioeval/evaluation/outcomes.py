@@ -154,14 +154,10 @@ def lacking_task(row: Row, lacking: Lacking) -> Row:
     elif lacking.how == "cut":
         kind, cut = NotRun, Cut.BUDGET
         why = f"not run: {_CUTS[cut]} before task {lacking.by} was complete"
-    question = row.question
-    if question is not None and question.run_error is not None:
-        kind_of = question.run_error.kind if cut is None else "budget_exhausted"
-        run_error = attrs.evolve(question.run_error, kind=kind_of, message=why)
-        question = attrs.evolve(question, run_error=run_error)
+    result = None if row.result is None else row.result.blocked(why, is_stopped=cut is not None)
     outcome = NAMES[kind]
     status = Status.without_verdict(outcome)
-    return attrs.evolve(row, status=status, outcome=outcome, error=why, cut=cut, question=question)
+    return attrs.evolve(row, status=status, outcome=outcome, error=why, cut=cut, result=result)
 
 
 def cut_of(outcome: Outcome[Any]) -> Cut | None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import attrs
 
-from trioeval.columns.makers.seeds import Source
 from trioeval.documents.files import Around
 from trioeval.errors import Problem
 from trioeval.evaluation.graders import Graders
@@ -61,8 +60,8 @@ class PreparedSuite:
     """What is odd about it but no mistake."""
     tasks: tuple["PreparedTask", ...] = ()
     """What it consists of, if that is several things; all steps are theirs then."""
-    seeds: Mapping[str | None, Mapping[str, Source]] | None = attrs.field(default=None, repr=False)
-    """What `trioeval.columns.open.read_seeds` has read, if it was asked before the run."""
+    opened: object = attrs.field(default=None, repr=False)
+    """Files that a task type has opened before the run, as only that type reads them; None if it has not."""
 
     @property
     def parts(self) -> tuple["PreparedTask", ...]:

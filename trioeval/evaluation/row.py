@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, Self
 
 import attrs
 
@@ -12,7 +12,6 @@ from trioeval.grading import Spent, Verdict
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Cut
 from trioeval.providers import Reply
-from trioeval.question_eval.answer import QuestionResult
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import ProviderEntry
 
@@ -83,6 +82,33 @@ class Status(enum.Enum):
         return self.name.replace("_", " ")
 
 
+class RowResult(Protocol):
+    """The result of a row in the terms of its task type, beside what rows of all types have."""
+
+    @property
+    def name(self) -> str:
+        """The member of the row's record that holds it."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Calls of the model that the usage of the reply is the sum of."""
+        ...
+
+    def json(self) -> dict[str, Any]:
+        """The result as JSON data; facts that are not known are left out."""
+        ...
+
+    def blocked(self, why: str, *, is_stopped: bool) -> Self:
+        """The result of a row that never began, because another task is not complete.
+
+        Args:
+            why: The reason, in words.
+            is_stopped: Whether that task was stopped, and did not fail.
+        """
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class RowsNotRun:
     """Rows of one task that never began, one after another: as many as there are, and no object for each."""
@@ -147,8 +173,8 @@ class Row:
     """What else is known of why it could not be judged, as JSON data."""
     task: str | None = None
     """The id of its task; None where the suite has no tasks but is one."""
-    question: QuestionResult | None = None
-    """Of a task of type `question_eval`: what became of its question."""
+    result: RowResult | None = None
+    """Of a task of type `question_eval` a `QuestionResult`; None of other types."""
     planned: Step | None = None
     """The step as the suite has it, where an extension made another one of it."""
 

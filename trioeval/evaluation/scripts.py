@@ -16,7 +16,6 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.columns.model import MOST_WORKERS
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
@@ -34,6 +33,7 @@ from trioeval.providers.programs.workers import (
     WorkerSpec,
     open_workers,
 )
+from trioeval.scripting import MOST_WORKERS
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script
 from trioeval.suite.sources.prompts import read_text

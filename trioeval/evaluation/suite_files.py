@@ -17,7 +17,6 @@ from typing import Any
 
 import attrs
 
-from trioeval.columns.model import ColumnsSettings, SeedColumns
 from trioeval.evaluation.registers import texts_in
 from trioeval.suite.model import ProviderEntry, Suite, Test
 from trioeval.suite.tests import remarkable_places
@@ -58,7 +57,7 @@ def files_of(suite: Suite) -> tuple[Path, ...]:
         named = (_CODE.fullmatch(text) for text in _texts(part))
         for found in named:
             files += [] if found is None else with_imports(part.directory / found[1])
-        files += _seed_files(part)
+        files += part.settings.files()
     return tuple(dict.fromkeys(file for file in files if file.is_file()))
 
 
@@ -153,14 +152,6 @@ def _texts(suite: Suite) -> Iterator[str]:
     for scenario in suite.scenarios or ():
         for test in (*scenario.config, *scenario.tests):
             yield from _of_test(test)
-
-
-def _seed_files(suite: Suite) -> Iterator[Path]:
-    own = suite.settings
-    columns = own.columns if isinstance(own, ColumnsSettings) else ()
-    for one in columns:
-        if isinstance(one, SeedColumns) and one.file is not None:
-            yield one.file
 
 
 def _of_provider(entry: ProviderEntry) -> Iterator[str]:

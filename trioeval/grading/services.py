@@ -180,6 +180,10 @@ class Ran:
     """The end of what it wrote, without keys."""
 
 
+MAX_PROCESSES = 256
+"""Processes that what an agent starts, or wrote, may have at once where the suite says nothing."""
+
+
 class Commands(Protocol):
     """Runs commands in workspaces."""
 

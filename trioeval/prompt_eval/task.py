@@ -7,16 +7,14 @@ Where replies may be there already, a row finds out what it asks before it is ad
 is a reply, it has no reason to wait.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 
-from trioeval.agent.attempts import ended_as
-from trioeval.documents.files import names_file
 from trioeval.errors import GradingError, InputError, ProviderError
-from trioeval.evaluation.answerer import Agents
+from trioeval.evaluation.answerer import Answerer
 from trioeval.evaluation.grader_calls import RowGraders
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Paid
@@ -30,7 +28,6 @@ from trioeval.evaluation.outcomes import (
     provider_failure,
 )
 from trioeval.evaluation.prompt import Asked, Tools
-from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.evaluation.row import Row, Status
 from trioeval.evaluation.scoring import Spending, spent_on_failure
 from trioeval.evaluation.steps import StepJobs, timeout_of
@@ -51,7 +48,7 @@ from trioeval.kernel import (
     Readiness,
     TimedOut,
 )
-from trioeval.providers import Reply, Request
+from trioeval.providers import Reply
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.sizes import rows_by_column
 
@@ -64,8 +61,9 @@ class _Known:
     planned: Step | None = None
     """As the suite has it, where an extension made another one of it."""
     asked: Asked | None = None
-    inquiry: Inquiry | None = None
     reply: Reply | None = None
+    is_bought: bool = False
+    """Whether `reply` is that of one call, and not that of a test or of several attempts."""
     output: Any = None
     """The reply's output, transformed."""
     latency_ms: float | None = None
@@ -89,58 +87,58 @@ class _Known:
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         """The provider has answered."""
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
+        self.is_bought = True
         self.recalled = int(recalled and not paid.cached)
 
     @property
     def unused(self) -> Spent:
         """What a reply used that is asked for again."""
-        if self.reply is None or self.inquiry is None or self.recalled:
+        if self.reply is None or not self.is_bought or self.recalled:
             return NOTHING_SPENT
         return Spent(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
 
-    def come_to(self, reply: Reply, latency_ms: float, recalled: int) -> None:
-        """What an agent has come to so far, of whose attempts some were made by earlier executions."""
+    def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
+        """Keep the result so far of several attempts, some of which earlier executions have made."""
         self.reply, self.latency_ms, self.recalled = reply, latency_ms, recalled
 
 
 class PromptEval:
-    """One prompt evaluation, bound to its providers and lanes; good for one run.
+    """One prompt evaluation, bound to its answerer and lanes; good for one run.
 
     Args:
         steps: The expansion of the suite.
-        asker: Asks the providers, which are in the order of `steps.providers`.
+        answerer: Gives the reply to each row.
+        lanes: The lane of each provider, in the order of `steps.providers`.
         tools: What makes prompts and outputs.
         judges: What judges outputs.
         order: In which order steps may start.
         task: Which task of its suite it is, where that has several.
         hooks: What is told of rows, and may change them.
-        agents: Who answers in place of the providers.
     """
 
     def __init__(
         self,
         steps: Expansion,
-        asker: Asker,
+        answerer: Answerer,
         *,
+        lanes: Sequence[str],
         tools: Tools,
         judges: Judges,
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
         hooks: Hooks | None = None,
-        agents: Agents | None = None,
     ) -> None:
         self._steps = steps
-        self._asker = asker
-        self._lanes = tuple(asker.lanes)
+        self._answerer = answerer
+        self._lanes = tuple(lanes)
         self._tools = tools
         self._judges = judges
         self._order = order
         self._task = task
         self._hooks = hooks
-        self._agents = agents
         self._known: dict[int, _Known] = {}
-        self._ahead: dict[int, tuple[Asked, Inquiry]] = {}
-        """What rows ask that are not started yet."""
+        self._ahead: dict[int, Asked] = {}
+        """The prompts of rows that are not started yet."""
 
     def plan(self) -> Plan[Step]:
         """The jobs. Lazy: a step becomes an object when its job starts."""
@@ -151,35 +149,29 @@ class PromptEval:
             sorted(used),
             self._steps.serial_indices,
             readiness=self._order,
-            free=self._needs_no_call if self._looks_ahead() else None,
+            free=self._begins_at_once if self._looks_ahead() else None,
         )
 
     def _looks_ahead(self) -> bool:
-        if self._agents is not None:
-            return True
         # What an extension makes of a test is not known before its row runs.
-        if self._hooks is not None and self._hooks.change_tests:
-            return False
-        return any(map(self._asker.may_have, self._steps.used_providers))
+        is_open = self._hooks is not None and self._hooks.change_tests
+        return self._answerer.looks_ahead(self._steps.used_providers, are_final=not is_open)
 
-    async def _needs_no_call(self, job: Job[Step]) -> bool:
-        """Whether the provider need not be asked for a row that is about to start.
+    async def _begins_at_once(self, job: Job[Step]) -> bool:
+        """Whether a row that is about to start need not wait for its lane.
 
         Says no where finding out may take long: other rows of its lane are held up for that.
         """
         step, known = job.payload, self._known.get(job.index)
         if step.test.fault is not None or step.test.provider_output is not None:
             return True
-        if self._agents is not None:
-            return self._agents.begins_at_once(step)
-        if known is not None and known.judging is not None:
-            return False
-        if not self._asker.may_have(step.provider_index) or _runs_code(step):
-            return False
-        asked = await self._tools.ask(step)
-        inquiry = self._inquiry(step, asked)
-        self._ahead[job.index] = asked, inquiry
-        return self._asker.is_there(inquiry)
+        is_answered = known is not None and known.judging is not None
+        ask = functools.partial(self._ask_ahead, step)
+        return await self._answerer.begins_at_once(step, ask, is_answered=is_answered)
+
+    async def _ask_ahead(self, step: Step) -> Asked:
+        asked = self._ahead[step.index] = await self._tools.ask(step)
+        return asked
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> Verdict:
         """The body of a job: make the prompt, ask, transform, grade, and leave the output to others.
@@ -238,15 +230,12 @@ class PromptEval:
         step = known.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
-        ahead = self._ahead.pop(job.index, None)
-        asked = await self._tools.ask(step) if ahead is None else ahead[0]
+        asked = self._ahead.pop(job.index, None)
+        if asked is None:
+            asked = await self._tools.ask(step)
         known.asked = asked
-        if step.test.provider_output is None and self._agents is not None:
-            reply = known.reply = await self._agents.answer(step, asked, calls, known.come_to)
-        elif step.test.provider_output is None:
-            inquiry = self._inquiry(step, asked) if ahead is None else ahead[1]
-            known.inquiry = inquiry
-            reply = (await self._asker.ask(inquiry, calls, known)).reply
+        if step.test.provider_output is None:
+            reply = known.reply = await self._answerer.answer(step, asked, calls, known)
         else:
             reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
             known.latency_ms = 0.0
@@ -258,22 +247,8 @@ class PromptEval:
         known.output = output
         known.graders = self._judges.graders.of_row(step, asked, calls)
         return self._judges.of(
-            known.graders, reply, output, known.latency_ms, self._workspace(step)
+            known.graders, reply, output, known.latency_ms, self._answerer.workspace(step)
         )
-
-    def _workspace(self, step: Step) -> Path | None:
-        return None if self._agents is None else self._agents.workspace(step)
-
-    def _inquiry(self, step: Step, asked: Asked) -> Inquiry:
-        request = Request(
-            prompt=asked.prompt,
-            vars=asked.vars,
-            options=asked.options,
-            test_idx=step.test_idx,
-            prompt_idx=step.prompt_idx,
-            repeat_index=step.repeat_index,
-        )
-        return self._asker.inquiry(step.index, "provider", step.provider_index, request)
 
     def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
         """What makes that with which a row can be judged once more, by calls of another job.
@@ -293,7 +268,7 @@ class PromptEval:
                 graders = self._judges.graders.of_row(known.step, asked, calls)
             else:
                 graders.resume(calls)
-            workspace = self._workspace(known.step)
+            workspace = self._answerer.workspace(known.step)
             judging = self._judges.of(graders, reply, known.output, known.latency_ms, workspace)
             return judging.bench
 
@@ -308,22 +283,21 @@ class PromptEval:
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         outcome = as_refused(outcome, begun=known.reply is not None)
-        if self._agents is not None:
-            self._agents.over(known.planned or known.step, cut_of(outcome))
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(known)
+        self._answerer.over(known.planned or known.step, cut_of(outcome))
         return (self._row(outcome, known, waits),)
 
     def _reject_useless(self, known: _Known) -> None:
         """See that a row that is run again is not given what nothing came of."""
         if known.judging is not None:
             known.judging.reject_useless()
-        elif known.inquiry is not None and known.reply is not None and known.reply.output is None:
-            self._asker.reject(known.inquiry)
+        elif known.reply is not None and known.reply.output is None:
+            self._answerer.reject(known.step)
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of jobs that never began, and of which nothing is known. Cases of agents come one by one."""
-        if self._agents is not None:
+        """Rows of jobs that never began, and of which nothing is known."""
+        if self._answerer.follows_all:
             return None
         for known in (self._known, self._ahead):
             behind = min((index for index in known if index in jobs), default=jobs.stop)
@@ -360,9 +334,8 @@ class PromptEval:
         if not isinstance(outcome, NotRun | Blocked):
             waited, calls = outcome.waited, outcome.calls + known.recalled
         graders, reply = known.graders, known.reply
-        if self._agents is not None and not isinstance(outcome, NotRun | Blocked):
-            reply = self._agents.with_cut_attempt(step, reply)
-            reply = None if reply is None else ended_as(reply, name_of(outcome))
+        if not isinstance(outcome, NotRun | Blocked):
+            reply = self._answerer.last_reply(step, reply, name_of(outcome))
         unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
         return Row(
             index=outcome.index,
@@ -390,10 +363,3 @@ class PromptEval:
             task=self._task,
             planned=known.planned,
         )
-
-
-def _runs_code(step: Step) -> bool:
-    """Whether making the prompt may run code, or read a file."""
-    if step.column.prompt.function is not None:
-        return True
-    return any(map(names_file, step.vars.values()))

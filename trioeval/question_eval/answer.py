@@ -10,10 +10,11 @@ what begins like a tag makes the answer malformed.
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import attrs
 
+from trioeval.documents.structure import camel
 from trioeval.errors import ProviderErrorKind, QuotaReason
 
 ParseFaultKind: TypeAlias = Literal[
@@ -223,10 +224,17 @@ class QuestionEvent:
     details: Mapping[str, object] = attrs.field(factory=dict)
     """JSON data: `retry_after_ms`, `keys`, `message`, `duration_ms`, …"""
 
+    def json(self) -> dict[str, Any]:
+        """The event as JSON data, where its row says which question that is."""
+        details = {camel(name): fact for name, fact in self.details.items()}
+        return {"sequence": self.sequence, "at": self.at, "event": self.name, **details}
+
 
 @attrs.frozen(kw_only=True)
 class QuestionResult:
     """What became of one question. Of what is not known nothing is told."""
+
+    name: ClassVar[str] = "question"
 
     id: str | None
     question: str
@@ -257,3 +265,34 @@ class QuestionResult:
     def correct(self) -> bool:
         """Whether it was answered right."""
         return self.outcome == "correct"
+
+    def json(self) -> dict[str, Any]:
+        """What became of the question, ready for `json.dumps`; of what is not known nothing is told."""
+        told: dict[str, Any] = {
+            "id": self.id,
+            "question": self.question,
+            "answers": list(self.answers),
+            "correctAnswers": list(self.correct_answers),
+            "outcome": self.outcome,
+            "correct": self.correct,
+            "agentAnswer": self.agent_answer,
+            "answerListed": self.answer_listed,
+            "parseError": None if self.parse_error is None else attrs.asdict(self.parse_error),
+            "runError": None if self.run_error is None else attrs.asdict(self.run_error),
+            "tokensTotal": self.tokens_total,
+            "wallTimeSeconds": self.wall_time_s,
+            "waitSeconds": self.wait_s,
+            "attempts": self.attempts,
+            "agentSteps": self.steps,
+            "toolCalls": dict(self.tool_calls) or None,
+            "events": [event.json() for event in self.events],
+        }
+        return {name: fact for name, fact in told.items() if fact is not None}
+
+    def blocked(self, why: str, *, is_stopped: bool) -> Self:
+        """The result of a question of a task that depends on one that is not complete."""
+        error = self.run_error
+        if error is None:
+            return self
+        kind: RunErrorKind = "budget_exhausted" if is_stopped else error.kind
+        return attrs.evolve(self, run_error=attrs.evolve(error, kind=kind, message=why))

@@ -37,7 +37,7 @@ from trioeval.kernel import Admitted, CallStarted, Event, Waiting
 from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, Why
 from trioeval.kernel.reservations import Shortage
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
-from trioeval.question_eval.result import QuestionCounts, TaskCounts
+from trioeval.question_eval.result import QuestionCounts, TaskCounts, question_of
 
 # What questions wait for, in the words of their events.
 #
@@ -256,22 +256,22 @@ class QuestionEvents:
 
     def ended(self, row: Row, at: float) -> Row:
         """A question is over: its row, with the end of its life."""
-        found = row.question
+        found = question_of(row)
         if found is None:
             return row
         self.counts.add(found.outcome, found.tokens_total)
         end = self._event(self.numbers.take(), at, row.index, found.outcome, _ending(found))
-        return attrs.evolve(row, question=attrs.evolve(found, events=(*found.events, end)))
+        return attrs.evolve(row, result=attrs.evolve(found, events=(*found.events, end)))
 
     def never_began(self, rows: RowsNotRun) -> None:
         """Count many questions that never began, without an event for each."""
-        if rows.first.question is not None:
-            self.counts.add_many(rows.first.question.outcome, len(rows))
+        if (found := question_of(rows.first)) is not None:
+            self.counts.add_many(found.outcome, len(rows))
 
     def written(self, row: Row) -> None:
         """The row of a question is safe: its end is told."""
-        if row.question is not None and self.tell is not None:
-            self.tell(row.question.events[-1])
+        if (found := question_of(row)) is not None and self.tell is not None:
+            self.tell(found.events[-1])
 
     def kept(self, record: Mapping[str, Any]) -> None:
         """A question is not asked again, because its row is there already."""

@@ -77,6 +77,18 @@ class QuestionSettings(TaskSettings):
         """Most tokens of one question; None does not bound them."""
         return self.budget.max_tokens or None
 
+    def rows_at_once(self, quota: QuotaSettings | None) -> int:
+        """Questions under way at once on each lane of the task, ≥ 1.
+
+        Example:
+            >>> settings = QuestionSettings(file=Path("q.yaml"))
+            >>> settings.rows_at_once(None), settings.rows_at_once(QuotaSettings(workers=5))
+            (1, 5)
+        """
+        if self.workers is not None:
+            return self.workers
+        return (QuotaSettings() if quota is None else quota).workers
+
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
         """The budget of a question and its tools; the questions themselves are rows."""
         return plain_data(self.budget), [tool.identity(sources) for tool in self.tools]
@@ -84,16 +96,3 @@ class QuestionSettings(TaskSettings):
     def code(self) -> Iterator[str]:
         """The functions that are its tools."""
         yield from (tool.target for tool in self.tools)
-
-
-def workers_of(questions: QuestionSettings, quota: QuotaSettings | None) -> int:
-    """Questions under way at once on each lane of the task, ≥ 1.
-
-    Example:
-        >>> settings = QuestionSettings(file=Path("q.yaml"))
-        >>> workers_of(settings, None), workers_of(settings, QuotaSettings(workers=5))
-        (1, 5)
-    """
-    if questions.workers is not None:
-        return questions.workers
-    return (QuotaSettings() if quota is None else quota).workers

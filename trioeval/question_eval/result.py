@@ -8,6 +8,7 @@ import attrs
 
 from trioeval.errors import BudgetError, Fault, LaneClosedError, ProviderError, QuotaError
 from trioeval.evaluation.outcomes import as_refused, explain
+from trioeval.evaluation.row import Row
 from trioeval.evaluation.tools import Chain
 from trioeval.grading import Verdict, quote
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
@@ -404,6 +405,11 @@ def result_of(
         tool_calls={} if chain is None else dict(chain.tool_calls),
         events=events,
     )
+
+
+def question_of(row: Row) -> QuestionResult | None:
+    """What became of the question of a row; None of a row of another task type."""
+    return row.result if isinstance(row.result, QuestionResult) else None
 
 
 def _is_skipped(outcome: Outcome[Any], failed_fast: int | None) -> bool:

@@ -341,7 +341,7 @@ class QuestionEval:
             waits=waits,
             lost=NOTHING_SPENT if chain is None else chain.failures.total,
             task=self._task,
-            question=result,
+            result=result,
         )
         return (row,)
 

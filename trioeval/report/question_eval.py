@@ -1,48 +1,16 @@
-"""What results tell of questions: of one in its row, of all of a task, and of all tasks."""
+"""What results tell of questions: of all of a task, and of all tasks."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-import attrs
-
 from trioeval.documents.structure import camel
-from trioeval.question_eval.answer import QuestionEvent, QuestionOutcome, QuestionResult
+from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts
 from trioeval.report.head import Head
 from trioeval.report.totals import Totals
 
 Ended: TypeAlias = tuple[Head, Totals]
 """A task that is over, of any type."""
-
-
-def question_json(found: QuestionResult) -> dict[str, Any]:
-    """What became of a question, ready for `json.dumps`; of what is not known nothing is told."""
-    told: dict[str, Any] = {
-        "id": found.id,
-        "question": found.question,
-        "answers": list(found.answers),
-        "correctAnswers": list(found.correct_answers),
-        "outcome": found.outcome,
-        "correct": found.correct,
-        "agentAnswer": found.agent_answer,
-        "answerListed": found.answer_listed,
-        "parseError": None if found.parse_error is None else attrs.asdict(found.parse_error),
-        "runError": None if found.run_error is None else attrs.asdict(found.run_error),
-        "tokensTotal": found.tokens_total,
-        "wallTimeSeconds": found.wall_time_s,
-        "waitSeconds": found.wait_s,
-        "attempts": found.attempts,
-        "agentSteps": found.steps,
-        "toolCalls": dict(found.tool_calls) or None,
-        "events": [event_json(event) for event in found.events],
-    }
-    return {name: fact for name, fact in told.items() if fact is not None}
-
-
-def event_json(event: QuestionEvent) -> dict[str, Any]:
-    """One thing that happened to a question, where its row says which one that is."""
-    details = {camel(name): fact for name, fact in event.details.items()}
-    return {"sequence": event.sequence, "at": event.at, "event": event.name, **details}
 
 
 def counts_of(totals: Totals) -> QuestionCounts:

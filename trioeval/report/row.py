@@ -18,7 +18,6 @@ from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import shallow
-from trioeval.report.question_eval import question_json
 from trioeval.report.redact import redacted, redacted_command, redacted_judges
 from trioeval.report.usage import spent_json, sum_json, usage_json
 from trioeval.run import Row, Status
@@ -90,13 +89,13 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "cost": cost,
         "tokenUsage": whole,
         "metadata": {**metadata, "trioeval": _own(row)},
-        **({} if row.question is None else {"question": shallow(question_json(row.question))}),
+        **({} if row.result is None else {row.result.name: shallow(row.result.json())}),
     }
 
 
 def _more_requests(row: Row) -> Sequence[Usage]:
-    """For each step of a question but one a usage: that of its reply is of all of them."""
-    return () if row.question is None else [Usage()] * (row.question.steps - 1)
+    """For each step of a row but one a usage: that of its reply is of all of them."""
+    return () if row.result is None else [Usage()] * (row.result.steps - 1)
 
 
 def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.documents.mistakes import kind
 from trioeval.errors import UsageError
-from trioeval.evaluation.journal import Journal
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row
@@ -25,6 +24,7 @@ from trioeval.kernel import Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Provider
+from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
 from trioeval.run.run_suite import RunTerms, ended, log, nobody, run_prepared
 from trioeval.suite.model import Suite
@@ -63,7 +63,7 @@ async def build_columns(
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     events: Callable[[DatasetEvent], None] | None = None,
-    journal: Journal | None = None,
+    journal: RunJournal | None = None,
     cache: ReplyCache | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Dataset:
@@ -287,7 +287,7 @@ def _terms(
     lanes: Lanes | None,
     stop: trio.Event,
     observe: Observer | None,
-    journal: Journal | None,
+    journal: RunJournal | None,
     cache: ReplyCache | None,
     warn: Callable[[str], None] | None,
     datasets: DatasetsTold,

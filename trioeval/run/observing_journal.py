@@ -5,22 +5,24 @@ from typing import Any
 
 import attrs
 
+from trioeval.agent.journal import AgentJournal
 from trioeval.columns.journal import DatasetJournal
 from trioeval.columns.result import DatasetResult
-from trioeval.evaluation.journal import AgentJournal, CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, KeptRows, Paid
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row, RowsNotRun
+from trioeval.run.journal import RunJournal
 
 
 @attrs.frozen(eq=False)
-class PassingJournal(Journal):
+class PassingJournal(RunJournal):
     """Writes everything down in another one."""
 
-    journal: Journal
+    journal: RunJournal
 
     @property
     def resumed(self) -> bool:
-        """See `Journal`, as for all others."""
+        """See `RunJournal`, as for all others."""
         return self.journal.resumed
 
     def begin(self, suite: PreparedSuite, /) -> None:

@@ -15,12 +15,12 @@ import trio
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
-from trioeval.columns.makers.seeds import Source
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, dataset_row
+from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, SeedFiles, dataset_row
 from trioeval.columns.task import open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
+from trioeval.evaluation.answerer import ProviderAnswerer
 from trioeval.evaluation.grader_calls import OpenGraders
 from trioeval.evaluation.groups import Layout
 from trioeval.evaluation.hooks import Hooks
@@ -45,8 +45,9 @@ from trioeval.prompt_eval.comparison import ComparedEval
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.providers import Recorder, open_providers
 from trioeval.question_eval.events import QuestionEvents, QuestionRun
-from trioeval.question_eval.model import QuestionSettings, workers_of
+from trioeval.question_eval.model import QuestionSettings
 from trioeval.question_eval.task import QuestionEval, ToolBox
+from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.run.task_graph import LateTask, OpenedTask, Runnable
 from trioeval.suite.dependencies import Lacking
@@ -59,7 +60,7 @@ class Terms:
     recorder: Recorder | None
     run_id: str | None
     warn: Callable[[str], None]
-    journal: Journal | None
+    journal: RunJournal | None
     cache: ReplyCache | None
     refresh: bool
     questions: QuestionRun
@@ -70,8 +71,7 @@ class Terms:
     """Told of a task whose tests were not known when the run began, as soon as they are."""
     datasets: DatasetsTold
     """What is told of datasets, and how they go on."""
-    seeds: Mapping[str | None, Mapping[str, Source]]
-    """Of each task that builds a dataset, the rows of its seeds that are files."""
+    seeds: SeedFiles
     agents: AgentRun | None
     """What the tasks of agents share; None where there is none."""
 
@@ -146,7 +146,7 @@ async def _open_dataset(
         reconcile=told.reconcile,
         preview=told.preview,
         in_memory=told.in_memory,
-        seeds=terms.seeds[task],
+        seeds=terms.seeds.by_task[task],
     )
     return await open_dataset(DatasetParts(part.prepared, settings, asker, scripts, own), stack)
 
@@ -250,7 +250,8 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     agents = await _agents(has, terms)
     body = PromptEval(
         steps,
-        has.asker,
+        ProviderAnswerer(has.asker) if agents is None else agents,
+        lanes=has.asker.lanes,
         tools=tools,
         judges=Judges(
             steps=steps,
@@ -266,7 +267,6 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
         order=prepared.order,
         task=has.part.id,
         hooks=hooks,
-        agents=agents,
     )
     whole: Body = body
     layout = Layout.of(steps.spans)
@@ -319,7 +319,7 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
         0 if settings.fail_fast else options.salvage_rounds,
         watch=events,
         stop=stop if settings.fail_fast else None,
-        max_live_jobs=workers_of(settings, prepared.suite.quota),
+        max_live_jobs=settings.rows_at_once(prepared.suite.quota),
     )
 
 

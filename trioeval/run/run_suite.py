@@ -18,11 +18,10 @@ import trio
 from trioeval.agent.open import AgentTerms, open_agents
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetsTold, read_seeds
+from trioeval.columns.open import DatasetsTold, SeedFiles, read_seeds
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.errors import ProviderError, UsageError
-from trioeval.evaluation.journal import Journal
 from trioeval.evaluation.lanes import merge_lane_specs
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
@@ -35,6 +34,7 @@ from trioeval.limits.backend import Quota
 from trioeval.providers import Provider, Recorder
 from trioeval.question_eval.events import QuestionObserver, QuestionRun
 from trioeval.question_eval.model import QuestionSettings
+from trioeval.run.journal import RunJournal
 from trioeval.run.open_task import Terms, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_quota, permits_of
@@ -69,7 +69,7 @@ class RunTerms:
     recorder: Recorder | None
     run_id: str | None
     warn: Callable[[str], None]
-    journal: Journal | None
+    journal: RunJournal | None
     cache: ReplyCache | None
     refresh_cache: bool
     questions: QuestionObserver | None
@@ -142,7 +142,7 @@ class JournalEnd:
 
 
 @asynccontextmanager
-async def ended(journal: Journal | None) -> AsyncIterator[JournalEnd]:
+async def ended(journal: RunJournal | None) -> AsyncIterator[JournalEnd]:
     """A block in which a run is under way; whatever ends it, its journal is ended, and the run is free.
 
     Args:
@@ -162,15 +162,15 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _left(prepared)
-    seeds = prepared.seeds
-    if seeds is None:
-        seeds = {}
-        if any(
-            isinstance(part.prepared.suite.settings, ColumnsSettings) for part in prepared.parts
-        ):
-            # These may be huge, and have nothing to do with providers.
-            read = functools.partial(read_seeds, prepared)
-            seeds = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    opened = prepared.opened
+    seeds = opened if isinstance(opened, SeedFiles) else SeedFiles({})
+    has_datasets = any(
+        isinstance(part.prepared.suite.settings, ColumnsSettings) for part in prepared.parts
+    )
+    if has_datasets and opened is not seeds:
+        # These may be huge, and have nothing to do with providers.
+        read = functools.partial(read_seeds, prepared)
+        seeds = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
     # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
@@ -331,7 +331,7 @@ async def run_suite(
     recorder: Recorder | None = None,
     run_id: str | None = None,
     warn: Callable[[str], None] | None = None,
-    journal: Journal | None = None,
+    journal: RunJournal | None = None,
     cache: ReplyCache | None = None,
     refresh_cache: bool = False,
     questions: QuestionObserver | None = None,

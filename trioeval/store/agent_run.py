@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from trioeval.evaluation.journal import AgentJournal, ProcessIdentity, RunningAttempt
+from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.store.records import plain
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from trioeval.question_eval.answer import QuestionOutcome
+from trioeval.question_eval.result import question_of
 from trioeval.report.formats.json import compact
 from trioeval.run import RowsNotRun
 from trioeval.store.records import plain
@@ -40,7 +41,7 @@ def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRu
             f"DELETE FROM {table} WHERE key >= ? AND key < ?",  # noqa: S608
             (base | first, base + stop),
         )
-    error = rows.first.error
+    error, question = rows.first.error, question_of(rows.first)
     connection.execute(
         "INSERT OR REPLACE INTO never_began (part, first, stop, outcome, error, question, columns) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -50,7 +51,7 @@ def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRu
             stop,
             rows.first.outcome,
             None if error is None else plain(error),
-            None if rows.first.question is None else rows.first.question.outcome,
+            None if question is None else question.outcome,
             compact({str(column): count for column, count in rows.columns.items()}),
         ),
     )

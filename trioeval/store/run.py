@@ -15,7 +15,7 @@ import trio
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
-from trioeval.evaluation.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, KeptRows, Paid
 from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ended, runs_again
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, Why
 from trioeval.providers.secrets import hide_in
@@ -23,6 +23,7 @@ from trioeval.report import config_tests
 from trioeval.report.columns import dataset_json
 from trioeval.report.formats.json import compact
 from trioeval.run import PreparedSuite, Row, RowsNotRun
+from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.store.agent_run import StoredAgents
 from trioeval.store.beginning import keys_of_task, run_start
@@ -227,7 +228,7 @@ class Kept:
         return self._source.parsed(index, text)
 
 
-class StoredRun(Journal):
+class StoredRun(RunJournal):
     """A run in a store that is open. Made by `Store.begin` and `Store.resume`."""
 
     def __init__(

@@ -385,6 +385,15 @@ class TaskSettings(Protocol):
         """Most tokens of one row, over all of its calls; None does not bound them."""
         return None
 
+    def rows_at_once(self, quota: QuotaSettings | None) -> int:
+        """Rows under way at once on each lane without a width of its own; 0 leaves that to the lane.
+
+        Args:
+            quota: The key `quota` of the suite.
+        """
+        del quota
+        return 0
+
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
         """The settings that decide how rows end, as JSON data.
 
@@ -396,6 +405,10 @@ class TaskSettings(Protocol):
 
     def code(self) -> Iterable[str]:
         """The texts among the settings that name code."""
+        return ()
+
+    def files(self) -> Iterable[Path]:
+        """The files that are read only when the task runs, and decide which rows there are."""
         return ()
 
     def sources(self) -> Iterable[ColumnsOfTask]:

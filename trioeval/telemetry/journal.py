@@ -6,11 +6,13 @@ from typing import Any, Protocol
 
 import attrs
 
+from trioeval.agent.journal import AgentJournal
 from trioeval.columns.journal import DatasetJournal
 from trioeval.columns.result import DatasetResult
-from trioeval.evaluation.journal import AgentJournal, CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, KeptRows, Paid
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row, RowsNotRun
+from trioeval.run.journal import RunJournal
 from trioeval.run.observing_journal import PassingJournal
 
 
@@ -41,7 +43,7 @@ class TellingJournal(PassingJournal):
     hearer: Hearer
 
     def call(self, call: CallRecord, /) -> None:
-        """See `Journal`, as for all others."""
+        """See `RunJournal`, as for all others."""
         super().call(call)
         self.hearer.call_ended(call)
 
@@ -64,7 +66,7 @@ class TellingJournal(PassingJournal):
 
 
 @attrs.frozen(eq=False)
-class NoJournal(Journal):
+class NoJournal(RunJournal):
     """Keeps nothing: for runs that are told of and not kept."""
 
     @property

@@ -25,7 +25,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from trioeval._version import __version__
 from trioeval.agent.attempts import end_of
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import CallKey, CallRecord, Journal
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import RowOf
 from trioeval.grading import Verdict
@@ -34,6 +34,7 @@ from trioeval.kernel.events import Why
 from trioeval.providers import Reply
 from trioeval.providers.base import Asked
 from trioeval.providers.secrets import hide
+from trioeval.run.journal import RunJournal
 from trioeval.telemetry.content import input_messages, output_messages
 from trioeval.telemetry.journal import NoJournal, TellingJournal
 from trioeval.usage import Usage
@@ -261,7 +262,7 @@ def judged(row: Row) -> Iterator[Verdict]:
         yield from _leaves(row.graded)
     elif row.verdict.parts:
         yield from _leaves(row.verdict.parts)
-    elif row.question is not None:
+    elif row.result is not None:
         yield row.verdict
 
 
@@ -387,7 +388,7 @@ class Telemetry:
                 span.set_status(StatusCode.ERROR)
             self._stack.close()
 
-    def told_of(self, journal: Journal | None = None) -> Journal:
+    def told_of(self, journal: RunJournal | None = None) -> RunJournal:
         """The same journal, of whose calls and rows this hears as well; None is one that keeps nothing."""
         return TellingJournal(NoJournal() if journal is None else journal, self)
 

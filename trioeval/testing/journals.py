@@ -222,7 +222,7 @@ class KeptRecords:
 
 @attrs.define(eq=False)
 class MemoryJournal:
-    """A `trioeval.evaluation.journal.Journal` of one execution, with what earlier ones have written."""
+    """A `trioeval.run.journal.RunJournal` of one execution, with what earlier ones have written."""
 
     earlier: Sequence[Write] = ()
     writes: list[Write] = attrs.field(init=False, factory=list)

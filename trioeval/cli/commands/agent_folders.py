@@ -11,10 +11,10 @@ import attrs
 import trio
 
 from trioeval.agent.case_folder import task_folder
+from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.processes import end_survivors
 from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
-from trioeval.evaluation.journal import ProcessIdentity
 from trioeval.report import Head, inert
 from trioeval.store import RunFacts
 

@@ -49,7 +49,7 @@ from trioeval.store.database import DamagedError
 from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
-    from trioeval.evaluation.journal import Journal
+    from trioeval.run.journal import RunJournal
     from trioeval.telemetry.spans import Telemetry
 
 # A journal that tells of each row as soon as it is known, which is before it comes in its turn.
@@ -65,7 +65,7 @@ class NoticingJournal(PassingJournal):
         """The run is not over before its results are written, see `Execution`."""
 
     def row(self, row: Row, /) -> None:
-        """See `Journal`."""
+        """See `RunJournal`."""
         super().row(row)
         self.notice(row)
 
@@ -277,7 +277,7 @@ class Execution:
         ):
             watches += [] if trace is None else [trace]
             watches += [] if telemetry is None else [telemetry.observer]
-            journal: Journal = NoticingJournal(run, partial(self._notice, watching))
+            journal: RunJournal = NoticingJournal(run, partial(self._notice, watching))
             steering = Steering(
                 run_id=run.id,
                 state=watching.picture.state,

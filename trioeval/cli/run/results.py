@@ -24,6 +24,7 @@ from trioeval.errors import OutputError, StoreError
 from trioeval.evaluation.journal import KeptRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
+from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
 from trioeval.report.columns import dataset_json, read_dataset
 from trioeval.report.formats.json import compact
@@ -237,8 +238,9 @@ class Collector:
         part = self._by_task[rows.first.task]
         await self._take_kept(part, rows.indices.start)
         part.taken = rows.indices.stop
-        question = None if rows.first.question is None else rows.first.question.outcome
-        part.totals.add_not_run(rows.first.outcome, rows.columns, question)
+        question = question_of(rows.first)
+        ended = None if question is None else question.outcome
+        part.totals.add_not_run(rows.first.outcome, rows.columns, ended)
         first = rows.first
         part.never_began.append(range_json(rows.indices, first.outcome, first.error))
 

@@ -103,7 +103,7 @@ def run_loaded(
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
     _check_recorded(prepared, settings)
-    prepared = attrs.evolve(prepared, seeds=read_seeds(prepared))
+    prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
     if settings.plan:
         for line in plan_lines(prepared):
             show(line)

@@ -46,6 +46,7 @@ from trioeval.providers.programs.entries import (
 from trioeval.providers.programs.exec import DEFAULT_FUNCTION, OUTPUT_BY_FUNCTION, read_result
 from trioeval.providers.programs.worker import FAILURES, describe, load
 from trioeval.providers.programs.workers import WorkerSpec, open_workers
+from trioeval.scripting import MOST_WORKERS
 from trioeval.scripting.python_syntax import python_fault
 
 # A function of the user's in this process: awaited on Trio, or called in a thread.
@@ -276,7 +277,6 @@ def _bound(node: ast.AST) -> Iterator[str]:
 WORKERS_VARIABLE = "TRIOEVAL_PYTHON_WORKERS"
 """The environment variable that says how many workers a provider has where its config does not."""
 
-MOST_WORKERS = 64
 _DIGITS = 4
 
 Mode: TypeAlias = Literal["process", "thread", "trio"]

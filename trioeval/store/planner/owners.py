@@ -24,8 +24,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from trioeval.agent.journal import ProcessIdentity
 from trioeval.errors import StoreError
-from trioeval.evaluation.journal import ProcessIdentity
 from trioeval.store.cache.file import Owners
 from trioeval.store.database import RunLock, is_running
 from trioeval.store.facts import RunFacts
