@@ -1,4 +1,3 @@
-# Apart from `store.run`: together they exceed 600 lines.
 """One dataset, as it is written down while it is built and found again when its run is resumed."""
 
 import json

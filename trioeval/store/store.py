@@ -22,7 +22,8 @@ from trioeval.store.database import (
     store_error,
 )
 from trioeval.store.facts import RunStart
-from trioeval.store.run import Going, StoredRun, take_up
+from trioeval.store.resuming import Going, take_up
+from trioeval.store.run import StoredRun
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
 from trioeval.store.writer import Writer, lay

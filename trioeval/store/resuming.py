@@ -1,0 +1,141 @@
+"""Going on with a stored run: its rows get the places they have now, and what is run again is marked."""
+
+import itertools
+import sqlite3
+from array import array
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+import attrs
+
+from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ended, runs_again
+from trioeval.store.dataset import try_lost_again
+from trioeval.store.facts import RunStart
+from trioeval.store.records import is_unreadable
+from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
+from trioeval.store.schema import INDEX_BITS
+
+_INDEX = (1 << INDEX_BITS) - 1
+
+
+@attrs.frozen(kw_only=True)
+class Going:
+    """A run that goes on; by itself, one that begins."""
+
+    number: int = 0
+    execution: int = 1
+    parts: Mapping[str | None, int] = attrs.field(factory=dict)
+    kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Of each task, the rows that are not run again."""
+    retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those that are, and stand until that has come to an end."""
+    anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those of them with replies that do not count any more."""
+    damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
+    """Those whose records cannot be read, of tasks that have any; they are run again."""
+
+
+def take_up(
+    connection: sqlite3.Connection,
+    run_id: str,
+    start: RunStart,
+    retry: Retry,
+    reconciled: Mapping[str | None, Reconciled],
+) -> Going | None:
+    """Write down that a run goes on, and how; None if there is no such run. In a transaction."""
+    line = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
+    if line is None:
+        return None
+    number: int = line[0]
+    execution = go_on(connection, number, start)
+    parts = dict(connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)))
+    kept: dict[str | None, frozenset[int]] = {}
+    retried: dict[str | None, frozenset[int]] = {}
+    damaged: dict[str | None, Sequence[int]] = {}
+    connection.create_function("is_unreadable", 2, is_unreadable, deterministic=True)
+    for task, part in parts.items():
+        changes = reconciled.get(task)
+        if changes is not None:
+            name = f"{run_id}{'' if task is None else f'-{task}'}"
+            gone = (*changes.gone, *changes.dropped)
+            move_rows(connection, part, gone, _moved(changes, name))
+        if found := _damaged(connection, part):
+            damaged[task] = found
+        kept[task], retried[task] = _mark(connection, part, retry, changes, {*found})
+        if retry.which in ("errors", "none"):
+            try_lost_again(connection, part, is_wanted=retry.which == "errors")
+    anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
+    return Going(
+        number=number,
+        execution=execution,
+        parts=parts,
+        kept=kept,
+        retried=retried,
+        anew=anew,
+        damaged=damaged,
+    )
+
+
+def _damaged(connection: sqlite3.Connection, part: int) -> list[int]:
+    """The rows whose records cannot be read, or are not there."""
+    found = connection.execute(
+        "SELECT result.key FROM result LEFT JOIN record USING (key) "
+        "WHERE result.key BETWEEN ? AND ? AND (body IS NULL "
+        "OR typeof(body) = 'text' AND NOT json_valid(body) "
+        "OR is_unreadable(CAST(body AS BLOB), typeof(body) = 'text')) ORDER BY result.key",
+        key_range(part),
+    )
+    return [key & _INDEX for (key,) in found]
+
+
+def _moved(changes: Reconciled, name: str) -> Iterator[tuple[int, int, int, int, int, str]]:
+    for old, new in itertools.chain(changes.moved(), changes.moved_calls()):
+        step = changes.steps[new]
+        test, prompt, repeat = step.test_idx, step.prompt_idx, step.repeat_index
+        text = f"{name}-test-{test}-prompt-{prompt}-repeat-{repeat}"
+        yield old, new, test, prompt, repeat, text
+
+
+def _anew(connection: sqlite3.Connection, part: int, retried: frozenset[int]) -> frozenset[int]:
+    """The rows that were given replies that they are not to be given again, by whomever."""
+    if not retried:
+        return frozenset()
+    found = connection.execute(
+        "SELECT DISTINCT key FROM call WHERE key BETWEEN ? AND ? "
+        "AND NOT recalled AND reply IS NOT NULL",
+        key_range(part),
+    )
+    return retried.intersection(key & _INDEX for (key,) in found)
+
+
+def _mark(
+    connection: sqlite3.Connection,
+    part: int,
+    retry: Retry,
+    changes: Reconciled | None,
+    damaged: Container[int],
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Mark the rows of a part that are run again; those that are not, and those that stand meanwhile."""
+    marks: Mapping[Mark, array[int]] = {mark: array("q") for mark in Mark}
+    anew = array("q")
+    kept: list[int] = []
+    retried: list[int] = []
+    for key, outcome, status, before in connection.execute(
+        "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
+    ):
+        index, passed = key & _INDEX, status == "pass" if status in {"pass", "fail"} else None
+        if asks_anew(retry, outcome, passed=passed, index=index):
+            anew.append(index)
+        mark = Mark(before)
+        if index in damaged or (changes is not None and changes.state(index) != "kept"):
+            mark = Mark.CHANGED
+        elif mark is Mark.RETRIED and retry.which == "none":
+            mark = Mark.KEPT
+        elif mark is Mark.KEPT and runs_again(retry, outcome, passed=passed, index=index):
+            mark = Mark.RETRIED
+        if mark != before:
+            marks[mark].append(index)
+        if has_ended(outcome) and mark is not Mark.CHANGED:
+            (kept if mark is Mark.KEPT else retried).append(index)
+    mark_rows(connection, part, marks)
+    forget_replies(connection, part, anew)
+    return frozenset(kept), frozenset(retried)
