@@ -510,7 +510,7 @@ def test_a_log_on_a_full_disk_goes_on_without(tmp_path: Path) -> None:
 HOST = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent / "providers")]
 import attrs
 from agent_processes import Ledger, attempt, in_rig, settings
 

@@ -30,7 +30,7 @@ EMBEDDINGS = (DOCS / "reference" / "providers" / "openai-embeddings.md").read_te
             tuple(key for key in openai_responses.KEYS if key not in (*PARAMETERS, *ENDPOINT_KEYS)),
         ),
         (EMBEDDINGS, "key of embeddings", openai_embeddings.PARAMETERS),
-        (EMBEDDINGS, "key of moderation", openai_moderation.PARAMETERS),
+        (EMBEDDINGS, "key of moderation", openai_moderation.MODERATION_PARAMETERS),
     ],
 )
 def test_every_key_stands_in_the_reference(page: str, first: str, known: tuple[Key, ...]) -> None:

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import trioeval.errors
-from trioeval.cli.terminal import shown_logs
+from trioeval.cli.logs import shown_logs
 from trioeval.errors import ProviderError
 from trioeval.kernel import (
     CallEnded,

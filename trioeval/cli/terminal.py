@@ -6,7 +6,6 @@ gets to a terminal but text, and the colours of tables. Callers need not know wh
 
 import enum
 import io
-import logging
 import os
 import select
 import sys
@@ -14,9 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from trioeval.cli.flags import LogLevel
 from trioeval.errors import OutputError
-from trioeval.report.text import inert_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -232,33 +229,3 @@ def _silence(stream: TextIO | None) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-# `--log LEVEL`: what the library logs, on stderr.
-
-
-_MOST = 4000  # characters of a record, with its traceback
-
-
-@contextmanager
-def shown_logs(level: LogLevel | None) -> Iterator[None]:
-    """Show records of `trioeval` from a level on, for as long as the block; None shows none."""
-    if level is None:
-        yield
-        return
-    logger, handler = logging.getLogger("trioeval"), _Lines()
-    before = logger.level
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(level.upper())
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-
-
-class _Lines(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        """Say it; names and reasons of others stand in it."""
-        say(inert_lines(self.format(record), _MOST))

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from trioeval.agent.open import AgentTerms
-from trioeval.cli.interrupts import Interrupts, Stopping
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.columns import DatasetProgress
 from trioeval.cli.progress.log import RunLog
 from trioeval.cli.progress.run import Watching
@@ -28,6 +28,7 @@ from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Beginning, utc
 from trioeval.cli.run.storage import Keeping, Kept, open_kept
 from trioeval.cli.settings import RunSettings
+from trioeval.cli.stopping import Stopping
 from trioeval.cli.terminal import say
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError

@@ -22,6 +22,7 @@ from trioeval.cli.environment import (
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.inputs import Named, check_files, check_spared, environ_with, read_earlier
 from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
 from trioeval.cli.progress.log import RunLog
 from trioeval.cli.progress.progress import open_log
@@ -41,7 +42,7 @@ from trioeval.cli.settings import (
     with_flags,
 )
 from trioeval.cli.stored_flags import stored_flags
-from trioeval.cli.terminal import Exit, say, show, shown_logs
+from trioeval.cli.terminal import Exit, say, show
 from trioeval.columns.open import check_folders, read_seeds
 from trioeval.errors import UsageError
 from trioeval.evaluation.suite_files import CodeFiles, named_files
