@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.agent.cases import WorkspaceTemplates, with_names
+from trioeval.agent.cases import WorkspaceTemplates, with_cases, with_names
 from trioeval.agent.form import with_dependencies
 from trioeval.agent.model import AgentSettings, Case, case_of
 from trioeval.documents.files import Around
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
 from trioeval.loading.load import load_suite, parse_suite
+from trioeval.loading.structure import converter_of
 from trioeval.run.rows_of_task import with_one_test, with_rows
 from trioeval.suite.expand import expand
 from trioeval.suite.extensions import read_extensions, with_before_all
@@ -586,11 +587,15 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     suite = parsed({"tests": [{"id": "a"}, {"id": "b", "dependsOn": "a"}]}, tmp_path)
     around = Around(directory=tmp_path)
     extensions = read_extensions(["file://h.py:beforeAll"], around)
+
+    def changed() -> Suite:
+        return with_before_all(suite, extensions, around, converter_of, with_cases)
+
     if names is not None:
-        assert [case.name for case in cases_of(with_before_all(suite, extensions, around))] == names
+        assert [case.name for case in cases_of(changed())] == names
         return
     with pytest.raises(ValueError, match='another test has the id "a" as well'):
-        with_before_all(suite, extensions, around)
+        changed()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from trioeval.grading import quote
 from trioeval.grading.registry import split_type
 from trioeval.suite.dependencies import cycle_in, normalized
 from trioeval.suite.expand import combinations
+from trioeval.suite.extra_form import ExtraForm
 from trioeval.suite.form import entries_of
 from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite, Test
@@ -33,9 +34,9 @@ RENAMED: Mapping[str, str | None] = {
     field.name: field.metadata[KEY] for field in attrs.fields(Case) if KEY in field.metadata
 }
 """Keys of a case that are called otherwise than its fields."""
-CASE_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(Case))
+_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(Case))
 """Keys of a test that only tests of such tasks have."""
-SPELLED_CASE_KEYS = frozenset((*CASE_KEYS, *map(snake, CASE_KEYS)))
+_SPELLED = frozenset((*_KEYS, *map(snake, _KEYS)))
 """The same in both spellings."""
 OWN_NAMES = frozenset({"prompt", "promptFile", "workspace", "suite", "attempt", "case", "done"})
 """What words of commands, configs of models and assertions have for every case: no variables of a test."""
@@ -47,16 +48,22 @@ _LONGEST = 100
 _SLUG = 60  # of a description, so that a number has its place behind
 
 
-def case_hook(converter: cattrs.Converter, workspace: Hook | None) -> Hook:
-    """For what a test says as a case; one that says no `id` is called "" until `with_names`.
+def case_form(converter: cattrs.Converter, workspace: Hook | None) -> ExtraForm:
+    """The form of what a test says as a case; one that says no `id` is called "" until `with_names`.
 
     Args:
         converter: Of suites.
-        workspace: For the key `workspace`; None if the test is of another task, where all of these keys are
-            refused.
+        workspace: For the key `workspace`; None if the tests are of a task of another type, where all of
+            these keys are refused, and the assertions that need an agent.
     """
     if workspace is None:
-        return _refuse
+        return ExtraForm(
+            keys=_SPELLED,
+            structure=_refuse,
+            allowed=(),
+            refuse=_refuse_by_default,
+            misplaced=_misplaced_type,
+        )
     hooks: dict[str, Hook] = {"name": _name, "depends_on": _depends_on, "workspace": workspace}
     structure = object_hook(converter, Case, renamed=RENAMED, hooks=hooks)
 
@@ -64,38 +71,13 @@ def case_hook(converter: cattrs.Converter, workspace: Hook | None) -> Hook:
         found: Case = structure({"id": None, **value}, Case)
         return found
 
-    return hook
-
-
-def with_case(structure: Hook, case: Hook) -> Hook:
-    """For a test that may say something as a case.
-
-    Args:
-        structure: For all else that it says.
-        case: As `case_hook` makes it.
-    """
-
-    def hook(value: Any, wanted: Any) -> Test:
-        if not isinstance(value, dict) or SPELLED_CASE_KEYS.isdisjoint(value):
-            test: Test = structure(value, wanted)
-            return test
-        mistakes: list[Mistake] = []
-        read: list[Any] = []
-        parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-        for key, part in value.items():
-            parts[key in SPELLED_CASE_KEYS][key] = part
-        for part, structured in zip(parts, (structure, case), strict=True):
-            try:
-                read.append(structured(part, Test))
-            except MistakenError as error:
-                mistakes += error.parts
-        if mistakes:
-            raise MistakenError(*mistakes)
-        found, case_said = read
-        whole: Test = attrs.evolve(found, extra=case_said)
-        return whole
-
-    return hook
+    return ExtraForm(
+        keys=_SPELLED,
+        structure=hook,
+        allowed=_KEYS,
+        refuse=_refuse_by_default,
+        misplaced=lambda _type: (),
+    )
 
 
 def _refuse(value: Any, _wanted: Any) -> Case:
@@ -103,13 +85,13 @@ def _refuse(value: Any, _wanted: Any) -> Case:
     raise MistakenError(*map(_misplaced, said, value))
 
 
-def refuse_case_keys(default_test: Mapping[str, Any]) -> None:
+def _refuse_by_default(default_test: Mapping[str, Any]) -> None:
     """A default test is no case.
 
     Raises:
         MistakenError: It says what only a case can say.
     """
-    if keys := [key for key in default_test if key in SPELLED_CASE_KEYS]:
+    if keys := [key for key in default_test if key in _SPELLED]:
         said = (f"{key} belongs to single tests, not to what all of them have" for key in keys)
         raise MistakenError(*map(_misplaced, said, keys))
 
@@ -118,7 +100,7 @@ def _misplaced(message: str, key: str) -> Mistake:
     return Mistake(message, "leave it out", at=(key,), key=True)
 
 
-def misplaced_type(name: str) -> Iterator[Mistake]:
+def _misplaced_type(name: str) -> Iterator[Mistake]:
     """That an assertion type stands where there is no agent."""
     base, _ = split_type(name)
     if base in AGENT_TYPES:
@@ -452,15 +434,17 @@ class Cases:
 
 
 def with_cases(suite: Suite, said: Any) -> Suite:
-    """A suite whose tests have names and go together.
+    """A suite whose tests, if they are cases, have names and go together.
 
     Args:
-        suite: One whose tests may have been changed.
+        suite: Any, whose tests may have been changed; one whose tests are no cases is left as it is.
         said: What they were read from.
 
     Raises:
         MistakenError: They do not.
     """
+    if not isinstance(suite.settings, AgentSettings):
+        return suite
     found = attrs.evolve(suite, tests=with_names(suite.tests))
     if mistakes := [*Cases.of(found, said, is_right=True).mistakes()]:
         raise MistakenError(*(part.below("suite") for part in mistakes))

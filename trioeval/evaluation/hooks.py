@@ -12,13 +12,11 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import InputError, ScriptError
 from trioeval.evaluation.row import Row, Status
 from trioeval.evaluation.scripts import Scripts
 from trioeval.grading import Verdict
-from trioeval.loading.structure import make_converter
 from trioeval.providers import Reply
 from trioeval.suite.expand import Step
 from trioeval.suite.extensions import Event, Extension
@@ -58,7 +56,7 @@ class Hooks:
         suite: That of the task.
         run_id: What the end of the run is told with.
         scripts: What runs them.
-        around: What files in what they return are read against.
+        converter: Reads the tests that they return.
         warn: Told of what fails without harm.
     """
 
@@ -66,14 +64,10 @@ class Hooks:
     suite: Suite
     run_id: str | None
     scripts: Scripts
-    around: Around
+    converter: cattrs.Converter
     warn: Callable[[str], None]
     _results: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
     """By the index of the row."""
-    _structure: cattrs.Converter = attrs.field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._structure = make_converter(self.around, of_agents=self.suite.settings.type == "agent")
 
     @property
     def change_tests(self) -> bool:
@@ -102,7 +96,7 @@ class Hooks:
         if found == given:
             return step
         try:
-            test = self._structure.structure(found, Test)
+            test = self.converter.structure(found, Test)
         except MistakenError as error:
             msg = f"beforeEach returned a test that is wrong: {error}"
             raise InputError(msg) from error

@@ -12,8 +12,9 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.agent.cases import WorkspaceTemplates, case_hook, with_case, workspace_hook
+from trioeval.agent.cases import WorkspaceTemplates, case_form, workspace_hook
 from trioeval.agent.form import agent_suite
+from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import Reading, columns_suite
 from trioeval.documents.files import FILE, Around
 from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
@@ -351,11 +352,11 @@ def make_converter(
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, run_options_hook(converter, around))
     register(CommandLineOptions, _flags_hook(converter, around))
-    register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
+    extra = case_form(converter, workspace)
+    register(Assertion, assertion_hook(converter, around, templates, extra))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
-    one = test_hook(converter, around, of_agents=of_agents)
-    register(Test, with_case(one, case_hook(converter, workspace)))
+    register(Test, test_hook(converter, around, extra))
     register(RunLimits, object_hook(converter, RunLimits))
     register(DerivedMetric, derived_hook(converter, around))
     register(
@@ -368,7 +369,7 @@ def make_converter(
                 "prompts": prompts_hook(around),
                 "providers": providers_hook(converter, around),
                 "tests": tests_hook(converter, around),
-                "default_test": default_test_hook(converter, around),
+                "default_test": default_test_hook(converter, around, extra),
                 "scenarios": scenarios_hook(converter, around),
                 "description": text_or_number,
                 "env": variables_hook(around),
@@ -382,6 +383,16 @@ def make_converter(
         ),
     )
     return converter
+
+
+def converter_of(suite: Suite, around: Around) -> cattrs.Converter:
+    """The converter for parts that code adds to a suite, or changes, after it was loaded.
+
+    Args:
+        suite: The suite, or one of its tasks.
+        around: What files are read against.
+    """
+    return make_converter(around, of_agents=isinstance(suite.settings, AgentSettings))
 
 
 def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:

@@ -39,6 +39,7 @@ from trioeval.evaluation.scripts import Scripts, open_scripts
 from trioeval.evaluation.task_run import Body, Kept, OpenTask, RowsLeft, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
+from trioeval.loading.structure import converter_of
 from trioeval.prompt_eval.comparison import ComparedEval
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.providers import Recorder, open_providers
@@ -235,7 +236,7 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     hooks = None
     if prepared.extensions:
         given = (prepared.extensions, prepared.suite, terms.run_id)
-        hooks = Hooks(*given, scripts, around, terms.warn)
+        hooks = Hooks(*given, scripts, converter_of(prepared.suite, around), terms.warn)
     graders = OpenGraders(
         graders=prepared.graders,
         asker=has.asker,

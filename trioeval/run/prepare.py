@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trioeval.agent.cases import with_cases
 from trioeval.agent.command_words import wrong_words
 from trioeval.agent.form import with_dependencies
 from trioeval.agent.model import AgentSettings
@@ -42,6 +43,7 @@ from trioeval.evaluation.registers import Sharing
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec
 from trioeval.loading.load import load_suite, place_problems, told_together
+from trioeval.loading.structure import converter_of
 from trioeval.providers import Provider, ProviderSpec
 from trioeval.providers.http.client import check_tls
 from trioeval.providers.http.wire import TlsSettings
@@ -81,11 +83,12 @@ def begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
     """
     try:
         extensions = read_extensions(suite.extensions, around)
-        return with_before_all(suite, extensions, around), extensions
+        suite = with_before_all(suite, extensions, around, converter_of, with_cases)
     except MistakenError as error:
         raise SuiteError(
             Problem(show_path(part.at), part.message, part.hint) for part in error.parts
         ) from None
+    return suite, extensions
 
 
 def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str], None]) -> Around:

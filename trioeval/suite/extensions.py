@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
+import cattrs
 
-from trioeval.agent.cases import with_cases
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, kind
 from trioeval.documents.paths import show_path
 from trioeval.documents.structure import snake
 from trioeval.grading import quote
-from trioeval.loading.structure import make_converter
 from trioeval.suite.form import many, prompts_hook
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_suite, plain_test
@@ -85,10 +84,24 @@ def _extension(text: str, around: Around) -> Extension:
     return Extension(file, function or FUNCTION, event)
 
 
-def with_before_all(suite: Suite, extensions: Sequence[Extension], around: Around) -> Suite:
+def with_before_all(
+    suite: Suite,
+    extensions: Sequence[Extension],
+    around: Around,
+    converter: Callable[[Suite, Around], cattrs.Converter],
+    complete: Callable[[Suite, Any], Suite],
+) -> Suite:
     """A suite as its extensions want it before a run begins.
 
     They may change prompts, tests, scenarios and the default test; what they do not name stays.
+
+    Args:
+        suite: The suite, or one of its tasks.
+        extensions: Its extensions.
+        around: What files are read against.
+        converter: Gives what reads the parts that they return.
+        complete: Adds to a changed suite what its tests have of its type, from the suite and the tests as
+            they were returned; raises MistakenError if they do not go together.
 
     Raises:
         MistakenError: One of them fails, or returns what no suite can have.
@@ -104,7 +117,9 @@ def with_before_all(suite: Suite, extensions: Sequence[Extension], around: Aroun
             arguments = extension.arguments("beforeAll", context)
             returned = call_function(extension.file, extension.function, arguments, around)
             if returned:
-                suite = _changed(suite, _suite_in(returned), around)
+                said = _suite_in(returned)
+                changed = _changed(suite, said, around, converter(suite, around))
+                suite = complete(changed, said.get("tests"))
         except MistakenError as error:
             raise MistakenError(
                 *(_told(part, extension, position) for part in error.parts)
@@ -130,10 +145,11 @@ def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
     return Mistake(message, mistake.hint, at=("extensions", position))
 
 
-def _changed(suite: Suite, said: Mapping[str, Any], around: Around) -> Suite:
+def _changed(
+    suite: Suite, said: Mapping[str, Any], around: Around, structure: cattrs.Converter
+) -> Suite:
     """A suite with other parts. What is returned as it was given stays the same object."""
-    of_agents = suite.settings.type == "agent"
-    before, structure = plain_suite(suite), make_converter(around, of_agents=of_agents)
+    before = plain_suite(suite)
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
     new_prompts = prompts_hook(around, suite.nunjucks_filters)
@@ -164,5 +180,4 @@ def _changed(suite: Suite, said: Mapping[str, Any], around: Around) -> Suite:
             mistakes += [part.below("suite", key) for part in error.parts]
     if mistakes:
         raise MistakenError(*mistakes)
-    changed = attrs.evolve(suite, **changes)
-    return with_cases(changed, said.get("tests")) if of_agents else changed
+    return attrs.evolve(suite, **changes)

@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.agent.cases import CASE_KEYS, SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
 from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, kind
@@ -22,6 +21,7 @@ from trioeval.grading.kinds.commands import own_kind
 from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
 from trioeval.scripting.javascript import Script
+from trioeval.suite.extra_form import ExtraForm
 from trioeval.suite.form import many, text_or_number
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
@@ -199,8 +199,7 @@ def assertion_hook(
     converter: cattrs.Converter,
     around: Around,
     templates: Templates | None,
-    *,
-    of_agents: bool,
+    extra: ExtraForm,
 ) -> Hook:
     """For assertions and sets of them: checked by the rules of their types, with values from files.
 
@@ -208,7 +207,7 @@ def assertion_hook(
         converter: Of suites.
         around: What files are read against.
         templates: Tell what is wrong with templates; None for nobody.
-        of_agents: Whether they judge what agents have done.
+        extra: What tests may have besides, of which assertions may need something.
     """
     structure = object_hook(
         converter,
@@ -249,8 +248,7 @@ def assertion_hook(
                 assertion, value_given="value" in value, kinds=around.kinds
             )
         )
-        if not of_agents:
-            mistakes += misplaced_type(assertion.type)
+        mistakes += extra.misplaced(assertion.type)
         if templates is not None:
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
@@ -423,8 +421,14 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def test_hook(converter: cattrs.Converter, around: Around, *, of_agents: bool) -> Hook:
-    """For one test: an object, whose variables may come from files; a case is read elsewhere."""
+def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
+    """For one test: an object, whose variables may come from files.
+
+    Args:
+        converter: Of suites.
+        around: What files are read against.
+        extra: What it may say besides.
+    """
     structure = object_hook(
         converter,
         Test,
@@ -434,7 +438,7 @@ def test_hook(converter: cattrs.Converter, around: Around, *, of_agents: bool) -
             "assert_scoring_function": scoring_hook(around),
             "description": text_or_number,
         },
-        beside=CASE_KEYS if of_agents else (),
+        beside=extra.allowed,
     )
 
     def hook(value: Any, wanted: Any) -> Test:
@@ -459,7 +463,7 @@ def test_hook(converter: cattrs.Converter, around: Around, *, of_agents: bool) -
             raise MistakenError(*mistakes)
         return test
 
-    return hook
+    return extra.added_to(hook)
 
 
 def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
@@ -468,8 +472,7 @@ def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     def structure(value: Any) -> Test:
         test: Test = one(value, Test)
-        keys = _NEEDS_ONE | SPELLED_CASE_KEYS
-        if isinstance(value, dict) and value.keys().isdisjoint(keys):
+        if test.extra is None and isinstance(value, dict) and value.keys().isdisjoint(_NEEDS_ONE):
             needed = sorted(_NEEDS_ONE - {"provider_output"})
             message = f"a test needs at least one of {', '.join(needed)}"
             raise MistakenError(Mistake(message))
@@ -514,8 +517,14 @@ def no_tests() -> Mistake:
     return Mistake("there are no tests", f"leave the key out to send each prompt once, {NONE_HINT}")
 
 
-def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For the default test: an object, or a file with one."""
+def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
+    """For the default test: an object, or a file with one.
+
+    Args:
+        converter: Of suites.
+        around: What files are read against.
+        extra: What single tests may say besides, and it may not.
+    """
 
     def hook(value: Any, _wanted: Any) -> Test | None:
         if value is None:
@@ -527,7 +536,7 @@ def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     def read(data: Any) -> Test:
         if isinstance(data, dict):
-            refuse_case_keys(data)
+            extra.refuse(data)
         test: Test = converter.structure(data, Test)
         if isinstance(data, dict) and isinstance(data.get("provider"), str):
             return attrs.evolve(test, provider=None, judge=test.provider)
