@@ -13,6 +13,7 @@ import attrs
 
 from trioeval.agent.form import INSTEAD
 from trioeval.agent.form import SETTINGS as AGENT_SETTINGS
+from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
 from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.columns.types import written_columns
@@ -22,9 +23,10 @@ from trioeval.documents.structure import camel
 from trioeval.grading import quote
 from trioeval.question_eval.form import FROM_THE_TOP
 from trioeval.question_eval.form import SETTINGS as QUESTION_SETTINGS
+from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.form import entries_of, places_of
-from trioeval.suite.model import Suite, Task
+from trioeval.suite.model import PromptEvalSettings, Suite, Task
 from trioeval.suite.rows_of_task import ROW_NAMES, tasks_named, unknown_columns
 from trioeval.templates import Templates
 
@@ -34,10 +36,10 @@ from trioeval.templates import Templates
 # made.
 
 
-PROMPT_EVAL = "prompt_eval"
-QUESTION_EVAL = "question_eval"
-COLUMNS = "columns"
-AGENT = "agent"
+PROMPT_EVAL = PromptEvalSettings.type
+QUESTION_EVAL = QuestionSettings.type
+COLUMNS = ColumnsSettings.type
+AGENT = AgentSettings.type
 _TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, AGENT)
 _WHEN_FAILED = "onFailedDependency"
 _OWN = ("id", "type", "dependsOn", _WHEN_FAILED)
