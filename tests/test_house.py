@@ -57,6 +57,7 @@ def test_a_module_with_one_importer_says_why_it_stands_apart(path: Path) -> None
     assert re.match(expected, path.read_text())
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_cancellation_is_never_swallowed(path: Path) -> None:
     """No handler takes BaseException or everything, and none is bare."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -10,7 +10,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from loopback import problems
 
-from trioeval.providers.http.client import check_tls, load_identity
+from trioeval.providers.http.tls import check_tls, load_identity
 from trioeval.providers.http.wire import TlsSettings
 
 URL = "https://a.example/x"
@@ -98,7 +98,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_nobody_is_asked_for_a_passphrase(folder: Path) -> None:
     """A process whose terminal waits for no answer comes to its end."""
     code = (
-        "import sys; from pathlib import Path; from trioeval.providers.http.client import check_tls\n"
+        "import sys; from pathlib import Path; from trioeval.providers.http.tls import check_tls\n"
         "from trioeval.providers.http.wire import TlsSettings\n"
         "print(check_tls(TlsSettings(certificate=Path(sys.argv[1]))))"
     )

@@ -18,7 +18,6 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 import attrs
-import trio
 
 from trioeval.cli.last_resort import Watcher, end_soon
 from trioeval.cli.terminal import Exit
@@ -95,6 +94,8 @@ class Interrupts:
         Args:
             deliver: Called in Trio's loop, in the order of the signals.
         """
+        import trio  # noqa: PLC0415 - help and mistakes are answered without it
+
         token = trio.lowlevel.current_trio_token()
         told = 0
 

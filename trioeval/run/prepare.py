@@ -45,7 +45,7 @@ from trioeval.kernel import LaneSpec
 from trioeval.loading.load import load_suite, place_problems, told_together
 from trioeval.loading.structure import converter_of
 from trioeval.providers import Provider, ProviderSpec
-from trioeval.providers.http.client import check_tls
+from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.run.checks import (
     idle_cluster,

@@ -34,8 +34,8 @@ from trioeval.providers.generic.request import (
 )
 from trioeval.providers.generic.status import SUCCESS, read_statuses
 from trioeval.providers.generic.urls import parameters, url_fault
-from trioeval.providers.http.client import check_tls
 from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, read_limit
+from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.prices import Price, read_price
 from trioeval.providers.programs.workers import WorkerSpec

@@ -16,8 +16,6 @@ import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
-from typing import NoReturn
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -37,6 +35,7 @@ from trioeval.providers.bounds import (
     too_many_lines,
 )
 from trioeval.providers.http.failures import excerpt
+from trioeval.providers.http.tls import EncryptedKeyError, load_identity
 from trioeval.providers.http.wire import (
     HttpClient,
     HttpReply,
@@ -45,71 +44,6 @@ from trioeval.providers.http.wire import (
     dated,
     request_source,
 )
-
-# Certificates and keys that a suite names, tried before the first call.
-#
-# Nobody is asked for a passphrase: a run may have no terminal, and must not stop at a question.
-
-
-_ENCRYPTED = "the key is encrypted; give one without a passphrase"
-
-
-class EncryptedKeyError(Exception):
-    """A key that only a passphrase opens."""
-
-
-def load_identity(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    """Let a context show the client's certificate, if there is one.
-
-    Raises:
-        OSError: The files cannot be read, or do not hold what they should; `ssl.SSLError` is one.
-        EncryptedKeyError: The key has a passphrase.
-    """
-    if tls.certificate is not None:
-        context.load_cert_chain(tls.certificate, tls.key, password=_refuse)
-
-
-def check_tls(tls: TlsSettings) -> dict[str, str]:
-    """What is wrong with the files, by the field of `TlsSettings` that names each; empty if nothing is."""
-    faults = {
-        name: fault
-        for name, file in (("ca", tls.ca), ("certificate", tls.certificate))
-        if file is not None and (fault := _certificates_fault(file))
-    }
-    if tls.certificate is not None and "certificate" not in faults:
-        field = "certificate" if tls.key is None else "key"
-        if fault := _key_fault(tls):
-            faults[field] = fault
-    return faults
-
-
-def _certificates_fault(file: Path) -> str | None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
-    except ssl.SSLError:
-        return "holds no certificate in PEM"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None
-
-
-def _key_fault(tls: TlsSettings) -> str | None:
-    try:
-        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), tls)
-    except EncryptedKeyError:
-        return _ENCRYPTED
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            return "the key does not belong to the certificate"
-        return "holds no private key in PEM"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None
-
-
-def _refuse() -> NoReturn:
-    raise EncryptedKeyError(_ENCRYPTED)
-
 
 # Unpacking replies that come compressed although nobody asked for that, without growing past a bound.
 
