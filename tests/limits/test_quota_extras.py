@@ -106,7 +106,7 @@ def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
     assert found == {
         "suite": f"SuiteError: {needed}",
         "asked": 0,
-        "quota": f"UsageError: No module named 'coredis': {redis}",
+        "quota": f"UsageError: No module named 'anyio': {redis}",
         "memory": None,
         "served": 1,
         "plan": 2,
@@ -115,7 +115,7 @@ def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
         "serve": 2,
     }
     assert done.stderr.count(f"suite.json:16:14: {needed}") == 2
-    assert f"\nNo module named 'coredis': {redis}\n" in done.stderr
+    assert f"\nNo module named 'anyio': {redis}\n" in done.stderr
     assert "pip install 'trioeval[serve]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("*.db"))
