@@ -2,7 +2,7 @@
 """Processors of a suite: functions of its own, and lists of columns to leave out.
 
 A function gets a list of rows and a list of their numbers, and returns both. It may change values and leave
-out rows; `dataset_stages` says what it may not do. Nor may it add or take away columns: all files of a
+out rows; `spec` says what it may not do. Nor may it add or take away columns: all files of a
 dataset have the same ones.
 """
 

@@ -5,8 +5,8 @@
     result = await build(run, lanes)
 
 The jobs of the plan are cells, groups and the stages of groups; which of them may start is decided while it
-runs (`dataset_readiness`), what they do is in `dataset_cells` and `dataset_finish`, and everything that
-changes in `dataset_progress`. What is left of it when the plan is over is put in order here: groups that are
+runs (`readiness`), what they do is in `cells` and `finish`, and everything that
+changes in `scheduling`. What is left of it when the plan is over is put in order here: groups that are
 complete are written, however the plan ended; what has no ending gets one; and when all is written, processors
 see the whole of it.
 """

@@ -12,7 +12,7 @@
 
 `waiting_rate_limit`, `waiting_limit_decreasing` and `waiting_limiter_error` tell what a shared limit lacks;
 `waiting_rate_limit` also tells of the rate and the back-off that a provider asked its lane for. Everything
-else that a lane makes a call wait for is `waiting_lane`, with `why`: see `question_waits`. A reply that is
+else that a lane makes a call wait for is `waiting_lane`, with `why`. A reply that is
 there already is parsed without being reserved. A question that is run again by a salvage round is scheduled
 again.
 
@@ -21,7 +21,7 @@ befalls other questions while that takes a moment is told first: sequence number
 happened, and of each question all is told in that order.
 
 Around them stand `task_start` and `task_end`, with its status and reason, which belong to no question; and
-around all tasks what `question_run` tells.
+around all tasks the events of the run.
 """
 
 import bisect

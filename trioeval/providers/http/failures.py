@@ -1,6 +1,6 @@
 """What a reply that is not a success means: status, headers and body to one `ProviderError`.
 
-Pure, and the same for all providers that speak HTTP; the rules are in `failure_rules`. Whether to call again
+Pure, and the same for all providers that speak HTTP. Whether to call again
 follows from the kind, unless the service itself says so in `x-should-retry`; nothing brings an exhausted
 quota back. What a server writes may be as long as it likes, what is told of it may not.
 """

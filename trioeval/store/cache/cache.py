@@ -1,7 +1,7 @@
 """Replies that stand for equal calls: kept for days, shared by all who ask, and one call for all at once.
 
 What a key is made of is the provider's affair. Here a key is bytes, and a cache is two things in this order:
-a place to look (`cache_shelves`), and one call for all who find nothing there (`cache_flights`). Between
+a place to look (`backends`), and one call for all who find nothing there (`single_flight`). Between
 processes the right to make that call is a lease in the file.
 
 A cache never fails a run. What is wrong with its file is told, once, and the run goes on with what memory
