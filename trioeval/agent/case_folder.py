@@ -1,4 +1,4 @@
-"""Makes the folder of a case, or finds that of an earlier execution. Blocks on files."""
+"""The cases of a run: their names, who waits for whom, and their folders."""
 
 import hashlib
 import json
@@ -252,6 +252,9 @@ def _dependents(
 ABOUT = "case.json"
 """The file that says which case it is."""
 _LARGEST = 1024 * 1024  # bytes of that file
+
+
+# Makes the folder of a case, or finds that of an earlier execution. Blocks on files.
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""What does not go together in the cases of a task of type `agent`: names, dependencies, workspaces."""
+"""The cases of a task of type `agent`: how tests describe them, their names and their workspaces."""
 
 import re
 import unicodedata
@@ -255,6 +255,9 @@ def workspace_hook(workspaces: WorkspaceTemplates) -> Hook:
 
 
 _CONVERSATION = "_conversation"
+
+
+# What does not go together in the cases of a task of type `agent`: names, dependencies, workspaces.
 
 
 @attrs.frozen

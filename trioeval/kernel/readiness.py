@@ -1,10 +1,4 @@
-"""A readiness that somebody else wrote, held to its protocol.
-
-It names each job once as ready, and once more each time that it was set aside. It may block a job that has
-not started, or is set aside, and no other. Serial jobs run whatever it says: it may name them as ready, which
-changes nothing, and cannot block them. What it does wrong is a fault of the plan, not of single jobs, and
-ends the run.
-"""
+"""Which jobs of a plan may start: by dependencies, by keys, or by a readiness of the plan."""
 
 import heapq
 import math
@@ -189,6 +183,13 @@ class Keys:
         return index in self._key_of and self._holder[self._key_of[index]] != index
 
 
+# A readiness that somebody else wrote, held to its protocol.
+#
+# It names each job once as ready, and once more each time that it was set aside. It may block a job that has
+# not started, or is set aside, and no other. Serial jobs run whatever it says: it may name them as ready,
+# which changes nothing, and cannot block them. What it does wrong is a fault of the plan, not of single jobs,
+# and ends the run.
+#
 # How far each job is, a byte each.
 _UNNAMED, _READY, _STARTED, _ASIDE, _LEFT, _OVER = range(6)
 _NOT_READY = {

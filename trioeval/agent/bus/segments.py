@@ -1,4 +1,4 @@
-"""The files of a bus: which there are, and how they are opened. Blocks on files."""
+"""The files of a bus: how a record is written, which files there are, and how records are found."""
 
 import os
 import re
@@ -151,6 +151,8 @@ def _may_become_header(begun: bytes) -> bool:
 
 
 _NAME = re.compile(r"bus-(\d{8,})\.log")
+# The files of a bus: which there are, and how they are opened. Blocks on files.
+#
 # A link may lead anywhere, and a pipe would wait for somebody at its other end.
 _FLAGS = (
     getattr(os, "O_NOFOLLOW", 0)

@@ -1,4 +1,4 @@
-"""Columns that a function of the suite's own makes, in another process."""
+"""Columns of templates, Python expressions and functions, and the conditions that skip cells or drop rows."""
 
 import keyword
 from collections.abc import Awaitable, Callable, Mapping, Sequence

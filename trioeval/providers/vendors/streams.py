@@ -1,8 +1,4 @@
-"""Replies that came as a stream, as they would have come without one.
-
-A stream has as many parts as the answer has words, and the run waits while they are put together. So lists
-grow in place, and texts are joined once, at the end.
-"""
+"""What the adapters of vendors share: options of a call, images, request bodies and streams."""
 
 import json
 import re
@@ -118,6 +114,12 @@ def _write(data: Mapping[str, Any]) -> bytes:
 
 Join: TypeAlias = Callable[[Iterable[ServerEvent]], dict[str, Any] | None]
 """The object that the events of a stream tell of; None if they end too early."""
+
+
+# Replies that came as a stream, as they would have come without one.
+#
+# A stream has as many parts as the answer has words, and the run waits while they are put together. So lists
+# grow in place, and texts are joined once, at the end.
 
 
 @attrs.define
