@@ -1,6 +1,7 @@
 """The laws that the adapters of all vendors keep; a record a vendor says how its API looks."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -57,10 +58,12 @@ def name(value: object) -> str:
 
 
 def rows(names: str, found: Iterable[tuple[Vendor, Any]]) -> pytest.MarkDecorator:
-    """One test for each vendor and row."""
-    cases = [
-        pytest.param(vendor, row, id=f"{vendor.name}-{n}") for n, (vendor, row) in enumerate(found)
-    ]
+    """One test for each vendor and row, whose id counts the rows of its vendor."""
+    number: Counter[str] = Counter()
+    cases = []
+    for vendor, row in found:
+        number[vendor.name] += 1
+        cases.append(pytest.param(vendor, row, id=f"{vendor.name}-{number[vendor.name]}"))
     return pytest.mark.parametrize(("vendor", names), cases)
 
 
