@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,11 @@ from typing import Any
 import attrs
 import h11
 import trio
+from vendor_anthropic import MESSAGES
+from vendor_bedrock import CONVERSE
+from vendor_cases import Vendor
+from vendor_google import GENERATE
+from vendor_openai import CHAT
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Provider
@@ -35,7 +40,7 @@ class Answer:
 class Echo:
     """The prompt of a request of Converse, as the text of the reply."""
 
-    good: dict[str, Any]
+    good: Mapping[str, Any]
 
     def answer(self, request: Any) -> Answer:
         content = [request["messages"][-1]["content"][0]]
@@ -147,13 +152,18 @@ class Case:
     prefix: str
     model: str
     reader: Reader
-    good: dict[str, Any]
-    """The body of a reply that says "Hello"."""
+    vendor: Vendor
+    """What its service says without the SDK."""
     overloaded: Answer
     config: Callable[[str], dict[str, Any]]
     """The config of an entry, for a server's URL."""
     plain: str | None = None
     """The prefix without the SDK."""
+
+    @property
+    def good(self) -> Mapping[str, Any]:
+        """The body of a reply that says "Four"."""
+        return self.vendor.good
 
     def read(self, url: str, **config: Any) -> Settings | list[Problem]:
         merged = {**self.config(url), **config}
@@ -182,30 +192,19 @@ def busy(body: Any, **headers: str) -> Answer:
 CASES = (
     Case(
         prefix="openai-sdk",
+        vendor=CHAT,
         plain="openai",
         model="m-1",
         reader=entries.read,
-        good={
-            "id": "r-1",
-            "choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
-        },
         overloaded=busy({"error": {"code": "rate_limit_exceeded", "message": "slow down"}}),
         config=lambda url: {"apiBaseUrl": f"{url}/v1", "apiKey": KEY},
     ),
     Case(
         prefix="anthropic-sdk",
+        vendor=MESSAGES,
         plain="anthropic",
         model="m-1",
         reader=entries.read,
-        good={
-            "id": "r-1",
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Hello"}],
-            "stop_reason": "end_turn",
-            "usage": {"input_tokens": 3, "output_tokens": 1},
-        },
         overloaded=busy(
             {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
         ),
@@ -213,17 +212,10 @@ CASES = (
     ),
     Case(
         prefix="google-sdk",
+        vendor=GENERATE,
         plain="google",
         model="m-1",
         reader=entries.read,
-        good={
-            "candidates": [{"content": {"parts": [{"text": "Hello"}]}, "finishReason": "STOP"}],
-            "usageMetadata": {
-                "promptTokenCount": 3,
-                "candidatesTokenCount": 1,
-                "totalTokenCount": 4,
-            },
-        },
         overloaded=Answer(
             429,
             {
@@ -244,14 +236,9 @@ CASES = (
     ),
     Case(
         prefix="bedrock",
+        vendor=CONVERSE,
         model="m-1",
         reader=bedrock.read,
-        good={
-            "output": {"message": {"role": "assistant", "content": [{"text": "Hello"}]}},
-            "stopReason": "end_turn",
-            "usage": {"inputTokens": 3, "outputTokens": 1, "totalTokens": 4},
-            "metrics": {"latencyMs": 1},
-        },
         overloaded=busy({"message": "slow down"}, **{"x-amzn-errortype": "ThrottlingException"}),
         config=lambda url: {
             "endpointUrl": url,

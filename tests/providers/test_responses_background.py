@@ -3,16 +3,15 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
-import h11
 import pytest
 import trio
 import trio.testing
+from loopback import Answer, Seen, as_json, serve
 
 from trioeval.errors import ProviderError
 from trioeval.providers import OpenProvider, Request, open_providers, resolve
@@ -30,14 +29,15 @@ DONE = {"id": ID, "status": "completed", "output": [{"type": "message", "content
 
 ASK = Request(prompt="2 + 2")
 
-Answer = tuple[int, Any]
+Look: TypeAlias = tuple[int, Any]
+"""The status and the body of an answer."""
 
 
 @attrs.define(eq=False)
 class Service:
-    """A service on the loopback interface that answers from a list, and remembers what it was asked."""
+    """A service that answers from a list, and remembers what it was asked."""
 
-    answers: deque[Answer]
+    answers: deque[Look]
     seen: list[tuple[float, str, str]] = attrs.field(factory=list)
     """Time, method and path of each request."""
     asked: trio.Event = attrs.field(factory=trio.Event)
@@ -45,44 +45,14 @@ class Service:
     stuck: bool = False
     """Whether what is asked beyond the list is never answered."""
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer the requests of one connection."""
-        async with stream:
-            peer = h11.Connection(h11.SERVER)
-            while (request := await self._read(peer, stream)) is not None:
-                status, data = await self._answer(request)
-                body = json.dumps(data).encode()
-                headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
-                head = h11.Response(status_code=status, headers=headers)
-                for part in (head, h11.Data(data=body), h11.EndOfMessage()):
-                    await stream.send_all(peer.send(part) or b"")
-                peer.start_next_cycle()
-
-    async def _read(self, peer: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
-        request: h11.Request | None = None
-        while True:
-            event = peer.next_event()
-            if event is h11.NEED_DATA:
-                try:
-                    peer.receive_data(await stream.receive_some())
-                except trio.BrokenResourceError:
-                    return None
-            elif isinstance(event, h11.Request):
-                request = event
-            elif isinstance(event, h11.EndOfMessage):
-                return request
-            elif isinstance(event, h11.ConnectionClosed):
-                return None
-
-    async def _answer(self, request: h11.Request) -> Answer:
-        path = request.target.decode()
-        self.seen.append((trio.current_time(), request.method.decode(), path))
+    def respond(self, request: Seen) -> Answer | None:
+        """The next answer."""
+        self.seen.append((trio.current_time(), request.method, request.target))
         if self.answers:
-            return self.answers.popleft()
+            status, data = self.answers.popleft()
+            return as_json(data, status)
         self.asked.set()
-        if self.stuck:
-            await trio.sleep_forever()
-        return 200, {"id": ID, "status": "cancelled"}
+        return None if self.stuck else as_json({"id": ID, "status": "cancelled"})
 
     def paths(self) -> list[tuple[str, str]]:
         """Method and path of each request."""
@@ -92,12 +62,9 @@ class Service:
 @asynccontextmanager
 async def opened(service: Service, **config: Any) -> AsyncGenerator[OpenProvider]:
     """The provider against the service; both end with the block."""
-    async with trio.open_nursery() as nursery:
-        serve = partial(trio.serve_tcp, service.serve, 0, host="127.0.0.1")
-        listeners = await nursery.start(serve)
-        port = listeners[0].socket.getsockname()[1]
-        own = {"apiBaseUrl": f"http://127.0.0.1:{port}/v1", "apiKey": "sk-1", "background": True}
-        templates = Templates()
+    templates = Templates()
+    async with serve(service.respond) as server:
+        own = {"apiBaseUrl": f"{server.url}/v1", "apiKey": "sk-1", "background": True}
         spec = resolve(
             "openai:responses:o3",
             {**own, **config},
@@ -110,7 +77,6 @@ async def opened(service: Service, **config: Any) -> AsyncGenerator[OpenProvider
         assert spec.lane_key.endswith("|o3")
         async with open_providers([spec], templates) as (provider,):
             yield provider
-        nursery.cancel_scope.cancel()
 
 
 def run(service: Service, body: Callable[[OpenProvider], Awaitable[None]], **config: Any) -> None:
@@ -216,7 +182,7 @@ def test_stopping_a_response_takes_ten_seconds_at_most() -> None:
         ((429, {"error": {"code": "rate_limit_exceeded"}}), "rate_limited"),
     ],
 )
-def test_a_look_that_fails_is_the_failure_of_the_call(look: Answer, kind: str) -> None:
+def test_a_look_that_fails_is_the_failure_of_the_call(look: Look, kind: str) -> None:
     """Only the lane repeats; what would go on unwatched is stopped, whatever comes of that."""
     service = Service(deque([(200, PENDING), look, (500, {})]))
 

@@ -57,7 +57,7 @@ def test_cancelled_threads_are_bounded_and_give_their_places_back() -> None:
             server.answers = [Answer(body=BEDROCK.good)]
             hold.until.set()
             reply = await provider(HELLO)
-            assert reply.output == "Hello"
+            assert reply.output == "Four"
             assert len(server.received) == MAX_THREADS + 1
 
     with_server([hold], body)

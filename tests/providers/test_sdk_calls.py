@@ -64,9 +64,8 @@ def test_a_call_through_an_sdk_gives_a_reply(case: Case) -> None:
     async def body(server: Server) -> None:
         async with opened(case.read(server.url)) as provider:
             reply = await ask(provider)
-        assert reply.output == "Hello"
-        assert (reply.usage.prompt, reply.usage.completion) == (3, 1)
-        assert reply.finish_reason == "stop"
+        answer = case.vendor.answer
+        assert (reply.output, reply.usage, reply.finish_reason) == ("Four", answer.usage, "stop")
         assert reply.metadata["http"]["status"] == 200
 
     with_server([Answer(body=case.good)], body)
@@ -182,7 +181,7 @@ def test_the_lane_is_the_only_one_that_tries_again(case: Case) -> None:
             plan = Plan.of([Job(0, "lane", None)])
             (outcome,) = await collect(plan, perform, lanes=Lanes([spec]))
         assert isinstance(outcome, Done)
-        assert outcome.value == "Hello"
+        assert outcome.value == "Four"
         assert len(server.received) == 3
 
     oops = Answer(500, {"message": "oops"})
@@ -223,7 +222,7 @@ def test_a_hundred_cancelled_calls_leave_the_sdk_usable(case: Case) -> None:
                 hold.until.set()
                 hold.until = trio.Event()
             server.answers = [Answer(body=case.good)]
-            assert [(await ask(provider)).output for _ in range(3)] == ["Hello"] * 3
+            assert [(await ask(provider)).output for _ in range(3)] == ["Four"] * 3
 
     with_server([hold], body)
 
@@ -238,7 +237,7 @@ def test_cancelling_at_any_moment_leaves_the_sdk_usable(case: Case) -> None:
             for step in range(100):
                 with trio.move_on_after(step * 0.00004):
                     await provider(HELLO)
-            assert [(await ask(provider)).output for _ in range(20)] == ["Hello"] * 20
+            assert [(await ask(provider)).output for _ in range(20)] == ["Four"] * 20
 
     with_server([Answer(body=case.good)], body)
 
@@ -260,62 +259,33 @@ def test_a_call_that_takes_too_long_is_given_up_by_us(case: Case) -> None:
 @every_wrapped_sdk
 def test_what_replies_say_of_limits_reaches_the_lane(case: Case) -> None:
     """Headers are not lost in the SDK."""
-    if case.prefix == "anthropic-sdk":
-        headers = {
-            "anthropic-ratelimit-requests-limit": "500",
-            "anthropic-ratelimit-requests-remaining": "0",
-        }
-    else:
-        headers = {
-            "x-ratelimit-limit-requests": "500",
-            "x-ratelimit-remaining-requests": "0",
-        }
+    headers, hint = case.vendor.limits
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url)) as provider:
             reply = await ask(provider)
-        assert reply.hint is not None
-        assert reply.hint.requests is not None
-        assert reply.hint.requests.remaining == 0
+        assert reply.hint == hint
 
-    with_server([Answer(body=case.good, headers=headers)], body)
+    with_server([Answer(body=case.good, headers=dict(headers))], body)
 
 
 @pytest.mark.parametrize("prefix", ["openai-sdk", "anthropic-sdk"])
 def test_the_first_token_is_timed_through_an_sdk(prefix: str) -> None:
     """The parts of a stream are heard as they come, though the SDK gets the whole."""
     (case,) = [case for case in CASES if case.prefix == prefix]
-    if prefix == "openai-sdk":
-        events: list[Any] = [
-            {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
-        ]
-        end = "data: [DONE]\n\n"
-    else:
-        start = {"type": "message_start", "message": {**case.good, "content": []}}
-        delta = {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "text_delta", "text": "Hello"},
-        }
-        block = {
-            "type": "content_block_start",
-            "index": 0,
-            "content_block": {"type": "text", "text": ""},
-        }
-        events, end = [start, block, delta, {"type": "message_stop"}], ""
-    stream = "".join(
-        f"event: {event.get('type', 'message')}\ndata: {json.dumps(event)}\n\n" for event in events
-    )
+    stream = case.vendor.stream
+    assert stream is not None
+    events = stream.write(stream.cases[0].events)
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url, metrics="ttft")) as provider:
             reply = await ask(provider)
-        assert reply.output == "Hello"
+        assert reply.output == "Four"
         assert reply.first_token is not None
         assert server.received[0].body["stream"] is True
 
     headers = {"content-type": "text/event-stream"}
-    with_server([Answer(body=(stream + end).encode(), headers=headers)], body)
+    with_server([Answer(body=events, headers=dict(headers))], body)
 
 
 @every_sdk
@@ -434,7 +404,7 @@ def test_a_local_service_without_a_key_is_asked_all_the_same() -> None:
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url, apiKey=None)) as provider:
-            assert (await ask(provider)).output == "Hello"
+            assert (await ask(provider)).output == "Four"
 
     with_server([Answer(body=case.good)], body)
 
@@ -484,11 +454,11 @@ def test_a_suite_asks_through_an_sdk_by_its_id(case: Case) -> None:
                     {"id": f"{case.prefix}:{case.model}", "config": case.config(server.url)}
                 ],
                 "prompts": ["Say hello"],
-                "tests": [{"assert": [{"type": "equals", "value": "Hello"}]}],
+                "tests": [{"assert": [{"type": "equals", "value": "Four"}]}],
             }
         )
         (row,) = await trioeval.collect(suite)
-        assert (row.output, row.error) == ("Hello", None)
+        assert (row.output, row.error) == ("Four", None)
         assert len(server.received) == 1
 
     with_server([Answer(body=case.good)], body)
