@@ -12,7 +12,7 @@ import trio
 import trioeval
 from trioeval.cli import output
 from trioeval.cli.run import results as collector
-from trioeval.cli.run.execution import NoticingJournal
+from trioeval.cli.run.execution import RowObserver
 from trioeval.cli.run.results import Collector
 from trioeval.cli.run.start import Beginning, Continued, beginning_of
 from trioeval.errors import OutputError
@@ -50,8 +50,10 @@ def collected(
                 if row.index == stop_at:
                     stop.set()
 
-            journal = NoticingJournal(run, notice)
-            await run_suite(prepared, emit=emit, journal=journal, stop=stop)
+            run.stays_open = True
+            await run_suite(
+                prepared, emit=emit, journal=run, record_observers=[RowObserver(notice)], stop=stop
+            )
             await found.add_rest()
             await run.durable()
             return found, found.close(INFO)

@@ -89,7 +89,8 @@ def export(
                 emit=emit,
                 providers=models,
                 observers=telemetry.observer,
-                journal=telemetry.told_of(journal),
+                journal=journal,
+                record_observers=[telemetry],
             )
             assert telemetry._rows == {}
 

@@ -14,7 +14,7 @@ from trioeval import Reply, Request
 from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import CallKey, Paid
 from trioeval.providers import Usage
-from trioeval.telemetry.journal import NoJournal
+from trioeval.testing.journals import MemoryJournal
 
 GOOD = '{"pass": true, "score": 0.75, "reason": "it is right"}'
 
@@ -227,7 +227,7 @@ def test_a_processor_that_raises_costs_no_row(
     assert "no more room" in str(record.exc_info)
 
 
-class Before(NoJournal):
+class Before(MemoryJournal):
     """What an earlier execution has paid for: the reply to everything of row 0."""
 
     @property

@@ -138,6 +138,25 @@ class Journal(Protocol):
         ...
 
 
+class RecordObserver:
+    """Observer of the calls and rows of a run; a subclass defines the methods that it needs.
+
+    Each is called synchronously, behind the record in the journal, if there is one. It must not raise.
+    """
+
+    def on_call(self, call: CallRecord, /) -> None:
+        """A call ended."""
+
+    def on_recall(self, key: CallKey, /) -> None:
+        """An earlier execution of the run had the reply to a question."""
+
+    def on_row(self, row: Row, /) -> None:
+        """A row ended, perhaps before its turn to be emitted."""
+
+    def on_dataset(self, task: str | None, /) -> None:
+        """A task begins that builds a dataset: its calls belong to no row."""
+
+
 def question_digest(
     provider: str, request: Request, *more: Any, variables: Mapping[str, Any] | None = None
 ) -> bytes | None:

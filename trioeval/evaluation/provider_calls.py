@@ -34,6 +34,7 @@ from trioeval.evaluation.journal import (
     CallRole,
     Journal,
     Paid,
+    RecordObserver,
     question_digest,
 )
 from trioeval.evaluation.metering import Estimate, Meter, counted_tokens, with_bounds
@@ -103,7 +104,7 @@ class Inquiry:
     """Among the providers, of who is asked."""
     request: Request
     key: CallKey | None = None
-    """What the journal knows it by; None where there is no journal, and where asking costs nothing."""
+    """What the journal knows it by; None where nothing is recorded, and where asking costs nothing."""
     cache_key: bytes | None = None
     """What the cache knows it by; None where it has to be asked."""
     refresh: bool = False
@@ -152,9 +153,10 @@ class Asker:
     """The lane of each."""
     meter: Meter
     row_ids: Callable[[int], str]
-    """Gives the id of a row by its index, see `RowIds`; asked only where there is a journal."""
+    """Gives the id of a row by its index, see `RowIds`; asked only where calls are recorded."""
     task: str | None = None
     journal: Journal | None = None
+    observers: Sequence[RecordObserver] = ()
     cache: ReplyCache | None = None
     refresh: bool = False
     """Whether everything is asked anew, and what the cache has is replaced."""
@@ -220,10 +222,11 @@ class Asker:
             again: Whether it was asked before, and another reply is wanted: one that the cache has is only
                 used if it was given to the same question at the same place.
         """
-        if self.journal is None and self.cache is None:  # a row costs as much as a few such looks
+        records = self.journal is not None or bool(self.observers)
+        if not records and self.cache is None:  # a row costs as much as a few such looks
             return Inquiry(place, request)
         key = None
-        if self.journal is not None and not self._for_nothing[place]:
+        if records and not self._for_nothing[place]:
             key = self._key(index, role, place, request, more)
         cache_key = None
         if self.cache is not None:
@@ -330,7 +333,11 @@ class Asker:
     def _recalled(self, key: CallKey) -> Paid | None:
         if self.journal is None or not self.journal.resumed:
             return None
-        return self.journal.recall(key)
+        paid = self.journal.recall(key)
+        if paid is not None:
+            for observer in self.observers:
+                observer.on_recall(key)
+        return paid
 
     async def _call(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
         request = inquiry.request
@@ -397,19 +404,19 @@ class Asker:
         *,
         cached: bool = False,
     ) -> None:
+        call = CallRecord(
+            key=key,
+            provider=self.names[inquiry.place],
+            prompt=hide_in(inquiry.request.prompt, self._keys),
+            answer=answer,
+            latency_ms=latency_ms,
+            cached=cached,
+            asked=self._asked[inquiry.place],
+        )
         if self.journal is not None:
-            name, prompt = self.names[inquiry.place], hide_in(inquiry.request.prompt, self._keys)
-            self.journal.call(
-                CallRecord(
-                    key=key,
-                    provider=name,
-                    prompt=prompt,
-                    answer=answer,
-                    latency_ms=latency_ms,
-                    cached=cached,
-                    asked=self._asked[inquiry.place],
-                )
-            )
+            self.journal.call(call)
+        for observer in self.observers:
+            observer.on_call(call)
 
 
 def _from_cache(reply: Reply) -> Reply:

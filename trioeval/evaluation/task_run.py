@@ -18,9 +18,10 @@ import attrs
 import trio
 
 from trioeval.evaluation.hooks import Hooks
-from trioeval.evaluation.journal import Journal, KeptRows
+from trioeval.evaluation.journal import Journal, KeptRows, RecordObserver
 from trioeval.evaluation.outcomes import TaskEnd, lacking_task
 from trioeval.evaluation.row import Row, RowsNotRun, Status
+from trioeval.evaluation.rows_left import RowsLeft
 from trioeval.evaluation.waits import NO_WAITS, Waits
 from trioeval.kernel import (
     Admitted,
@@ -38,58 +39,6 @@ from trioeval.kernel import (
 )
 from trioeval.kernel.events import guarded
 from trioeval.suite.dependencies import Lacking
-
-
-@attrs.define(eq=False)
-class RowsLeft:
-    """The rows of one task that others are made of.
-
-    Those of a dataset are its columns. Those of other tasks are `vars`, `prompt`, `output`, `provider`,
-    `pass`, `score` and `error`.
-    """
-
-    is_complete: bool = False
-    """Whether the task is over and nothing of it is missing."""
-    _by_index: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
-    _whole: Sequence[Mapping[str, Any]] | None = attrs.field(init=False, default=None, repr=False)
-
-    def add(self, row: Row) -> None:
-        """Take a row that is over."""
-        self._by_index[row.index] = {
-            "vars": dict(row.vars),
-            "prompt": row.prompt,
-            "output": row.output,
-            "provider": row.label,
-            "pass": row.status is Status.PASS,
-            "score": row.score,
-            "error": row.error,
-        }
-
-    def add_record(self, index: int, record: Mapping[str, Any]) -> None:
-        """Take a row that an earlier execution has left."""
-        response, prompt, provider = (
-            record.get(key) or {} for key in ("response", "prompt", "provider")
-        )
-        self._by_index[index] = {
-            "vars": record.get("vars") or {},
-            "prompt": prompt.get("raw"),
-            "output": response.get("output"),
-            "provider": provider.get("label") or provider.get("id"),
-            "pass": record.get("success"),
-            "score": record.get("score"),
-            "error": record.get("error"),
-        }
-
-    def put(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take all rows of a dataset."""
-        self._whole = rows
-
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """All of them, in their order."""
-        if self._whole is not None:
-            return self._whole
-        return [self._by_index[index] for index in sorted(self._by_index)]
-
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer learns earlier that
 # it ended: as soon as its own record is safe. With it, all that was recorded before is safe too.
@@ -294,6 +243,7 @@ class TaskRun:
     observe: Observer | None
     budget: Budget | None
     journal: Journal | None = None
+    record_observers: Sequence[RecordObserver] = ()
     observers: Observers | None = None
     emit_many: EmitMany | None = None
     """Takes rows that never began; None where `emit` gets each of them."""
@@ -459,7 +409,8 @@ class _Results:
     def early(self) -> bool:
         """Whether rows are made as soon as their jobs are over, and not when it is their turn."""
         task = self.task
-        return task.early or self.run.journal is not None or task.watch is not None
+        records = self.run.journal is not None or bool(self.run.record_observers)
+        return task.early or records or task.watch is not None
 
     @property
     def observe(self) -> Observer | None:
@@ -578,6 +529,8 @@ class _Results:
         for row in rows:
             if self.run.journal is not None:
                 self.run.journal.row(row)
+            for observer in self.run.record_observers:
+                observer.on_row(row)
             if self.telling is not None:
                 self.telling.add(row)
         return rows

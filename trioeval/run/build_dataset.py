@@ -303,6 +303,7 @@ def _terms(
         run_id=None,
         warn=warn or log.warning,
         journal=journal,
+        record_observers=(),
         cache=cache,
         refresh_cache=False,
         questions=None,

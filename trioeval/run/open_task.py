@@ -24,7 +24,7 @@ from trioeval.evaluation.answerer import ProviderAnswerer
 from trioeval.evaluation.grader_calls import OpenGraders
 from trioeval.evaluation.groups import Layout
 from trioeval.evaluation.hooks import Hooks
-from trioeval.evaluation.journal import Journal
+from trioeval.evaluation.journal import Journal, RecordObserver
 from trioeval.evaluation.judge_services import open_means
 from trioeval.evaluation.judging import WIDTH, Judges
 from trioeval.evaluation.metering import meter_of
@@ -35,9 +35,10 @@ from trioeval.evaluation.provider_calls import Asker, ReplyCache
 from trioeval.evaluation.registers import History
 from trioeval.evaluation.resumed import Resumed
 from trioeval.evaluation.row import RowIds
+from trioeval.evaluation.rows_left import RowsLeft
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
-from trioeval.evaluation.task_run import Body, Kept, OpenTask, RowsLeft, TaskRun
+from trioeval.evaluation.task_run import Body, Kept, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
 from trioeval.loading.structure import converter_of
@@ -61,6 +62,7 @@ class Terms:
     run_id: str | None
     warn: Callable[[str], None]
     journal: RunJournal | None
+    record_observers: Sequence[RecordObserver]
     cache: ReplyCache | None
     refresh: bool
     questions: QuestionRun
@@ -132,6 +134,8 @@ async def _open_dataset(
 ) -> Runnable:
     asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
     told, task = terms.datasets, part.id
+    for observer in terms.record_observers:
+        observer.on_dataset(task)
     journal = None
     if terms.journal is not None and not told.in_memory:
         journal = terms.journal.dataset(task)
@@ -192,6 +196,7 @@ async def _open_asker(
         row_ids=row_ids,
         task=part.id,
         journal=terms.journal,
+        observers=terms.record_observers,
         cache=terms.cache,
         refresh=terms.refresh,
         estimates=isinstance(prepared.suite.settings, QuestionSettings),

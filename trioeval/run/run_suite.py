@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
@@ -22,11 +22,13 @@ from trioeval.columns.open import DatasetsTold, SeedFiles, read_seeds
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.errors import ProviderError, UsageError
+from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.lanes import merge_lane_specs
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row, Status
-from trioeval.evaluation.task_run import Emit, EmitMany, Observers, RowsLeft, TaskRun
+from trioeval.evaluation.rows_left import RowsLeft
+from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
@@ -70,6 +72,7 @@ class RunTerms:
     run_id: str | None
     warn: Callable[[str], None]
     journal: RunJournal | None
+    record_observers: Sequence[RecordObserver]
     cache: ReplyCache | None
     refresh_cache: bool
     questions: QuestionObserver | None
@@ -179,6 +182,7 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 how.run_id,
                 how.warn,
                 how.journal,
+                how.record_observers,
                 how.cache,
                 refresh=how.refresh_cache,
                 questions=QuestionRun(how.questions, any(map(_asks_questions, prepared.parts))),
@@ -208,6 +212,7 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 how.observe,
                 _budget(options.budget),
                 how.journal,
+                how.record_observers,
                 how.observers,
                 emit_many,
             )
@@ -332,6 +337,7 @@ async def run_suite(
     run_id: str | None = None,
     warn: Callable[[str], None] | None = None,
     journal: RunJournal | None = None,
+    record_observers: Sequence[RecordObserver] = (),
     cache: ReplyCache | None = None,
     refresh_cache: bool = False,
     questions: QuestionObserver | None = None,
@@ -373,6 +379,7 @@ async def run_suite(
             ended, whatever ended it: then it can go on at once. A row is emitted when it is safe there.
             Rows that it keeps are not run and not emitted, but counted; replies that it has are not asked
             for again. They count in their rows as if they were asked for now, and use nothing of a budget.
+        record_observers: Told of each call and row as soon as it ends, behind the journal.
         cache: Where replies are looked for and kept; None asks for each.
         refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
         questions: Told of what becomes of each question of tasks of type `question_eval`, as it happens.
@@ -440,6 +447,7 @@ async def run_suite(
                 run_id=run_id,
                 warn=warn or log.warning,
                 journal=journal,
+                record_observers=record_observers,
                 cache=cache,
                 refresh_cache=refresh_cache,
                 questions=guarded(questions),

@@ -128,6 +128,8 @@ class StoredRun(RunJournal):
         self._most_numbers = _MANY
         self._began = trio.current_time()
         self._is_over = False
+        self.stays_open = False
+        """Whether `end` leaves the run to its owner, who calls `finish` and `release` later."""
 
     @property
     def resumed(self) -> bool:
@@ -179,13 +181,13 @@ class StoredRun(RunJournal):
     async def end(self, *, finished: bool, duration: float) -> None:
         """Write down how the run ended, and free it for others once that is safe. A checkpoint.
 
-        Nothing happens if it is over already.
+        Nothing happens if it is over already, or stays open.
 
         Args:
             finished: Whether nothing is left to be run.
             duration: Seconds on the Trio clock.
         """
-        if self._is_over:
+        if self._is_over or self.stays_open:
             await trio.lowlevel.checkpoint()
             return
         self._is_over = True

@@ -25,7 +25,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from trioeval._version import __version__
 from trioeval.agent.attempts import end_of
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import CallKey, CallRecord
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordObserver
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import RowOf
 from trioeval.grading import Verdict
@@ -34,9 +34,7 @@ from trioeval.kernel.events import Why
 from trioeval.providers import Reply
 from trioeval.providers.base import Asked
 from trioeval.providers.secrets import hide
-from trioeval.run.journal import RunJournal
 from trioeval.telemetry.content import input_messages, output_messages
-from trioeval.telemetry.journal import NoJournal, TellingJournal
 from trioeval.usage import Usage
 
 # Who was asked for what, in the words of OpenTelemetry's conventions for generative AI. Pure.
@@ -321,12 +319,12 @@ def _logger() -> _logs.Logger:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Telemetry:
+class Telemetry(RecordObserver):
     """Turns what happens in a run into spans and events, as it happens.
 
     A context manager around one run: the span of the run is a child of the one that is current when it is
-    entered, and is current inside. Give `observer` to the run as its `observers`, and `told_of()` as its
-    `journal`.
+    entered, and is current inside. Give `observer` to the run as its `observers`, and the object itself as
+    one of its `record_observers`.
 
     A span processor or exporter that raises is logged, and nothing more is told of the run.
     """
@@ -388,33 +386,29 @@ class Telemetry:
                 span.set_status(StatusCode.ERROR)
             self._stack.close()
 
-    def told_of(self, journal: RunJournal | None = None) -> RunJournal:
-        """The same journal, of whose calls and rows this hears as well; None is one that keeps nothing."""
-        return TellingJournal(NoJournal() if journal is None else journal, self)
-
     def observer(self, task: str | None, row_of: RowOf) -> Observer:
         """What hears of the events of a task."""
         return partial(self._observe, task, row_of)
 
-    def call_ended(self, call: CallRecord) -> None:
-        """A call is over. Told by the journal, as all below."""
+    def on_call(self, call: CallRecord, /) -> None:
+        """Make a span of a call."""
         if not self._is_broken:
             with self._apart():
                 self._tell_call(call)
 
-    def recalled(self, key: CallKey) -> None:
-        """The reply to a question was there from an earlier execution of the run."""
+    def on_recall(self, key: CallKey, /) -> None:
+        """Note that a row uses a reply of an earlier execution."""
         if not self._is_broken and key.task not in self._without_rows:
             self._row(key.task, key.index).is_recalled = True
 
-    def row_ended(self, row: Row) -> None:
-        """A row is known."""
+    def on_row(self, row: Row, /) -> None:
+        """End the span of a row."""
         if not self._is_broken:
             with self._apart():
                 self._tell_row(row)
 
-    def has_no_rows(self, task: str | None) -> None:
-        """A task builds a dataset: its calls belong to the run."""
+    def on_dataset(self, task: str | None, /) -> None:
+        """Note that the calls of a task belong to the run, and to no row."""
         self._without_rows.add(task)
 
     def _observe(self, task: str | None, row_of: RowOf, event: Event) -> None:

@@ -32,6 +32,7 @@ from trioeval.cli.stopping import Stopping
 from trioeval.cli.terminal import say
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
+from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
@@ -43,31 +44,23 @@ from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
-from trioeval.run.observing_journal import PassingJournal
 from trioeval.run.shared_limits import open_suite_quota
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
-    from trioeval.run.journal import RunJournal
     from trioeval.telemetry.spans import Telemetry
-
-# A journal that tells of each row as soon as it is known, which is before it comes in its turn.
 
 
 @attrs.frozen(eq=False)
-class NoticingJournal(PassingJournal):
-    """Writes everything down in another one, and tells of rows."""
+class RowObserver(RecordObserver):
+    """Rows as soon as they end, which may be long before their turn to be emitted."""
 
     notice: Callable[[Row], None]
 
-    async def end(self, *, finished: bool, duration: float) -> None:
-        """The run is not over before its results are written, see `Execution`."""
-
-    def row(self, row: Row, /) -> None:
-        """See `RunJournal`."""
-        super().row(row)
+    def on_row(self, row: Row, /) -> None:
+        """Pass it on."""
         self.notice(row)
 
 
@@ -159,6 +152,7 @@ class Execution:
                 )
             )
             run = await self.beginning.begin(kept.store)
+            run.stays_open = True  # until its results are written
             collector = self._collector(run)
             collector.open()
             started_at = trio.current_time()
@@ -278,7 +272,8 @@ class Execution:
         ):
             watches += [] if trace is None else [trace]
             watches += [] if telemetry is None else [telemetry.observer]
-            journal: RunJournal = NoticingJournal(run, partial(self._notice, watching))
+            records: list[RecordObserver] = [RowObserver(partial(self._notice, watching))]
+            records += [] if telemetry is None else [telemetry]
             steering = Steering(
                 run_id=run.id,
                 state=watching.picture.state,
@@ -305,7 +300,8 @@ class Execution:
                     recorder=self.recorder,
                     run_id=run.id,
                     warn=self._warn,
-                    journal=journal if telemetry is None else telemetry.told_of(journal),
+                    journal=run,
+                    record_observers=records,
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
                     questions=watching.questions.observe,
