@@ -11,10 +11,11 @@ import trio
 from trioeval import Reply, Request, Row, parse_suite, run_suite
 from trioeval.agent.bus.reading import read_bus
 from trioeval.agent.open import AgentTerms
-from trioeval.agent.planner import MemoryPlanner, Submission, planner_turn
+from trioeval.agent.planner import Submission, planner_turn
 from trioeval.agent.protocols import AgentEvent, AttemptStarted, CaseEnded, CaseQueued
 from trioeval.evaluation.reconcile import parse_retry
 from trioeval.run.prepare import prepare
+from trioeval.store.planner.planner import open_planner
 from trioeval.testing.journals import MemoryJournal
 
 
@@ -116,7 +117,6 @@ def test_folders_are_in_that_of_the_run_whatever_tasks_are_called(tmp_path: Path
 
 def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> None:
     """However long they keep them; nothing of the run is left in the line."""
-    planner = MemoryPlanner(1, lambda: "now")
     stop = trio.Event()
 
     def observe(event: AgentEvent) -> None:
@@ -124,7 +124,8 @@ def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> Non
             stop.set()
 
     async def main() -> Ran:
-        async with planner_turn(planner, Submission(id="other", run="other", task="t")) as turn:
+        other = Submission(id="other", run="other", task="t")
+        async with open_planner(None, 1) as planner, planner_turn(planner, other) as turn:
             await turn.wait_started()
             ran = await play(
                 task_of({"id": "a"}, {"id": "b"}),
@@ -140,11 +141,13 @@ def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> Non
 
 def test_cases_take_their_turns_one_after_the_other(tmp_path: Path) -> None:
     """In their order; each is told of what becomes of it."""
-    planner = MemoryPlanner(1, lambda: "now")
     tests = [{"id": case} for case in "abc"]
-    ran = trio.run(
-        lambda: play(task_of(*tests), folder=tmp_path / "run", terms={"planner": planner})
-    )
+
+    async def main() -> Ran:
+        async with open_planner(None, 1) as planner:
+            return await play(task_of(*tests), folder=tmp_path / "run", terms={"planner": planner})
+
+    ran = trio.run(main)
     assert ran.outcomes == ["done pass"] * 3
     ends = [event.case for event in ran.events if isinstance(event, CaseEnded)]
     assert ends == ["a", "b", "c"]

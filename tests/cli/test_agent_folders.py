@@ -1,15 +1,17 @@
 """The folders of agents go with their runs, and nothing else does; and what a plan tells of agents."""
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import trioeval
 from trioeval.cli.commands.agent_folders import case_folders, remove_cases, tell_deleted
-from trioeval.cli.run.agents import check_workspaces
+from trioeval.cli.run.agents import agent_terms, check_workspaces
 from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import UsageError
 from trioeval.report import Head
@@ -153,6 +155,32 @@ def planned(**task: Any) -> list[str]:
         ],
     }
     return list(plan_lines(prepare(trioeval.parse_suite(document))))
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_agents_of_a_run_that_keeps_nothing_take_turns_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """For as long as the run; without a limit there are no turns. No file is made."""
+    monkeypatch.chdir(tmp_path)
+    document = {
+        "providers": ["echo"],
+        "agents": {"maxConcurrentRootTasks": limit},
+        "tasks": [{"id": "t", "type": "agent", "prompts": ["x"], "tests": [{"id": "a"}]}],
+    }
+    prepared = prepare(trioeval.parse_suite(document))
+
+    async def states() -> list[str]:
+        async with AsyncExitStack() as stack:
+            terms = await agent_terms(prepared, None, "r", stack, warn=pytest.fail)
+            assert terms.folder is None
+            if (planner := terms.planner) is None:
+                return []
+            wanted = [trioeval.Submission(id=one, run="r", task=one) for one in "ab"]
+            return [(await planner.submit(one)).state for one in wanted]
+
+    assert trio.run(states) == (["running", "queued"] if limit else [])
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_plan_tells_how_far_agents_may_go() -> None:

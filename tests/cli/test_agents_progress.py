@@ -1,6 +1,5 @@
 """What a terminal is told of agents while they work."""
 
-import datetime as dt
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import trio
 
 import trioeval
 from trioeval.agent.open import AgentTerms
-from trioeval.agent.planner import MemoryPlanner
 from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
@@ -25,6 +23,7 @@ from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.progress.agent import AgentsProgress, event_line
 from trioeval.cli.settings import settle
 from trioeval.run import prepare, run_suite
+from trioeval.store.planner.planner import open_planner
 
 RUN: dict[str, Any] = {"number": 0, "run_id": "r"}
 
@@ -149,11 +148,11 @@ def test_every_case_ends_once_however_it_ends(tmp_path: Path) -> None:
         await trio.lowlevel.checkpoint()
 
     async def main() -> None:
-        planner = MemoryPlanner(1, lambda: dt.datetime.now(dt.UTC).isoformat())
-        terms = AgentTerms(folder=tmp_path / "agents", planner=planner, observe=observe)
         prepared = prepare(suite_of(tmp_path))
         (tmp_path / "gone").rmdir()
-        await run_suite(prepared, emit=emit, agents=terms)
+        async with open_planner(None, 1) as planner:
+            terms = AgentTerms(folder=tmp_path / "agents", planner=planner, observe=observe)
+            await run_suite(prepared, emit=emit, agents=terms)
 
     trio.run(main)
     assert ended == {

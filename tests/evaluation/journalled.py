@@ -1,7 +1,9 @@
 """A journal in memory that can be cut anywhere, providers that count, and runs of both in virtual time."""
 
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import attrs
@@ -16,7 +18,17 @@ from trioeval.providers.cache_key import Question
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.report import row_json
 from trioeval.run import RowsNotRun
+from trioeval.store.cache.backends import MemoryTables
+from trioeval.store.cache.cache import Cache
+from trioeval.store.cache.file import LIFETIME
 from trioeval.testing import run_virtual
+
+
+@contextmanager
+def shared_cache() -> Iterator[Cache]:
+    """A cache in memory for several executions, each of which is a run of Trio."""
+    with closing(MemoryTables(LIFETIME, time.time)) as tables:
+        yield Cache(tables, time.time)
 
 
 @attrs.define

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journalled import Model, Notes, Ran, execute, told
+from journalled import Model, Notes, Ran, execute, shared_cache, told
 
 from trioeval import Request, Status
 from trioeval.errors import ProviderError
@@ -43,18 +43,13 @@ def execute_twice(
     first: Mapping[str, Any], second: Mapping[str, Any], models: Mapping[str, Any], **more: Any
 ) -> Ran:
     """The second of two suites that share a cache."""
-    filled: list[Any] = []
+    with shared_cache() as cache:
 
-    async def fill(go: Callable[..., Awaitable[None]]) -> None:
-        async with open_cache(None) as cache:
-            filled.append(cache)
+        async def use(go: Callable[..., Awaitable[None]]) -> None:
             await go(cache=cache)
 
-    async def use(go: Callable[..., Awaitable[None]]) -> None:
-        await go(cache=filled[0])
-
-    execute(first, models, around=fill)
-    return execute(second, models, around=use, **more)
+        execute(first, models, around=use)
+        return execute(second, models, around=use, **more)
 
 
 def cached(document: Mapping[str, Any], models: Mapping[str, Any], *args: Any, **more: Any) -> Ran:

@@ -2,15 +2,15 @@
 
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from journalled import Model, Notes, Ran, execute
+from journalled import Model, Notes, Ran, execute, shared_cache
 
 from trioeval import Reply, Request, Row, Status
 from trioeval.errors import ProviderError
-from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.store.cache.cache import Cache
 
 GOOD = json.dumps({"pass": True, "score": 1, "reason": "r"})
 RUBRIC = {"type": "llm-rubric", "value": "x", "provider": "judge"}
@@ -39,24 +39,20 @@ def has_verdict(row: Row) -> bool:
 class Cached:
     """Executions that share a cache, or have none."""
 
-    def __init__(self, *, is_there: bool) -> None:
-        self._is_there = is_there
-        self._cache: Cache | None = None
+    def __init__(self, cache: Cache | None) -> None:
+        self.cache = cache
 
     def __call__(self, *args: Any) -> Ran:
-        return execute(*args, around=self._around if self._is_there else None)
+        return execute(*args, around=None if self.cache is None else self._around)
 
     async def _around(self, go: Callable[..., Awaitable[None]]) -> None:
-        if self._cache is None:
-            async with open_cache(None) as self._cache:
-                await go(cache=self._cache)
-        else:
-            await go(cache=self._cache)
+        await go(cache=self.cache)
 
 
 @pytest.fixture(params=[True, False], ids=["cache", "no cache"])
-def run(request: pytest.FixtureRequest) -> Cached:
-    return Cached(is_there=request.param)
+def run(request: pytest.FixtureRequest) -> Iterator[Cached]:
+    with shared_cache() as cache:
+        yield Cached(cache if request.param else None)
 
 
 def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) -> None:
@@ -68,10 +64,8 @@ def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) ->
     again = notes.next(keeps=lambda _: False, anew={0})
     assert run(document, models, again).rows[0].status is Status.PASS
     assert (model.requests, judge.requests) == (2, 2)
-    other = Cached(is_there=True)
-    other._cache = run._cache
-    assert other(document, models).rows[0].status is Status.PASS
-    assert model.requests == (2 if run._cache is not None else 3)
+    assert run(document, models).rows[0].status is Status.PASS
+    assert model.requests == (2 if run.cache is not None else 3)
 
 
 def test_other_rows_of_the_same_run_are_told_what_is_there(run: Cached) -> None:
@@ -94,9 +88,10 @@ def test_a_judge_that_could_not_be_understood_is_asked_again(run: Cached) -> Non
     assert (model.requests, sure.requests, judge.requests) == (1, 1, unreadable + 1)
 
 
-def test_what_could_not_be_understood_is_not_kept_for_other_runs() -> None:
+@pytest.mark.parametrize("run", [True], indirect=True)
+def test_what_could_not_be_understood_is_not_kept_for_other_runs(run: Cached) -> None:
     """Also of an assertion that does not count."""
-    run, judge = Cached(is_there=True), saying("?", "??", GOOD)
+    judge = saying("?", "??", GOOD)
     models = {"model": saying("good"), "judge": judge}
     assert run(one_row(RUBRIC | {"weight": 0}), models).rows[0].status is Status.PASS
     unreadable = judge.requests

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.agent.planner import Entry, EntryState, Submission
-from trioeval.store.database import open_database
+from trioeval.store.database import IN_MEMORY, open_database, open_memory
 from trioeval.store.planner.owners import enter
 from trioeval.store.planner.planner import AgentPlanner
 from trioeval.store.planner.queue import readable_text
@@ -32,12 +32,13 @@ def submission(id_: str, *depends_on: str) -> Submission:
     return Submission(id=id_, run="run", task=f"task/{id_}", depends_on=depends_on)
 
 
-def bare_planner(path: Path, limit: int, settings: PlannerSettings = QUIET) -> AgentPlanner:
+def bare_planner(path: Path | None, limit: int, settings: PlannerSettings = QUIET) -> AgentPlanner:
     """A planner without its background, which can be dropped as if its program were killed."""
-    connection = open_database(path, RUNS)
+    connection = open_memory(RUNS) if path is None else open_database(path, RUNS)
     connection.execute("PRAGMA synchronous = OFF")
-    transactions = Transactions(path, connection, enter(path), settings, lambda: 1_000_000.0, print)
-    return AgentPlanner(path, transactions, limit, settings, print)
+    file = path or IN_MEMORY
+    transactions = Transactions(file, connection, enter(path), settings, lambda: 1_000_000.0, print)
+    return AgentPlanner(file, transactions, limit, settings, print)
 
 
 def owner_of(planner: AgentPlanner) -> str:
@@ -47,7 +48,17 @@ def owner_of(planner: AgentPlanner) -> str:
 def kill(planner: AgentPlanner) -> None:
     """Drop everything as it is."""
     planner._transactions._connection.close()
-    planner._transactions._me.lock.leave()
+    lock = planner._transactions._me.lock
+    if lock is not None:
+        lock.leave()
+
+
+def bury(planner: AgentPlanner) -> None:
+    """Drop what a planner of a file leaves that has left the line."""
+    planner._transactions._connection.close()
+    lock = planner._transactions._me.lock
+    assert lock is not None
+    lock.release()
 
 
 def told(entries: Sequence[Entry]) -> list[tuple[str, str, int]]:

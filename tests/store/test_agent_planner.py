@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import trio
-from planner_model import QUICK, QUIET, bare_planner, kill, owner_of, submission, tables, told
+from planner_model import QUICK, QUIET, bare_planner, bury, kill, owner_of, submission, tables, told
 
-from trioeval.agent.planner import MemoryPlanner, Planner, planner_turn
+from trioeval.agent.planner import Planner, planner_turn
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.cache.file import Owners
@@ -23,10 +23,8 @@ from trioeval.store.planner.transactions import PlannerSettings
 
 @contextlib.asynccontextmanager
 async def opened(kind: str, path: Path, limit: int) -> AsyncGenerator[Planner]:
-    if kind == "memory":
-        yield MemoryPlanner(limit, lambda: "2026-01-01T00:00:00.000Z")
-        return
-    async with open_planner(path, limit, settings=QUIET) as planner:
+    database = None if kind == "memory" else path
+    async with open_planner(database, limit, settings=QUIET) as planner:
         yield planner
 
 
@@ -426,8 +424,7 @@ async def test_the_smallest_limit_of_the_programs_that_live_holds(path: Path) ->
     await first.finish("a", done=True)
     assert told(await first.snapshot())[-1] == ("e", "running", 0)
     kill(first)
-    second._transactions._me.lock.release()
-    second._transactions._connection.close()
+    bury(second)
 
 
 BAD = [

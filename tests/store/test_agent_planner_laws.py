@@ -4,16 +4,15 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from planner_model import Model, RefusedError, bare_planner, kill, owner_of, submission
+from planner_model import Model, RefusedError, bare_planner, bury, kill, owner_of, submission
 
-from trioeval.agent.planner import Entry, MemoryPlanner, Planner
+from trioeval.agent.planner import Entry
 from trioeval.errors import UsageError
 from trioeval.store.planner.planner import AgentPlanner
 
@@ -30,23 +29,22 @@ class PlannerMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = Model()
         self.limits: dict[int, int] = {}
-        self.planners: dict[int, Planner] = {}
+        self.planners: dict[int, AgentPlanner] = {}
         """Of programs that live, by their number; no number comes twice."""
+        self.owners: dict[int, str] = {}
         self.slots: list[int] = []
         self.before: Sequence[Entry] = ()
         self.last: Sequence[Entry] = ()
         self.asked: int | None = None
         """The limit of the program that may have let others begin since `before`."""
 
-    def make(self, number: int, limit: int) -> Planner:
-        raise NotImplementedError
-
-    def owner(self, number: int) -> str:
+    def make(self, limit: int) -> AgentPlanner:
         raise NotImplementedError
 
     def known(self, number: int) -> set[str]:
         """What a program knows to be running of its own."""
-        raise NotImplementedError
+        seats = self.planners[number]._seats
+        return {name for name, seat in seats.items() if seat.is_running}
 
     @initialize(limits=st.lists(LIMITS, min_size=3, max_size=3))
     def begin(self, limits: list[int]) -> None:
@@ -56,10 +54,11 @@ class PlannerMachine(RuleBasedStateMachine):
     def come(self, limit: int) -> int:
         number = len(self.limits)
         self.limits[number] = limit
-        self.planners[number] = self.make(number, limit)
+        self.planners[number] = planner = self.make(limit)
+        self.owners[number] = owner_of(planner)
         return number
 
-    def do(self, slot: int) -> tuple[int, Planner, int]:
+    def do(self, slot: int) -> tuple[int, AgentPlanner, int]:
         number = self.slots[slot % len(self.slots)]
         self.before, self.asked = self.last, self.limits[number]
         return number, self.planners[number], self.limits[number]
@@ -77,7 +76,7 @@ class PlannerMachine(RuleBasedStateMachine):
         entry = trio.run(planner.submit, submission(id_, *needs))
         expected = {line[0]: line for line in self.model.shown()}[id_]
         assert (entry.submission.id, entry.order, entry.state) == expected[:3]
-        assert (entry.owner, entry.position) == (self.owner(number), expected[4])
+        assert (entry.owner, entry.position) == (self.owners[number], expected[4])
         self.check_known(number)
 
     @rule(slot=PROGRAMS, id_=IDS)
@@ -147,7 +146,7 @@ class PlannerMachine(RuleBasedStateMachine):
     def is_as_the_model_says(self) -> None:
         for number in self.slots[:1]:
             entries = trio.run(self.planners[number].snapshot)
-            owners = {self.owner(one): one for one in self.limits}
+            owners = {owner: one for one, owner in self.owners.items()}
             found = [
                 (
                     entry.submission.id,
@@ -186,22 +185,19 @@ class PlannerMachine(RuleBasedStateMachine):
             if entry.is_running and entry.owner == number
         }
 
+    def teardown(self) -> None:
+        for planner in self.planners.values():
+            kill(planner)
+
 
 class MemoryMachine(PlannerMachine):
-    """One program."""
+    """One program, with tables in memory."""
 
-    def make(self, number: int, limit: int) -> Planner:  # noqa: ARG002
-        return self.planners.get(0) or MemoryPlanner(limit, lambda: "now")
+    def make(self, limit: int) -> AgentPlanner:
+        return bare_planner(None, limit)
 
     def come(self, limit: int) -> int:
         return super().come(limit) if not self.slots else 0
-
-    def owner(self, number: int) -> str:  # noqa: ARG002
-        return "here"
-
-    def known(self, number: int) -> set[str]:  # noqa: ARG002
-        planner: Any = self.planners[0]
-        return {name for name, place in planner._places.items() if place.news.is_set()}
 
 
 class SharedMachine(PlannerMachine):
@@ -210,25 +206,14 @@ class SharedMachine(PlannerMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="planner-"))
-        self.owners: dict[int, str] = {}
 
-    def make(self, number: int, limit: int) -> AgentPlanner:
-        planner = bare_planner(self.folder / "results.db", limit)
-        self.owners[number] = owner_of(planner)
-        return planner
-
-    def owner(self, number: int) -> str:
-        return self.owners[number]
-
-    def known(self, number: int) -> set[str]:
-        planner: Any = self.planners[number]
-        return {name for name, seat in planner._seats.items() if seat.is_running}
+    def make(self, limit: int) -> AgentPlanner:
+        return bare_planner(self.folder / "results.db", limit)
 
     @rule(slot=PROGRAMS, limit=LIMITS, does_recover=st.booleans())
     def die_and_come_again(self, slot: int, limit: int, *, does_recover: bool) -> None:
         number = self.slots[slot]
-        planner: Any = self.planners.pop(number)
-        kill(planner)
+        kill(self.planners.pop(number))
         self.model.dead.add(number)
         self.slots[slot] = self.come(limit)
         if does_recover:
@@ -240,18 +225,14 @@ class SharedMachine(PlannerMachine):
         self.model.clear(number, own)
         if number in self.model.present:
             self.asked = self.model.most(own)
-        assert isinstance(planner, AgentPlanner)
         trio.run(planner.clear)
         assert planner.is_gone
-        planner._transactions._me.lock.release()
-        planner._transactions._connection.close()
+        bury(planner)
         del self.planners[number]
         self.slots[slot] = self.come(limit)
 
     def teardown(self) -> None:
-        for planner in self.planners.values():
-            assert isinstance(planner, AgentPlanner)
-            kill(planner)
+        super().teardown()
         shutil.rmtree(self.folder)
 
 

@@ -327,8 +327,9 @@ def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
     async def use(cache: Cache) -> None:
         assert isinstance(cache._shelf, FileShelf)
         await cache.reply(KEY, Fetcher(), nothing)
-        while cache._shelf._memory._entries:  # noqa: ASYNC110 - another thread writes
+        while cache._shelf._pending:  # noqa: ASYNC110 - another thread writes
             await trio.sleep(0.001)
+        assert cache._shelf._memory is None
         assert (await cache.reply(KEY, Fetcher(), nothing)).cached
 
     run(tmp_path / "c.db", use)
@@ -336,7 +337,7 @@ def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest replies go first."""
-    monkeypatch.setattr("trioeval.store.cache.backends.MEMORY", 10_000)
+    monkeypatch.setattr("trioeval.store.cache.backends.MEMORY", 30_000)
 
     async def use(cache: Cache) -> list[bool]:
         keys = [number.to_bytes(32, "big") for number in range(5)]
@@ -345,6 +346,25 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return [cache.has(key) for key in keys]
 
     assert run(None, use) == [False, False, False, True, True]
+
+
+def test_what_memory_cannot_hold_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply larger than all of it, or than any value of a database, fails nothing."""
+
+    def too_large(*_: Any) -> None:
+        raise sqlite3.DataError("string or blob too big")
+
+    async def use(cache: Cache) -> int:
+        fetch = Fetcher()
+        for _ in range(2):
+            assert not (await cache.reply(KEY, fetch, nothing)).cached
+        return fetch.calls
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trioeval.store.cache.backends.MEMORY", 0)
+        assert run(None, use) == 2
+    monkeypatch.setattr("trioeval.store.cache.backends.keep_entry", too_large)
+    assert run(None, use) == 2
 
 
 def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:

@@ -191,7 +191,9 @@ async def test_no_file_is_left_of_programs_that_never_stood_in_the_line(
                     pass  # pragma: no cover
         other.execute("ROLLBACK")
     assert not list(path.parent.glob("*.lock"))
-    enter(path).lock.leave()
+    left = enter(path).lock
+    assert left is not None
+    left.leave()
     assert len(list(path.parent.glob("*.lock"))) == 1
     async with open_planner(path, 1, settings=QUIET):
         assert len(list(path.parent.glob("*.lock"))) == 1

@@ -27,6 +27,9 @@ Durability: TypeAlias = Literal["normal", "full"]
 OWN_FOLDER = ".trioeval"
 """A folder of this name is made with a `.gitignore` that leaves all of it out."""
 
+IN_MEMORY = Path(":memory:")
+"""The name of a database in memory in messages; a path of users is always that of a file."""
+
 _SMALLEST = 512  # bytes of a database that holds anything
 _PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller ones
 _LARGEST_CHECKED = 32 * 2**20  # bytes of a database whose pages are looked at as it is opened
@@ -109,6 +112,16 @@ def open_database(
     except StoreError:
         connection.close()
         raise
+    return connection
+
+
+def open_memory(kind: DatabaseKind) -> sqlite3.Connection:
+    """Open an empty database in memory, for the thread and the connection that open it.
+
+    The connection commits each statement by itself, unless a transaction is begun.
+    """
+    connection = sqlite3.connect(IN_MEMORY, isolation_level=None)
+    _migrate(connection, IN_MEMORY, kind)
     return connection
 
 

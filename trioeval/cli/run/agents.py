@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.open import AgentTerms
-from trioeval.agent.planner import MemoryPlanner
 from trioeval.cli.environment import agents_folder
-from trioeval.cli.run.start import utc
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
 from trioeval.store.planner.planner import open_planner
@@ -45,13 +42,11 @@ async def agent_terms(
     if not has_agents(prepared):
         return AgentTerms()
     limit = prepared.suite.run_limits.max_concurrent_root_tasks
-    if database is None:
-        memory = MemoryPlanner(limit, lambda: utc(datetime.now(UTC))) if limit else None
-        return AgentTerms(planner=memory)
-    shared = None
+    planner = None
     if limit:
-        shared = await stack.enter_async_context(open_planner(database, limit, warn=warn))
-    return AgentTerms(folder=agents_folder(database, run), planner=shared)
+        planner = await stack.enter_async_context(open_planner(database, limit, warn=warn))
+    folder = None if database is None else agents_folder(database, run)
+    return AgentTerms(folder=folder, planner=planner)
 
 
 def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:

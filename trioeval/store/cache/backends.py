@@ -1,15 +1,17 @@
 # Apart from `store.cache.cache`: where replies are kept is independent of who waits for them.
-"""Where a cache keeps its entries: in memory, or in a file that other processes use too.
+"""Where a cache keeps its entries: in tables in memory, or in a file that other processes use too.
 
 Looking is synchronous: a point read of a database costs some microseconds, and a thread would cost forty.
-What is not in the file yet is found in memory. What cannot be put into the file stays there.
+What is not in the file yet is found among what its writer was given. What cannot be put into the file goes to
+tables in memory.
 """
 
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -21,98 +23,66 @@ from trioeval.store.cache.file import (
     Holder,
     Owners,
     claim_lease,
+    drop_entry,
     find_entry,
     find_holder,
     has_entry,
+    keep_entry,
     lease_name,
+    trim_entries,
 )
 from trioeval.store.cache.writer import CacheWriter, Claim, Drop, Keep, Release, Written
-from trioeval.store.database import BusyError, store_error
+from trioeval.store.database import BusyError, open_memory, store_error
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 MEMORY = 256 * 2**20
-"""Bytes of texts that are held in memory; the oldest go first."""
+"""Bytes of tables in memory; the oldest entries go first."""
 
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
 """Seconds between two looks at what another process asks: the first, and the longest."""
 
 
-class Shelf(Protocol):
-    """Where entries are."""
-
-    @property
-    def error(self) -> StoreError | None:
-        """Why it is only memory, where it should be a file."""
-        ...
-
-    def find(self, key: bytes, /) -> Entry | None:
-        """The entry that may be used."""
-        ...
-
-    def has(self, key: bytes, /) -> bool:
-        """Whether there is one."""
-        ...
-
-    def keep(self, key: bytes, entry: Entry, /) -> None:
-        """Put one there."""
-        ...
-
-    def drop(self, key: bytes, fault: ValueError | None = None, /) -> None:
-        """Take one away; a fault of it is told."""
-        ...
-
-    def lead(self, key: bytes, waiting: Waiting, /) -> AbstractAsyncContextManager[Entry | None]:
-        """The right to ask among all processes; or what another one has found out meanwhile."""
-        ...
-
-
 @attrs.define(eq=False)
-class MemoryShelf:
-    """Entries in memory."""
+class MemoryTables:
+    """The tables of a cache in memory, for one event loop."""
 
     _ttl: float
     _wall: Callable[[], float]
     error: StoreError | None = None
-    """See `Shelf`."""
-    _entries: dict[bytes, Entry] = attrs.field(factory=dict)
-    _size: int = 0
+    """Why they take the place of a file that was to be used."""
+    _tables: sqlite3.Connection = attrs.field(init=False, factory=partial(open_memory, CACHE))
 
     def find(self, key: bytes) -> Entry | None:
-        """See `Shelf`."""
-        entry = self._entries.get(key)
+        """Return the entry that may be used."""
+        try:
+            entry = find_entry(self._tables, key)
+        except ValueError:  # it unpacks to more than is ever read
+            return None
         return entry if entry is not None and entry.is_fresh(self._wall(), self._ttl) else None
 
     def has(self, key: bytes) -> bool:
-        """See `Shelf`."""
-        return self.find(key) is not None
+        """Return whether there is one."""
+        return has_entry(self._tables, key, self._wall(), self._ttl)
 
     def keep(self, key: bytes, entry: Entry) -> None:
-        """See `Shelf`."""
-        self._take(key)
-        self._entries[key] = entry
-        self._size += len(entry.text)
-        while self._size > MEMORY:
-            self._take(next(iter(self._entries)))
+        """Hold an entry, in place of the oldest ones where there is no room."""
+        with suppress(sqlite3.Error):  # larger than any value of a database
+            keep_entry(self._tables, key, entry)
+            trim_entries(self._tables, MEMORY)
 
-    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `Shelf`
-        """See `Shelf`."""
-        self._take(key)
-
-    def forget(self, key: bytes, entry: Entry) -> None:
-        """Let an entry go, unless another one has taken its place."""
-        if self._entries.get(key) is entry:
-            self._take(key)
+    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `FileShelf`
+        """Remove an entry."""
+        drop_entry(self._tables, key)
 
     @asynccontextmanager
     async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:  # noqa: ARG002
-        """See `Shelf`: nobody else is there."""
+        """Give the right to ask at once: no other process is there."""
         yield None
 
-    def _take(self, key: bytes) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._size -= len(entry.text)
+    def close(self) -> None:
+        """Let everything go."""
+        self._tables.close()
 
 
 @attrs.define(eq=False)
@@ -126,15 +96,17 @@ class FileShelf:
     _owner: str
     """Who one is; see `Owners`."""
     _owners: Owners
-    _memory: MemoryShelf
-    """What is not in the file yet, or cannot be put there."""
     _ttl: float
     _lease: float
     _wall: Callable[[], float]
     _told: Callable[[StoreError], None]
     _writer: CacheWriter = attrs.field(init=False)
     error: StoreError | None = attrs.field(default=None, init=False)
-    """See `Shelf`; from then on, nothing is written."""
+    """Why the file is not written any more; entries are held in memory from then on."""
+    _pending: dict[bytes, Entry] = attrs.field(factory=dict, init=False)
+    """What is not in the file yet."""
+    _memory: MemoryTables | None = attrs.field(default=None, init=False)
+    """What cannot be put into the file."""
     _is_readable: bool = True
     _is_damaged: bool = False
     _dropped: dict[bytes, Drop] = attrs.field(factory=dict, init=False)
@@ -149,21 +121,25 @@ class FileShelf:
         self._writer = writer
 
     def find(self, key: bytes) -> Entry | None:
-        """See `Shelf`."""
-        entry = self._memory.find(key)
-        if entry is not None or not self._is_readable or key in self._dropped:
-            return entry
-        try:
-            entry = find_entry(self._reader, key)
-        except ValueError as fault:
-            self.drop(key, fault)
-        except sqlite3.Error as error:
-            self._failed(error)
+        """Return the entry that may be used."""
+        entry = self._pending.get(key)
+        if entry is None and self._memory is not None:
+            entry = self._memory.find(key)
+        if entry is None and self._is_readable and key not in self._dropped:
+            try:
+                entry = find_entry(self._reader, key)
+            except ValueError as fault:
+                self.drop(key, fault)
+            except sqlite3.Error as error:
+                self._failed(error)
         return entry if entry is not None and entry.is_fresh(self._wall(), self._ttl) else None
 
     def has(self, key: bytes) -> bool:
-        """See `Shelf`."""
-        if self._memory.has(key):
+        """Return whether there is one."""
+        entry = self._pending.get(key)
+        if entry is not None:
+            return entry.is_fresh(self._wall(), self._ttl)
+        if self._memory is not None and self._memory.has(key):
             return True
         if not self._is_readable or key in self._dropped:
             return False
@@ -174,16 +150,19 @@ class FileShelf:
             return False
 
     def keep(self, key: bytes, entry: Entry) -> None:
-        """See `Shelf`."""
-        self._memory.keep(key, entry)
-        if self.error is None:
-            self._writer.put(Keep(key, entry))
+        """Write an entry, in place of the one that is there."""
+        if self._memory is not None:
+            self._memory.keep(key, entry)
+            return
+        self._pending[key] = entry
+        self._writer.put(Keep(key, entry))
 
     def drop(self, key: bytes, fault: ValueError | None = None) -> None:
-        """See `Shelf`."""
-        self._memory.drop(key)
+        """Remove an entry; a fault of it is reported."""
+        self._pending.pop(key, None)
         dropped = self._dropped[key] = Drop(key)
-        if self.error is not None:
+        if self._memory is not None:
+            self._memory.drop(key)
             return
         self._writer.put(dropped)
         if fault is not None and not self._is_damaged:
@@ -193,7 +172,9 @@ class FileShelf:
 
     @asynccontextmanager
     async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:
-        """See `Shelf`. Without a life time there is nothing to wait for: nothing could be found.
+        """Give the right to ask among all processes; or what another one has found out meanwhile.
+
+        Without a life time there is nothing to wait for: nothing could be found.
 
         No checkpoint where the lease is free: a job that was let in makes its call in that step. If it
         waited for a thread, it would hold no slot meanwhile, and the lane would let in others.
@@ -213,7 +194,8 @@ class FileShelf:
         """What the writer tells, in the event loop."""
         for one in told.done:
             if isinstance(one, Keep):
-                self._memory.forget(one.key, one.entry)
+                if self._pending.get(one.key) is one.entry:
+                    del self._pending[one.key]
             elif self._dropped.get(one.key) is one:
                 del self._dropped[one.key]
         if isinstance(told.failure, sqlite3.Error):
@@ -293,6 +275,18 @@ class FileShelf:
             self._give_up(failure)
 
     def _give_up(self, failure: StoreError) -> None:
-        if self.error is None:
-            self.error = failure
+        if self._memory is None:
+            self.error, self._memory = failure, MemoryTables(self._ttl, self._wall)
+            for key, entry in self._pending.items():
+                self._memory.keep(key, entry)
+            self._pending.clear()
             self._told(failure)
+
+    def close(self) -> None:
+        """Let go what is held in memory."""
+        if self._memory is not None:
+            self._memory.close()
+
+
+Shelf: TypeAlias = MemoryTables | FileShelf
+"""Where entries are."""

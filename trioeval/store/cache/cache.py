@@ -22,7 +22,7 @@ import trio
 from trioeval.errors import StoreError
 from trioeval.evaluation.journal import Paid
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.store.cache.backends import FileShelf, MemoryShelf, Shelf, Waiting
+from trioeval.store.cache.backends import FileShelf, MemoryTables, Shelf, Waiting
 from trioeval.store.cache.entry import to_entry
 from trioeval.store.cache.file import CACHE, LIFETIME, Owners
 from trioeval.store.cache.single_flight import Flights
@@ -176,9 +176,9 @@ async def open_cache(
         told: Hears what is wrong with the file, at most once, and once of damaged entries; before that,
             that another program keeps the file locked, if that takes long.
     """
-    memory = MemoryShelf(ttl_s, wall)
     if path is None:
-        yield Cache(memory, wall)
+        with closing(MemoryTables(ttl_s, wall)) as memory:
+            yield Cache(memory, wall)
         return
     owner = uuid.uuid4().hex
     told = told or _nobody
@@ -191,9 +191,9 @@ async def open_cache(
             on_warning=lambda message: told(StoreError(message)),
         )
     except StoreError as error:
-        memory.error = error
         told(error)
-        yield Cache(memory, wall)
+        with closing(MemoryTables(ttl_s, wall, error)) as memory:
+            yield Cache(memory, wall)
         return
     owners = Owners.of(path)
     shelf = FileShelf(
@@ -202,7 +202,6 @@ async def open_cache(
         files.claiming,
         owner,
         owners,
-        memory,
         ttl_s,
         lease_s,
         wall,
@@ -225,6 +224,7 @@ async def open_cache(
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
         files.close()
+        shelf.close()
 
 
 @attrs.frozen

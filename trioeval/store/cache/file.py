@@ -221,6 +221,11 @@ _CLAIM = """
 _HOLDS = "SELECT EXISTS (SELECT 1 FROM lease WHERE substr(owner, 1, 33) = ?)"
 _RENEW = "UPDATE lease SET beat = beat + 1, utc_expires = ? WHERE substr(owner, 1, 33) = ?"
 _GIVE_ALL = "DELETE FROM lease WHERE substr(owner, 1, 33) = ?"
+_USED = """
+    SELECT (page_count - freelist_count) * page_size
+    FROM pragma_page_count, pragma_freelist_count, pragma_page_size
+"""
+_OLDEST = "DELETE FROM entry WHERE entry = (SELECT min(entry) FROM entry)"
 _SWEEP = """
     DELETE FROM entry WHERE entry IN (SELECT entry FROM entry WHERE utc_created < ? LIMIT ?)
 """
@@ -274,6 +279,12 @@ def drop_entry(connection: sqlite3.Connection, key: bytes) -> None:
 def sweep_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
     """Remove entries of before an instant, `most` of them at most, and say how many that were."""
     return connection.execute(_SWEEP, (before, most)).rowcount
+
+
+def trim_entries(connection: sqlite3.Connection, most: int) -> None:
+    """Remove the oldest entries until the pages in use have `most` bytes at most."""
+    while connection.execute(_USED).fetchone()[0] > most and connection.execute(_OLDEST).rowcount:
+        pass
 
 
 def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, Entry | None]]:

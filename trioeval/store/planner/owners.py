@@ -123,21 +123,27 @@ class Incarnation:
     id: str
     host: str
     pid: int
-    lock: RunLock = attrs.field(repr=False)
+    lock: RunLock | None = attrs.field(repr=False)
+    """None in a queue in memory, which no other program shares."""
 
 
-def enter(database: Path) -> Incarnation:
+def enter(database: Path | None) -> Incarnation:
     """Become known as a program that lives. No other ever had its id.
+
+    Args:
+        database: The database of runs; None for a queue in memory.
 
     Raises:
         StoreError: No lock can be made beside the database.
     """
-    owners, name = Owners.of(database), secrets.token_hex(16)
-    lock = owners.enter(name)
-    if lock is None:
-        raise StoreError(
-            f"{database}: the line of agents cannot be entered: {owners.path(name)} cannot be locked"
-        )
+    name, lock = secrets.token_hex(16), None
+    if database is not None:
+        owners = Owners.of(database)
+        lock = owners.enter(name)
+        if lock is None:
+            raise StoreError(
+                f"{database}: the line of agents cannot be entered: {owners.path(name)} cannot be locked"
+            )
     return Incarnation(name, socket.gethostname(), os.getpid(), lock)
 
 

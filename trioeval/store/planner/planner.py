@@ -9,6 +9,9 @@ where the database is locked at that moment, nothing is lost, and the caller nee
 
 Trouble of the database that may pass is waited for, as long as the patience lasts; who waits for its turn
 hears of what lasts longer, and nobody hears of it any more once something could be written.
+
+A queue in memory has the same tables on a connection of its own, and neither threads, locks nor tasks in
+the background.
 """
 
 import contextlib
@@ -26,7 +29,7 @@ from trioeval.agent.processes import end_survivors
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.cache.file import Owners
 from trioeval.store.cache.single_flight import again
-from trioeval.store.database import open_database, open_patiently
+from trioeval.store.database import IN_MEMORY, open_database, open_memory, open_patiently
 from trioeval.store.planner.owners import enter
 from trioeval.store.planner.queue import Line
 from trioeval.store.planner.transactions import PlannerSettings, Transactions
@@ -50,7 +53,7 @@ _LOOK = 0.05  # seconds between two looks whether somebody else has ended what a
 
 @contextlib.asynccontextmanager
 async def open_planner(
-    database: Path,
+    database: Path | None,
     limit: int,
     *,
     settings: PlannerSettings = PlannerSettings(),  # noqa: B008 - frozen
@@ -62,7 +65,8 @@ async def open_planner(
     What leaves so has no outcome, and may be submitted again.
 
     Args:
-        database: The database of runs; it is made if it is not there.
+        database: The database of runs; it is made if it is not there. None is a queue in memory, without
+            threads, that no other program shares.
         limit: Root tasks that may run at once, of all programs, ≥ 1. Of programs that say different things
             the smallest limit holds, as long as they live.
         settings: How often it looks.
@@ -72,8 +76,29 @@ async def open_planner(
     Raises:
         UsageError: The limit is less than 1.
         StoreError: The database cannot be used.
+
+    Example:
+        >>> async def main():
+        ...     async with open_planner(None, 1) as planner:
+        ...         for name in ("a", "b"):
+        ...             entry = await planner.submit(Submission(id=name, run="r", task=name))
+        ...             print(name, entry.state, entry.position)
+        ...         await planner.finish("a", done=True)
+        ...         print(
+        ...             [(entry.submission.id, entry.state) for entry in await planner.snapshot()]
+        ...         )
+        >>> trio.run(main)
+        a running 0
+        b queued 1
+        [('b', 'running')]
     """
     check_limit(limit)
+    tell = warn or _ignore
+    if database is None:
+        with contextlib.closing(open_memory(RUNS)) as connection:
+            alone = Transactions(IN_MEMORY, connection, enter(None), settings, wall, tell)
+            yield AgentPlanner(IN_MEMORY, alone, limit, settings, tell)
+        return
     connection = await open_patiently(
         partial(open_database, database, RUNS),
         database,
@@ -84,7 +109,6 @@ async def open_planner(
     failure: Exception | None = None
     with contextlib.closing(connection):
         me = await trio.to_thread.run_sync(enter, database)
-        tell = warn or _ignore
         transactions = Transactions(database, connection, me, settings, wall, tell)
         planner = AgentPlanner(database, transactions, limit, settings, tell)
         try:
@@ -105,9 +129,9 @@ async def open_planner(
             with trio.move_on_after(_END_WITHIN, shield=True):
                 await planner.clear()
             transactions.leave_remains()
-            if planner.is_gone:
+            if me.lock is not None and planner.is_gone:
                 me.lock.release()
-            else:
+            elif me.lock is not None:
                 me.lock.leave()  # others find that it has died
     if failure is not None:
         raise failure
@@ -284,7 +308,13 @@ class AgentPlanner:
             if schedule:
                 line.schedule(self._limit)
 
-        await self._change(let_next)
+        if not self._transactions.are_in_memory:
+            await self._change(let_next)
+            return
+        # It takes no time, and perhaps no later transaction would make up for it.
+        with trio.CancelScope(shield=True):
+            await self._change(let_next)
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _keep_alive(self) -> None:
         is_told = False
@@ -357,7 +387,7 @@ class AgentPlanner:
             left.update(self._left)
 
             def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
-                if is_anew:
+                if is_anew and self._is_known:
                     line.restore(*trio.from_thread.run_sync(self._own))
                 line.settle(left)
                 return act(line), line.started(), is_anew

@@ -1,4 +1,8 @@
-"""Transactions on the line of agents, one after the other, in a thread and on a connection of their own."""
+"""Transactions on the line of agents, one after the other, on a connection of their own.
+
+They run in a thread, except for tables in memory: these never block, and a virtual clock must not move
+during a transaction.
+"""
 
 import contextlib
 import math
@@ -119,7 +123,7 @@ class Transactions:
 
         async def attempt() -> None:
             work = partial(self._write, prepare())
-            learn(await trio.to_thread.run_sync(work, limiter=self._thread))
+            learn(await self._run(work))
 
         await self._patiently(attempt, self._settings.patience if patience is None else patience)
 
@@ -132,9 +136,14 @@ class Transactions:
 
         async def attempt() -> Sequence[Entry]:
             work = partial(self._transact, "DEFERRED", partial(read_entries, self._connection))
-            return await trio.to_thread.run_sync(work, limiter=self._thread)
+            return await self._run(work)
 
         return await self._patiently(attempt, self._settings.patience)
+
+    @property
+    def are_in_memory(self) -> bool:
+        """Whether no other program shares the queue."""
+        return self._me.lock is None
 
     def leave_remains(self) -> None:
         """Leave to others what has not been ended."""
@@ -167,6 +176,11 @@ class Transactions:
                     self._is_told = False
                     return result
                 await trio.sleep(rest)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self.are_in_memory:  # after a checkpoint, which taking `_turn` is
+            return work()
+        return await trio.to_thread.run_sync(work, limiter=self._thread)
 
     def _write(self, act: Callable[[Line, bool], T]) -> T:
         now = self._wall()
