@@ -30,7 +30,7 @@ from trioeval.limits.denials import (
     two_of_one_key,
     wrong_ask,
 )
-from trioeval.limits.json import state_data, state_of
+from trioeval.limits.json import from_json, state_data
 from trioeval.limits.model import (
     Ask,
     Denied,
@@ -469,7 +469,8 @@ class Book:
         book = cls()
         counters: list[tuple[Counter, list[Share]]] = []
         for data in snapshot.limits:
-            state = attrs.evolve(state_of(data["state"]), paused_until=data["paused_until"])
+            state = from_json(data["state"], LimitState)
+            state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
             shares = [Share(counter, amount, at, held=False) for amount, at in data["shares"]]
             for share in shares:

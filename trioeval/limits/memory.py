@@ -27,7 +27,7 @@ import trio
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits.backend import KeyUse, actuals_of, requirements_of
-from trioeval.limits.denials import check_definition, check_pause, refusal, wrong_ask
+from trioeval.limits.denials import check_pause, refusal, wrong_ask
 from trioeval.limits.ledger import Book
 from trioeval.limits.model import (
     Ask,
@@ -189,7 +189,7 @@ class MemoryQuota:
             QuotaError: `invalid_request`: there is one of another kind under this key, or it is out of range.
         """
         await trio.lowlevel.checkpoint()
-        check_definition(limit)
+        limit.check()
         now = trio.current_time()
         state = self._book.define(limit, now)
         self._refuse({limit.key}, now)
