@@ -20,7 +20,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 import trio
@@ -58,28 +58,11 @@ from trioeval.limits.turns import Turn, Turns
 # What a lane has of a lease that somebody else keeps: from the question to the end of its request.
 
 
-class Leases(Protocol):
-    """Where leases come from."""
-
-    async def take(
-        self,
-        job_id: str,
-        requirements: tuple[Requirement, ...],
-        told: Callable[[Shortage], None],
-    ) -> Ask | None:
-        """Wait for a lease; None if the call is to be made without one."""
-        ...
-
-    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
-        """A lease is over. Synchronous."""
-        ...
-
-
 @attrs.frozen
 class RemotePermits:
     """Where the calls of one lane get their leases."""
 
-    _quota: Leases
+    _quota: "RemoteQuota"
     _lane: str
     _keys: tuple[KeyUse, ...]
 
@@ -109,7 +92,7 @@ class RemotePermits:
 class Lease:
     """A granted lease, until the request that it is for is over."""
 
-    _quota: Leases
+    _quota: "RemoteQuota"
     _ask: Ask
     _keys: tuple[KeyUse, ...]
     _is_over: bool = False
