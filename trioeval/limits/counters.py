@@ -57,7 +57,7 @@ class Counter(ABC):
 
     @span.default
     def _span_of_limit(self) -> float:
-        return _span(self.limit)
+        return self.limit.span or math.inf
 
     @property
     def target(self) -> int:
@@ -71,7 +71,7 @@ class Counter(ABC):
         else:
             self.pending = limit.capacity
             self.limit = attrs.evolve(limit, capacity=self.limit.capacity)
-        self.span = _span(limit)
+        self.span = limit.span or math.inf
 
     def decrease(self) -> None:
         """Take on the smaller capacity if so much is free."""
@@ -183,10 +183,6 @@ def until(instant: float, now: float) -> float:
     while now + wait < instant:  # the difference was rounded down
         wait = math.nextafter(wait, math.inf)
     return wait
-
-
-def _span(limit: Limit) -> float:
-    return limit.window or limit.timeout or limit.reset or math.inf
 
 
 # Concurrency limits: the number of leases that hold one is at most the capacity.

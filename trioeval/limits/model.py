@@ -245,6 +245,11 @@ class Limit:
     """What is counted, for people."""
     description: str = ""
 
+    @property
+    def span(self) -> float | None:
+        """Seconds of its window, timeout or period; None if it has none."""
+        return self.window or self.timeout or self.reset
+
     @classmethod
     def broken_rules(cls, given: Mapping[str, Any]) -> Iterator[Rule]:
         """The rules that a definition breaks, besides types and ranges of its fields.

@@ -390,7 +390,7 @@ class RedisLimits:
             QuotaError: `invalid_request`: there is one of another kind under its key, or it is out of range.
         """
         limit.check()
-        span = _micro(limit.window or limit.timeout or limit.reset or 0.0)
+        span = _micro(limit.span or 0.0)
         items = (limit.key, limit.kind, limit.capacity, span)
         told = (limit.overage, limit.unit, limit.description)
         is_done, answer = await self._run("define", [*items, *told])

@@ -17,16 +17,7 @@ from trioeval.limits.file import filed_states
 from trioeval.limits.json import DEFINITION, from_json, limit_data
 from trioeval.limits.model import Limit, LimitState
 
-_FLAG_BY_NAME = {
-    "kind": "--kind",
-    "capacity": "--capacity",
-    "windowSeconds": "--window",
-    "timeoutSeconds": "--timeout",
-    "resetSeconds": "--reset",
-    "overage": "--overage",
-    "unit": "--unit",
-    "description": "--description",
-}
+_FLAG_BY_NAME = {key: f"--{field.name}" for key, field in DEFINITION.items() if key != "key"}
 
 
 @attrs.frozen(kw_only=True)
