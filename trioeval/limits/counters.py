@@ -109,10 +109,6 @@ class Counter(ABC):
     def settle(self, share: Share, actual: int | None) -> None:
         """So much of it was really used, ≥ 0; None all of it."""
 
-    def give_back(self, share: Share) -> None:
-        """It was not used."""
-        self.settle(share, 0)
-
     def extend(self, share: Share, now: float) -> None:  # noqa: B027 - only holds can
         """Put off its end, if it can be put off."""
 

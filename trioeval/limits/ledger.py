@@ -298,19 +298,6 @@ class Book:
             share.counter.settle(share, actuals.get(one.key))
         return lease.keys
 
-    def release(self, lease_id: str, now: float) -> tuple[str, ...]:
-        """End a lease that was not used at all; nothing of it counts.
-
-        Returns:
-            The limits of which there may be more room now.
-        """
-        if (lease := self._close(lease_id, now)) is None:
-            return ()
-        for share in lease.shares:
-            share.counter.refresh(now)
-            share.counter.give_back(share)
-        return lease.keys
-
     def extend(self, lease_ids: Iterable[str], now: float) -> list[bool]:
         """Put off the end of all holds of leases, to their timeout from now.
 
