@@ -1776,7 +1776,7 @@ MUTANTS = (
         "a lease granted to who is cancelled is lost",
         "LEASE",
         "limits/memory.py",
-        "            self.give_back(place.end)\n",
+        "            self.end(place.end, nothing_of(place.requirements))\n",
         "            pass\n",
     ),
     Mutant(

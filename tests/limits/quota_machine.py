@@ -31,10 +31,6 @@ class Subject(Protocol):
         """End a lease."""
         ...
 
-    def release(self, lease_id: str, now: float, /) -> object:
-        """End a lease that was not used; nothing of it counts."""
-        ...
-
     def extend(self, lease_ids: Sequence[str], now: float, /) -> Sequence[bool]:
         """Put off the end of holds."""
         ...
@@ -250,8 +246,11 @@ class QuotaMachine(RuleBasedStateMachine):
 
     @rule(lease_id=leases | st.just("nobody's"))
     def release(self, lease_id: str) -> None:
-        self.model.release(lease_id, self.now)
-        self.subject.release(lease_id, self.now)
+        known = self.model.known.get(lease_id)
+        unused = tuple(Actual(key, 0) for key in (() if known is None else known.needs))
+        settlement = Settlement(lease_id, "job", unused)
+        self.model.complete(settlement, self.now)
+        self.subject.complete(settlement, self.now)
 
     @rule(lease_ids=st.lists(leases | st.just("nobody's"), max_size=3))
     def extend(self, lease_ids: list[str]) -> None:

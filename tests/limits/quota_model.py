@@ -7,7 +7,7 @@ import math
 
 import attrs
 
-from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Settlement
+from trioeval.limits import Ask, Denied, Granted, Limit, LimitState, Settlement
 
 LEAST_RETENTION = 600
 """Seconds for which leases are remembered at least."""
@@ -157,13 +157,6 @@ class Model:
         for one in known.taken:
             self._settle(one, actuals.get(one.key, one.amount), now)
         self._decrease()
-
-    def release(self, lease_id: str, now: float) -> None:
-        """A lease was not used."""
-        known = self.known.get(lease_id)
-        if known is not None:
-            actuals = tuple(Actual(key, 0) for key in known.needs)
-            self.complete(Settlement(lease_id, "job", actuals), now)
 
     def extend(self, lease_id: str, now: float) -> bool:
         """Its holds end later."""

@@ -11,7 +11,7 @@ import trio
 from patience import PATIENCE
 
 from trioeval.limits import Ask, Denied, Granted, Limit, LimitState, Settlement
-from trioeval.limits.backend import Backend, nothing_of
+from trioeval.limits.backend import Backend
 
 T = TypeVar("T")
 
@@ -50,8 +50,6 @@ class Asked:
     opened: trio.Event = attrs.Factory(trio.Event)
     _over: trio.Event = attrs.Factory(trio.Event)
     _closed: trio.Event = attrs.Factory(trio.Event)
-    asks: dict[str, Ask] = attrs.Factory(dict)
-    """Those that were granted, by lease id."""
 
     async def hold(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> None:
         """Keep the backend open until it is closed."""
@@ -63,18 +61,10 @@ class Asked:
     def reserve(self, ask: Ask, now: float, /) -> Granted | Denied:
         (decision,) = self.portal.call(lambda: self.backend.reserve([ask]), now)
         assert isinstance(decision, Granted | Denied)
-        if isinstance(decision, Granted):
-            self.asks[ask.lease_id] = ask
         return decision
 
     def complete(self, settlement: Settlement, now: float, /) -> None:
         self.portal.call(lambda: self.backend.complete([settlement]), now)
-
-    def release(self, lease_id: str, now: float, /) -> None:
-        """What was never used is settled as nothing."""
-        ask = self.asks.get(lease_id)
-        actuals = nothing_of(ask.requirements) if ask is not None else ()
-        self.complete(Settlement(lease_id, "", actuals), now)
 
     def extend(self, lease_ids: Sequence[str], now: float, /) -> list[bool]:
         return list(self.portal.call(lambda: self.backend.extend(lease_ids), now))

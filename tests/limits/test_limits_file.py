@@ -5,7 +5,6 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import OutputError, SuiteError
 from trioeval.limits import Limit, LimitState
-from trioeval.limits.json import limit_data, limit_of, limits_of, state_data, state_of, states_of
+from trioeval.limits.json import from_json, limit_data, state_data
 from trioeval.limits.limits_file import read_limits, write_limits
 from trioeval.limits.model import MOST
 
@@ -69,10 +68,10 @@ def states(draw: st.DrawFn) -> LimitState:
     )
 
 
-def told(read: Callable[[Any], object], data: Any) -> list[str]:
+def told(wanted: type, data: Any) -> list[str]:
     """What is wrong, as messages show it."""
     with pytest.raises(SuiteError) as wrong:
-        read(data)
+        from_json(data, wanted)
     return [str(problem) for problem in wrong.value.problems]
 
 
@@ -81,10 +80,12 @@ def told(read: Callable[[Any], object], data: Any) -> list[str]:
 def test_a_limit_reads_as_it_was_written(state: LimitState) -> None:
     """Through JSON too, and with keys in snake_case."""
     data = json.loads(json.dumps(state_data(state)))
-    assert state_of(data) == state
+    assert from_json(data, LimitState) == state
     snake = {"windowSeconds": "window_seconds", "pendingCapacity": "pending_capacity"}
-    assert state_of({snake.get(key, key): value for key, value in data.items()}) == state
-    assert limit_of(limit_data(state.limit)) == state.limit
+    assert (
+        from_json({snake.get(key, key): value for key, value in data.items()}, LimitState) == state
+    )
+    assert from_json(limit_data(state.limit), Limit) == state.limit
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
     change: dict[str, Any], wrong: list[str]
 ) -> None:
     """Each field by its own rules."""
-    assert told(limit_of, RPM | change) == wrong
+    assert told(Limit, RPM | change) == wrong
 
 
 @pytest.mark.parametrize(
@@ -226,13 +227,13 @@ def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
 )
 def test_a_state_that_cannot_be_is_told(change: dict[str, Any], wrong: list[str]) -> None:
     """It is not made fit."""
-    assert told(state_of, RPM | change) == wrong
+    assert told(LimitState, RPM | change) == wrong
 
 
 def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
     """Each with its place."""
     data = [RPM, {"kind": "concurrency", "capacity": 1}, 5, DAILY | {"windowSeconds": 5}, RPM]
-    assert told(limits_of, data) == [
+    assert told(tuple[Limit, ...], data) == [
         "$[1].key: is missing\n  a name",
         """$[1].timeoutSeconds: is missing
   a concurrency limit needs the seconds until a lost hold comes back""",
@@ -240,8 +241,10 @@ def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
         "$[3].windowSeconds: is not for a budget limit\n  it may have resetSeconds",
         '$[4].key: [0] has the key "llm:rpm" as well\n  one limit for each key',
     ]
-    assert told(states_of, {"limits": []}) == ["$: an object is not a list\n  a list of limits"]
-    assert limits_of([]) == ()
+    assert told(tuple[LimitState, ...], {"limits": []}) == [
+        "$: an object is not a list\n  a list of limits"
+    ]
+    assert from_json([], tuple[Limit, ...]) == ()
 
 
 @pytest.mark.slow
@@ -262,7 +265,7 @@ def test_ql_34_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
     """Whoever reads meanwhile sees one of theirs, and no temporary file is left."""
     path = tmp_path / "limits.json"
     both = [
-        [LimitState(limit=limit_of(RPM | {"key": f"{name}{n}"})) for n in range(50)]
+        [LimitState(limit=from_json(RPM | {"key": f"{name}{n}"}, Limit)) for n in range(50)]
         for name in "ab"
     ]
     write_limits(path, both[0])
@@ -335,9 +338,9 @@ def test_a_file_is_replaced_where_it_is_linked_and_keeps_its_rights(tmp_path: Pa
     target.write_text("[]")
     target.chmod(0o640)
     link.symlink_to(target)
-    write_limits(link, [LimitState(limit=limit_of(SLOTS))])
+    write_limits(link, [LimitState(limit=from_json(SLOTS, Limit))])
     assert link.is_symlink()
-    assert read_limits(target)[0].limit == limit_of(SLOTS)
+    assert read_limits(target)[0].limit == from_json(SLOTS, Limit)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
@@ -394,7 +397,7 @@ def test_a_disk_that_fails_is_told_with_what_stands_in_the_file(
     write_limits(path, [])
     Disk(monkeypatch, fails_on)
     with pytest.raises(OutputError, match=told):
-        write_limits(path, [LimitState(limit=limit_of(SLOTS))])
+        write_limits(path, [LimitState(limit=from_json(SLOTS, Limit))])
     assert [state.limit.key for state in read_limits(path)] == keys
     assert [*tmp_path.iterdir()] == [path]
 

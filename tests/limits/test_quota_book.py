@@ -204,7 +204,7 @@ def test_ql_09_what_is_over_is_over_once() -> None:
     book.reserve(ask("1", tokens=400), 0)
     assert book.complete(end("1", tokens=100), 0) == ("tokens",)
     assert book.complete(end("1", tokens=400), 0) == book.complete(end("?", tokens=9), 0) == ()
-    assert book.release("1", 0) == ()
+    assert book.complete(end("1", tokens=0), 0) == ()
     assert state(book, "tokens", 0).used == 100
     assert reason(book.reserve(ask("1", tokens=400), 0)) == "lease_completed"
 
@@ -447,7 +447,7 @@ def test_a_released_lease_leaves_no_trace() -> None:
     """In a window, on a budget or of a hold; its requests come back too."""
     book = book_of(rolling(), concurrency(), budget())
     book.reserve(ask("1", rpm=2, slots=1, tokens=1000), 0)
-    assert {*book.release("1", 1)} == {"rpm", "slots", "tokens"}
+    assert {*book.complete(end("1", rpm=0, slots=0, tokens=0), 1)} == {"rpm", "slots", "tokens"}
     assert [(one.used, one.outstanding) for one in book.states(1)] == [(0, 0)] * 3
     assert book.next_at(1) == math.inf
 
@@ -578,7 +578,7 @@ def test_ql_35_what_is_remembered_is_bounded_by_time() -> None:
         if n % 3 == 0:
             book.complete(end(str(n)), now)
         elif n % 5 == 0:
-            book.release(str(n), now)
+            book.complete(end(str(n), **{key: 0}), now)
         if n % 100 == 0:
             most = max(most, len(book))
     assert most == 600 * 4

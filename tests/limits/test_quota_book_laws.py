@@ -13,7 +13,6 @@ class BookSubject:
         self.book = Book()
         self.reserve = self.book.reserve
         self.complete = self.book.complete
-        self.release = self.book.release
         self.extend = self.book.extend
         self.define = self.book.define
         self.pause = self.book.pause

@@ -53,7 +53,6 @@ class BookSubject:
         self.book = book
         self.reserve = book.reserve
         self.complete = book.complete
-        self.release = book.release
         self.extend = book.extend
         self.define = book.define
         self.pause = book.pause
@@ -83,16 +82,13 @@ class Forwarding:
         self.asked = asked
         self.reserve = asked.reserve
         self.complete = asked.complete
-        self.release = asked.release
         self.extend = asked.extend
         self.define = asked.define
         self.pause = asked.pause
         self.states = asked.states
 
     def _again(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> None:
-        asks = self.asked.asks
         self._take(self.portal.open(opened))
-        self.asked.asks.update(asks)
 
     def close(self) -> None:
         self.asked.close()

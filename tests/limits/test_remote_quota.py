@@ -10,11 +10,11 @@ import trio
 from faulty_network import Fault, FaultyNetwork
 
 from trioeval.errors import QuotaError
-from trioeval.kernel import Permit, Shortage
+from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
 from trioeval.limits.backend import KeyUse, Trouble, actuals_of
 from trioeval.limits.ledger import Book
-from trioeval.limits.remote import RemotePermits, RemoteQuota, open_remote
+from trioeval.limits.remote import RemoteQuota, open_remote
 from trioeval.testing import run_virtual
 
 SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=3.0)
@@ -33,10 +33,10 @@ class Program:
     troubles: list[Trouble]
     shortages: list[Shortage]
 
-    def permits(self, *units: tuple[str, Any], lane: str = "lane") -> RemotePermits:
+    def permits(self, *units: tuple[str, Any], lane: str = "lane") -> Permits:
         return self.quota.permits(lane, [KeyUse(key, unit) for key, unit in units])
 
-    async def take(self, permits: RemotePermits, index: int = 0, tokens: int = 1) -> Permit:
+    async def take(self, permits: Permits, index: int = 0, tokens: int = 1) -> Permit:
         return await permits.take(index, tokens, 0.0, self.shortages.append)
 
 
@@ -503,7 +503,8 @@ def test_the_keeper_may_tell_of_room() -> None:
             nursery.start_soon(wait)
             await trio.sleep(1.0)
             # as another program would: behind the back of this one
-            program.network.book.release("id-1", trio.current_time())
+            unused = Settlement("id-1", "job", (Actual("slots", 0),))
+            program.network.book.complete(unused, trio.current_time())
             tell[0](["slots"])
         first.settle(1, 0.0)
 

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from trioeval.kernel import Permits
+from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits.model import (
     MOST,
     Actual,
@@ -168,3 +168,89 @@ def _amount(unit: Unit, tokens: int, money: float) -> int:
         # A float times a million is off by so little that it must not cost a millionth more.
         return MOST if money >= MOST / _MICRO else max(0, math.ceil(round(money * _MICRO, 3)))
     return 1
+
+
+# What a lane has of a lease: from the question to the end of its request.
+
+
+class Leases(Protocol):
+    """Where the leases of this program come from."""
+
+    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...], /) -> Ask | None:
+        """A lease that can be had in this step; None if there is none."""
+        ...
+
+    async def take(
+        self,
+        job_id: str,
+        requirements: tuple[Requirement, ...],
+        told: Callable[[Shortage], None],
+        /,
+    ) -> Ask | None:
+        """Wait for a lease; None if the call is to be made without one."""
+        ...
+
+    def end(self, ask: Ask, actuals: tuple[Actual, ...], /) -> None:
+        """A lease is over. Synchronous."""
+        ...
+
+
+@attrs.frozen
+class LanePermits:
+    """Where the calls of one lane get their leases."""
+
+    _leases: Leases
+    _lane: str
+    _keys: tuple[KeyUse, ...]
+
+    def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
+        """See `Permits`."""
+        requirements = requirements_of(self._keys, tokens, money)
+        ask = self._leases.take_nowait(f"{self._lane}[{index}]", requirements)
+        return None if ask is None else _Lease(self._leases, ask, self._keys)
+
+    async def take(
+        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
+    ) -> Permit:
+        """Wait for a lease. A checkpoint. Cancelled, it has taken nothing that is not given back.
+
+        Args:
+            index: Of the job that calls.
+            tokens: The most that the request may use.
+            money: Likewise, in the currency of the calls.
+            told: Called synchronously whenever what it waits for changes.
+
+        Raises:
+            QuotaError: It can never be had, or nobody can be asked.
+        """
+        requirements = requirements_of(self._keys, tokens, money)
+        ask = await self._leases.take(f"{self._lane}[{index}]", requirements, told)
+        return _Lease(self._leases, ask, self._keys)
+
+
+@attrs.define(eq=False)
+class _Lease:
+    """A lease, until the request that it is for is over."""
+
+    _leases: Leases
+    _ask: Ask | None
+    """None for a call that nobody could be asked about, and nobody counts."""
+    _keys: tuple[KeyUse, ...]
+    _is_over: bool = False
+
+    def settle(self, tokens: int, money: float) -> None:
+        """The request is over and has used so much."""
+        self._end(actuals_of(self._keys, tokens, money))
+
+    def give_back(self) -> None:
+        """It was never made."""
+        self._end(() if self._ask is None else nothing_of(self._ask.requirements))
+
+    def _end(self, actuals: tuple[Actual, ...]) -> None:
+        if self._ask is None:
+            return
+        if self._is_over:
+            msg = f"lease {self._ask.lease_id} of {self._ask.job_id} is over already; please report this"
+            raise RuntimeError(msg)
+        self._is_over = True
+        self._leases.end(self._ask, actuals)

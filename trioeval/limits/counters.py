@@ -57,7 +57,7 @@ class Counter(ABC):
 
     @span.default
     def _span_of_limit(self) -> float:
-        return _span(self.limit)
+        return self.limit.span or math.inf
 
     @property
     def target(self) -> int:
@@ -71,7 +71,7 @@ class Counter(ABC):
         else:
             self.pending = limit.capacity
             self.limit = attrs.evolve(limit, capacity=self.limit.capacity)
-        self.span = _span(limit)
+        self.span = limit.span or math.inf
 
     def decrease(self) -> None:
         """Take on the smaller capacity if so much is free."""
@@ -108,10 +108,6 @@ class Counter(ABC):
     @abstractmethod
     def settle(self, share: Share, actual: int | None) -> None:
         """So much of it was really used, ≥ 0; None all of it."""
-
-    def give_back(self, share: Share) -> None:
-        """It was not used."""
-        self.settle(share, 0)
 
     def extend(self, share: Share, now: float) -> None:  # noqa: B027 - only holds can
         """Put off its end, if it can be put off."""
@@ -183,10 +179,6 @@ def until(instant: float, now: float) -> float:
     while now + wait < instant:  # the difference was rounded down
         wait = math.nextafter(wait, math.inf)
     return wait
-
-
-def _span(limit: Limit) -> float:
-    return limit.window or limit.timeout or limit.reset or math.inf
 
 
 # Concurrency limits: the number of leases that hold one is at most the capacity.

@@ -11,12 +11,12 @@ from trioeval.limits.model import (
     LONGEST_NAME,
     LONGEST_PAUSE,
     MOST,
-    MOST_SECONDS,
     Ask,
     Denied,
     Kind,
     Limit,
     TransientReason,
+    too_long,
 )
 
 PlainReason: TypeAlias = (
@@ -97,14 +97,14 @@ def wrong_ask(ask: Ask) -> Denied | None:
     if not ask.lease_id.strip():
         return invalid("the lease id is blank")
     if len(ask.lease_id) > LONGEST_NAME:
-        return invalid(_too_long("the lease id", ask.lease_id))
+        return invalid(too_long("the lease id", ask.lease_id))
     if not 1 <= count <= MOST_REQUIREMENTS:
         return invalid(f"{count} requirements, 1 to {MOST_REQUIREMENTS} are allowed")
     for one in requirements:
         if not one.key.strip():
             return invalid("a key is blank")
         if len(one.key) > LONGEST_NAME:
-            return invalid(_too_long("a key", one.key))
+            return invalid(too_long("a key", one.key))
         if not 1 <= one.amount <= MOST:
             return invalid(f"the amount of {one.key} is {one.amount}, 1 to 2^53-1 are allowed")
     if count > 1 and len({one.key for one in requirements}) < count:
@@ -112,26 +112,6 @@ def wrong_ask(ask: Ask) -> Denied | None:
         twice = dict.fromkeys(key for key in keys if keys.count(key) > 1)
         return invalid(f"{', '.join(twice)} is there more than once")
     return None
-
-
-def check_definition(limit: Limit) -> None:
-    """Refuse a limit that not everybody can keep.
-
-    Raises:
-        QuotaError: `invalid_request`.
-
-    Example:
-        >>> check_definition(Limit(key="m:rpm", kind="rolling", capacity=1, window=1e10))
-        Traceback (most recent call last):
-        ...
-        trioeval.errors.QuotaError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
-    """
-    if len(limit.key) > LONGEST_NAME:
-        raise QuotaError("invalid_request", _too_long("the key of a limit", limit.key))
-    for span in (limit.window, limit.timeout, limit.reset):
-        if span is not None and not span <= MOST_SECONDS:
-            message = f"{limit.key}: {span:g} s are too long, at most {MOST_SECONDS:,}"
-            raise QuotaError("invalid_request", message, keys=(limit.key,))
 
 
 def check_pause(key: str, seconds: float) -> None:
@@ -149,10 +129,6 @@ def check_pause(key: str, seconds: float) -> None:
     if not 0 <= seconds <= LONGEST_PAUSE:
         message = f"{key}: a pause of {seconds:g} s, 0 to {LONGEST_PAUSE:,} are allowed"
         raise QuotaError("invalid_request", message, keys=(key,))
-
-
-def _too_long(what: str, text: str) -> str:
-    return f"{what} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
 
 
 def refusal(said: Denied) -> QuotaError:

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from trioeval.errors import OutputError, QuotaError
 from trioeval.limits.availability import made_of
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import check_definition, check_pause
+from trioeval.limits.denials import check_pause
 from trioeval.limits.journal import (
     Journal,
     complete_entry,
@@ -236,7 +236,7 @@ class _FiledLimits:
         return self._book.states(self.now())
 
     async def define(self, limit: Limit, /) -> LimitState:
-        check_definition(limit)
+        limit.check()
         now = self.now()
         state = self._book.define(limit, now)
         self._journal.append(define_entry(limit, now))

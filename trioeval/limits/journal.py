@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from trioeval.errors import OutputError, Problem, SuiteError
-from trioeval.limits.json import limit_data, limit_of
+from trioeval.limits.json import from_json, limit_data
 from trioeval.limits.ledger import Book, Snapshot
 from trioeval.limits.limits_file import sync_folder
 from trioeval.limits.model import Actual, Ask, Limit, Requirement, Settlement
@@ -139,7 +139,7 @@ def _carry_out(book: Book, entry: Entry) -> None:
         case ["extend", at, lease_ids]:
             book.extend(lease_ids, at)
         case ["define", at, data]:
-            book.define(limit_of(data), at)
+            book.define(from_json(data, Limit), at)
         case ["pause", at, key, until]:
             book.pause(key, until, at)
         case ["remove", at, key]:

@@ -30,7 +30,7 @@ from trioeval.limits.denials import (
     two_of_one_key,
     wrong_ask,
 )
-from trioeval.limits.json import state_data, state_of
+from trioeval.limits.json import from_json, state_data
 from trioeval.limits.model import (
     Ask,
     Denied,
@@ -298,19 +298,6 @@ class Book:
             share.counter.settle(share, actuals.get(one.key))
         return lease.keys
 
-    def release(self, lease_id: str, now: float) -> tuple[str, ...]:
-        """End a lease that was not used at all; nothing of it counts.
-
-        Returns:
-            The limits of which there may be more room now.
-        """
-        if (lease := self._close(lease_id, now)) is None:
-            return ()
-        for share in lease.shares:
-            share.counter.refresh(now)
-            share.counter.give_back(share)
-        return lease.keys
-
     def extend(self, lease_ids: Iterable[str], now: float) -> list[bool]:
         """Put off the end of all holds of leases, to their timeout from now.
 
@@ -469,7 +456,8 @@ class Book:
         book = cls()
         counters: list[tuple[Counter, list[Share]]] = []
         for data in snapshot.limits:
-            state = attrs.evolve(state_of(data["state"]), paused_until=data["paused_until"])
+            state = from_json(data["state"], LimitState)
+            state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
             shares = [Share(counter, amount, at, held=False) for amount, at in data["shares"]]
             for share in shares:

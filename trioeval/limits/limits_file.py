@@ -17,7 +17,7 @@ from uuid import uuid4
 import attrs
 
 from trioeval.errors import OutputError, Problem, SuiteError
-from trioeval.limits.json import state_data, states_of
+from trioeval.limits.json import from_json, state_data
 from trioeval.limits.model import LimitState
 
 _ENTRY = re.compile(r"\$\[(\d+)\]")
@@ -56,7 +56,7 @@ def read_limits(path: Path, *, missing_ok: bool = False) -> tuple[LimitState, ..
     if twice:
         raise _unreadable(path, f"the key {json.dumps(twice[0])} stands twice in one object")
     try:
-        return states_of(data)
+        return from_json(data, tuple[LimitState, ...])
     except SuiteError as error:
         lines = _lines_of_entries(text) if isinstance(data, list) else []
         placed = [_placed(problem, path, lines) for problem in error.problems]

@@ -25,11 +25,12 @@ import attrs
 import trio
 
 from trioeval.errors import QuotaError
-from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.limits.backend import KeyUse, actuals_of, requirements_of
-from trioeval.limits.denials import check_definition, check_pause, refusal, wrong_ask
+from trioeval.kernel import Permits, Shortage
+from trioeval.limits.backend import KeyUse, LanePermits, nothing_of, requirements_of
+from trioeval.limits.denials import check_pause, refusal, wrong_ask
 from trioeval.limits.ledger import Book
 from trioeval.limits.model import (
+    Actual,
     Ask,
     Decision,
     Denied,
@@ -56,8 +57,8 @@ class Place:
     _told: Callable[[Shortage], None]
     said: Shortage | None = None
     """What it was told last."""
-    end: str | QuotaError | None = None
-    """The id of its lease, or why it never gets one; None while it waits."""
+    end: Ask | QuotaError | None = None
+    """What its lease was granted for, or why it never gets one; None while it waits."""
     wake_at: float = math.inf
     """When it looks what has expired, for all that wait."""
     _over: trio.Event = attrs.field(factory=trio.Event)
@@ -75,12 +76,12 @@ class Place:
         self.said = shortage
         self._told(shortage)
 
-    def serve(self, end: str | QuotaError) -> None:
+    def serve(self, end: Ask | QuotaError) -> None:
         """Its wait is over."""
         self.end = end
         self._over.set()
 
-    async def wait(self) -> str | QuotaError | None:
+    async def wait(self) -> Ask | QuotaError | None:
         """Sleep until its wait is over; None when it is time to look. A checkpoint."""
         with trio.CancelScope(deadline=self.wake_at) as self._scope:
             await self._over.wait()
@@ -154,7 +155,7 @@ class MemoryQuota:
         wrong = wrong_ask(Ask("a call of it", lane, requirements_of(keys, 0, 0.0)))
         if wrong is not None:
             raise refusal(wrong)
-        return _LanePermits(self, lane, tuple(keys))
+        return LanePermits(self, lane, tuple(keys))
 
     async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
         """Decide about each. A checkpoint. See `Backend`.
@@ -189,7 +190,7 @@ class MemoryQuota:
             QuotaError: `invalid_request`: there is one of another kind under this key, or it is out of range.
         """
         await trio.lowlevel.checkpoint()
-        check_definition(limit)
+        limit.check()
         now = trio.current_time()
         state = self._book.define(limit, now)
         self._refuse({limit.key}, now)
@@ -217,8 +218,8 @@ class MemoryQuota:
         self._refuse({key}, now)
         self._serve(now)
 
-    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> str | None:
-        """The id of a lease that can be had in this step and passes nobody, else None; for permits.
+    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> Ask | None:
+        """A lease that can be had in this step and passes nobody, else None; for permits.
 
         Raises:
             QuotaError: It can never be had.
@@ -238,8 +239,8 @@ class MemoryQuota:
         job_id: str,
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
-    ) -> str:
-        """Wait for a lease; its id. A checkpoint; cancelled, it has taken nothing. For permits.
+    ) -> Ask:
+        """Wait for a lease. A checkpoint; cancelled, it has taken nothing. For permits.
 
         Raises:
             QuotaError: It can never be had.
@@ -272,28 +273,22 @@ class MemoryQuota:
             if not handed_over:
                 self._withdraw(waiter, place)
 
-    def settle(self, settlement: Settlement) -> None:
+    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
         """The call of a permit is over. Not a checkpoint."""
         self._leases -= 1
         now = trio.current_time()
-        self._news(self._book.complete(settlement, now), now)
+        self._news(self._book.complete(Settlement(ask.lease_id, ask.job_id, actuals), now), now)
 
-    def give_back(self, lease_id: str) -> None:
-        """It was never made. Not a checkpoint."""
-        self._leases -= 1
-        now = trio.current_time()
-        self._news(self._book.release(lease_id, now), now)
-
-    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> str:
+    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> Ask:
         """Take a lease, for which there is room."""
-        lease_id = f"this process/{self._granted}"
-        decision = self._book.reserve(Ask(lease_id, job_id, requirements), now, held=True)
+        ask = Ask(f"this process/{self._granted}", job_id, requirements)
+        decision = self._book.reserve(ask, now, held=True)
         if not isinstance(decision, Granted):
             msg = f"there was room for {requirements}, then not: {decision}; please report this"
             raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
         self._leases += 1
         self._granted += 1
-        return lease_id
+        return ask
 
     def _start(self, waiter: Waiter, now: float) -> None:
         """Grant what one waits for that has left the order."""
@@ -302,8 +297,8 @@ class MemoryQuota:
 
     def _withdraw(self, waiter: Waiter, place: Place) -> None:
         """One is cancelled: as if it had never come."""
-        if isinstance(place.end, str):  # granted in the step in which it was cancelled
-            self.give_back(place.end)
+        if isinstance(place.end, Ask):  # granted in the step in which it was cancelled
+            self.end(place.end, nothing_of(place.requirements))
         elif waiter in self._places:
             self._drop(waiter)
             self._serve(trio.current_time())
@@ -401,48 +396,3 @@ class MemoryQuota:
     def _amount(self, requirement: Requirement) -> int:
         limit = self._book.limit(requirement.key)
         return 1 if limit is not None and limit.kind == "concurrency" else requirement.amount
-
-
-@attrs.define(eq=False)
-class _MemoryPermit:
-    """One lease."""
-
-    _quota: MemoryQuota
-    _lease_id: str
-    _job_id: str
-    _keys: tuple[KeyUse, ...]
-
-    def settle(self, tokens: int, money: float) -> None:
-        """See `Permit`."""
-        actuals = actuals_of(self._keys, tokens, money)
-        self._quota.settle(Settlement(self._lease_id, self._job_id, actuals))
-
-    def give_back(self) -> None:
-        """See `Permit`."""
-        self._quota.give_back(self._lease_id)
-
-
-@attrs.define(eq=False)
-class _LanePermits:
-    """Where the calls of one lane get their permits."""
-
-    _quota: MemoryQuota
-    _lane: str
-    _keys: tuple[KeyUse, ...]
-
-    def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
-        """See `Permits`."""
-        job_id = f"{self._lane}[{index}]"
-        lease_id = self._quota.take_nowait(job_id, requirements_of(self._keys, tokens, money))
-        if lease_id is None:
-            return None
-        return _MemoryPermit(self._quota, lease_id, job_id, self._keys)
-
-    async def take(
-        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
-    ) -> Permit:
-        """See `Permits`."""
-        job_id = f"{self._lane}[{index}]"
-        requirements = requirements_of(self._keys, tokens, money)
-        lease_id = await self._quota.take(job_id, requirements, told)
-        return _MemoryPermit(self._quota, lease_id, job_id, self._keys)

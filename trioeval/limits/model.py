@@ -3,10 +3,14 @@
 Amounts are whole numbers (money in millionths of a dollar), so no decision depends on floating point.
 """
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 import attrs
+
+from trioeval.errors import QuotaError
 
 # Names of leases, made by who asks: 26 letters and digits that sort by the time they were made.
 #
@@ -163,20 +167,77 @@ LONGEST_NAME = 256
 """Characters of a key, or of a lease id; what is remembered of them is bounded by it."""
 
 
+KEY = "key"
+"""Metadata of a field: its key in JSON; None if it is not in JSON; by default its name in camelCase."""
+MISSING = "missing"
+"""Metadata of a field: the hint of the problem that its key is missing."""
+
+
+Positive: TypeAlias = Annotated[int, 1]
+"""A whole number from 1 to `MOST`."""
+NotNegative: TypeAlias = Annotated[int, 0]
+Instant: TypeAlias = Annotated[float, "Unix time"]
+"""In files a date and time with an offset."""
+
+_LONGEST_QUOTE = 60
+
+
+def seen(value: Any) -> str:
+    """A value as messages show it.
+
+    Example:
+        >>> seen("a"), seen(float("nan")), seen({})
+        ('"a"', 'nan', 'an object')
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    match value:
+        case None | bool() | int() | float() | str():
+            text = json.dumps(value, ensure_ascii=False)
+            return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return f"a value of type {type(value).__name__}"
+
+
+SPANS: Mapping[str, str] = {"rolling": "window", "concurrency": "timeout", "budget": "reset"}
+"""The field with the span of each kind of limit."""
+
+Rule: TypeAlias = tuple[str, str, str]
+"""A broken rule: the field, what is wrong with it, and what would be right."""
+
+
 @attrs.frozen(kw_only=True)
 class Limit:
     """One limit."""
 
-    key: str
-    kind: Kind
-    capacity: int
+    key: str = attrs.field(metadata={MISSING: "a name"})
+    kind: Kind = attrs.field(metadata={MISSING: "one of rolling, concurrency, budget"})
+    capacity: Positive = attrs.field(
+        metadata={MISSING: "how much there is: a whole number from 1 to 2^53-1"}
+    )
     """≥ 1."""
-    window: float | None = None
+    window: float | None = attrs.field(
+        default=None,
+        metadata={
+            KEY: "windowSeconds",
+            MISSING: "a rolling limit needs the length of its window, in seconds",
+        },
+    )
     """Seconds, > 0; of a rolling limit, and of no other."""
-    timeout: float | None = None
+    timeout: float | None = attrs.field(
+        default=None,
+        metadata={
+            KEY: "timeoutSeconds",
+            MISSING: "a concurrency limit needs the seconds until a lost hold comes back",
+        },
+    )
     """Seconds after which a hold that nobody extends is given back, > 0; of a concurrency limit, and of no
     other."""
-    reset: float | None = None
+    reset: float | None = attrs.field(default=None, metadata={KEY: "resetSeconds"})
     """Seconds after which a budget begins anew, > 0; None never. Of a budget, and of no other."""
     overage: Overage = "debt"
     """What becomes of what a call used beyond its reservation: it counts (`debt`), or not (`deny`)."""
@@ -184,26 +245,96 @@ class Limit:
     """What is counted, for people."""
     description: str = ""
 
+    @property
+    def span(self) -> float | None:
+        """Seconds of its window, timeout or period; None if it has none."""
+        return self.window or self.timeout or self.reset
+
+    @classmethod
+    def broken_rules(cls, given: Mapping[str, Any]) -> Iterator[Rule]:
+        """The rules that a definition breaks, besides types and ranges of its fields.
+
+        Args:
+            given: The values of the fields that are given, by field name; of any type.
+        """
+        key, kind, fields = given.get("key"), given.get("kind"), attrs.fields_dict(cls)
+        if isinstance(key, str):
+            if not key.strip():
+                yield "key", "is blank", "a name"
+            elif key != key.strip():
+                yield "key", f"{seen(key)} has blanks around it", seen(key.strip())
+            elif len(key) > LONGEST_NAME:
+                yield "key", f"has {len(key):,} characters", f"a name of at most {LONGEST_NAME}"
+        if isinstance(kind, str) and (span := SPANS.get(kind)) is not None:
+            for name in SPANS.values():
+                if name in given and name != span:
+                    hint = f"it may have {fields[span].metadata[KEY]}"
+                    yield name, f"is not for a {kind} limit", hint
+            if span not in given and (needed := fields[span].metadata.get(MISSING)):
+                yield span, "is missing", needed
+        if kind == "concurrency" and "overage" in given:
+            hint = "a hold is one, whatever was used: leave it out"
+            yield "overage", "is not for a concurrency limit", hint
+
+    def check(self) -> None:
+        """Refuse a definition that not every backend can keep.
+
+        Raises:
+            QuotaError: `invalid_request`.
+
+        Example:
+            >>> Limit(key="m:rpm", kind="rolling", capacity=1, window=1e10).check()
+            Traceback (most recent call last):
+            ...
+            trioeval.errors.QuotaError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
+        """
+        if len(self.key) > LONGEST_NAME:
+            raise QuotaError("invalid_request", too_long("the key of a limit", self.key))
+        for span in (self.window, self.timeout, self.reset):
+            if span is not None and not span <= MOST_SECONDS:
+                message = f"{self.key}: {span:g} s are too long, at most {MOST_SECONDS:,}"
+                raise QuotaError("invalid_request", message, keys=(self.key,))
+
+
+def too_long(what: str, text: str) -> str:
+    """The message about a name of too many characters."""
+    return f"{what} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
+
 
 @attrs.frozen(kw_only=True)
 class LimitState:
     """A limit, and how it stands."""
 
-    limit: Limit
+    limit: Limit = attrs.field(metadata={KEY: None})
     status: Literal["active", "decreasing"] = "active"
-    pending_capacity: int | None = None
+    pending_capacity: Positive | None = None
     """What the capacity becomes as soon as so much of it is free; None unless it is decreasing."""
-    used: int = 0
+    used: NotNegative = 0
     """In the window; or holds; or of a budget what is settled."""
-    outstanding: int = 0
+    outstanding: NotNegative = 0
     """Of a budget: reserved and not settled."""
-    debt: int = 0
+    debt: NotNegative = 0
     """Used beyond reservation and window; told, and without effect on admission."""
-    paused_until: float | None = None
+    paused_until: float | None = attrs.field(default=None, metadata={KEY: None})
     """Instant before which nothing is granted, on the clock of whoever keeps the limit; None if open."""
-    paused_for: float | None = attrs.field(default=None, eq=False)
+    paused_for: float | None = attrs.field(default=None, eq=False, metadata={KEY: "pausedSeconds"})
     """Seconds until it opens; None if it is open, or that is not known. Two states that differ in nothing
     else are equal: this runs by itself."""
-    began_at: float | None = None
+    began_at: Instant | None = None
     """Instant at which the period of a budget began, on the same clock (of one that is read from a file, of
     Unix time); None if it has no periods, or that is not known."""
+
+    def broken_rules(self) -> Iterator[Rule]:
+        """The rules that a state breaks, whose values have the right types and ranges."""
+        limit, pending = self.limit, self.pending_capacity
+        if (self.status == "decreasing") != (pending is not None):
+            hint = "a limit is decreasing while it has a pendingCapacity, and otherwise active"
+            message = f"{seen(self.status)} does not go with the pending capacity"
+            yield "status", message, hint
+        if pending is not None and pending >= limit.capacity:
+            hint = f"less than the capacity, {limit.capacity}"
+            yield "pending_capacity", f"{pending} is no decrease", hint
+        if self.outstanding and limit.kind != "budget":
+            yield "outstanding", f"is not for a {limit.kind} limit", "write it in used"
+        if self.began_at is not None and limit.reset is None:
+            yield "began_at", "is only for a budget that begins anew", "give it resetSeconds"

@@ -38,7 +38,6 @@ from coredis.pool import ConnectionPool
 from trioeval.errors import QuotaError
 from trioeval.limits.denials import (
     Lack,
-    check_definition,
     check_pause,
     denied,
     never,
@@ -390,8 +389,8 @@ class RedisLimits:
         Raises:
             QuotaError: `invalid_request`: there is one of another kind under its key, or it is out of range.
         """
-        check_definition(limit)
-        span = _micro(limit.window or limit.timeout or limit.reset or 0.0)
+        limit.check()
+        span = _micro(limit.span or 0.0)
         items = (limit.key, limit.kind, limit.capacity, span)
         told = (limit.overage, limit.unit, limit.description)
         is_done, answer = await self._run("define", [*items, *told])

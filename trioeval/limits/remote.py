@@ -20,23 +20,22 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 import trio
 
 from trioeval.errors import QuotaError
-from trioeval.kernel import Permit, Shortage
+from trioeval.kernel import Shortage
 from trioeval.limits.availability import Reach, after_denial, after_silence
 from trioeval.limits.backend import (
     Backend,
     KeyUse,
+    LanePermits,
     ToldTrouble,
     Trouble,
-    actuals_of,
     ignore,
     nothing_of,
-    requirements_of,
 )
 from trioeval.limits.denials import denied, refusal
 from trioeval.limits.model import (
@@ -54,91 +53,6 @@ from trioeval.limits.model import (
 )
 from trioeval.limits.remote_leases import Heartbeat, Settling, Silences
 from trioeval.limits.turns import Turn, Turns
-
-# What a lane has of a lease that somebody else keeps: from the question to the end of its request.
-
-
-class Leases(Protocol):
-    """Where leases come from."""
-
-    async def take(
-        self,
-        job_id: str,
-        requirements: tuple[Requirement, ...],
-        told: Callable[[Shortage], None],
-    ) -> Ask | None:
-        """Wait for a lease; None if the call is to be made without one."""
-        ...
-
-    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
-        """A lease is over. Synchronous."""
-        ...
-
-
-@attrs.frozen
-class RemotePermits:
-    """Where the calls of one lane get their leases."""
-
-    _quota: Leases
-    _lane: str
-    _keys: tuple[KeyUse, ...]
-
-    def take_nowait(self, index: int, tokens: int, money: float) -> None:
-        """No lease can be had without a message."""
-
-    async def take(
-        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
-    ) -> Permit:
-        """Wait for a lease. A checkpoint. Cancelled, it has taken nothing that is not given back.
-
-        Args:
-            index: Of the job that calls.
-            tokens: The most that the request may use.
-            money: Likewise, in the currency of the calls.
-            told: Called synchronously whenever what it waits for changes.
-
-        Raises:
-            QuotaError: It can never be had, or nobody can be asked.
-        """
-        requirements = requirements_of(self._keys, tokens, money)
-        ask = await self._quota.take(f"{self._lane}[{index}]", requirements, told)
-        return _Unleased() if ask is None else Lease(self._quota, ask, self._keys)
-
-
-@attrs.define(eq=False)
-class Lease:
-    """A granted lease, until the request that it is for is over."""
-
-    _quota: Leases
-    _ask: Ask
-    _keys: tuple[KeyUse, ...]
-    _is_over: bool = False
-
-    def settle(self, tokens: int, money: float) -> None:
-        """The request is over and has used so much."""
-        self._end(actuals_of(self._keys, tokens, money))
-
-    def give_back(self) -> None:
-        """It was never made."""
-        self._end(nothing_of(self._ask.requirements))
-
-    def _end(self, actuals: tuple[Actual, ...]) -> None:
-        if self._is_over:
-            msg = f"lease {self._ask.lease_id} of {self._ask.job_id} is over already; please report this"
-            raise RuntimeError(msg)
-        self._is_over = True
-        self._quota.end(self._ask, actuals)
-
-
-class _Unleased:
-    """Stands for a lease that nobody could be asked for."""
-
-    def settle(self, tokens: int, money: float) -> None:
-        """Nobody counts it."""
-
-    def give_back(self) -> None:
-        """There is nothing."""
-
 
 Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
 """Runs until it is cancelled and tells which limits may have room again; none named means all of them."""
@@ -232,14 +146,14 @@ class RemoteQuota:
         self._settling = Settling(self._reach, self._spread, self._told, self._turns.tell)
         self._heartbeat = Heartbeat(self._reach, self._spread, self._told)
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> RemotePermits:
+    def permits(self, lane: str, keys: Sequence[KeyUse]) -> LanePermits:
         """What the calls of one lane ask before they start.
 
         Args:
             lane: Its name, for people.
             keys: What each of its calls counts against.
         """
-        return RemotePermits(self, lane, tuple(keys))
+        return LanePermits(self, lane, tuple(keys))
 
     async def states(self) -> Sequence[LimitState]:
         """All limits, by key. A checkpoint.
@@ -275,6 +189,9 @@ class RemoteQuota:
     def leave_untold(self) -> None:
         """Say what is not told at the end. Synchronous."""
         self._settling.leave(FLUSH_WITHIN)
+
+    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> None:
+        """No lease can be had without a message."""
 
     async def take(
         self,

@@ -43,7 +43,7 @@ from trioeval.limits.model import Ask, Granted, Settlement, Unknown
 
 _BEATS = 3
 """Heartbeats in one timeout."""
-_HEARTBEAT_MOST = 256
+_MOST = 256
 """Leases in one message."""
 
 
@@ -150,8 +150,8 @@ class Heartbeat:
     async def _extend(self) -> None:
         """Put off the expiry of every lease."""
         leases = list(self._held)
-        for start in range(0, len(leases), _HEARTBEAT_MOST):
-            part, said_at = leases[start : start + _HEARTBEAT_MOST], trio.current_time()
+        for start in range(0, len(leases), _MOST):
+            part, said_at = leases[start : start + _MOST], trio.current_time()
             for lease_id, lives in zip(part, await self._reach.extend(part), strict=True):
                 held = self._held.get(lease_id)
                 if held is None:  # its call ended meanwhile
@@ -233,9 +233,6 @@ class Silences:
 
 
 T = TypeVar("T")
-
-_MOST = 256
-"""Leases in one message."""
 
 
 @attrs.define(eq=False)

@@ -29,8 +29,8 @@ from starlette.types import Receive, Scope, Send
 from trioeval.errors import Problem, QuotaError, SuiteError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import wrong_ask
-from trioeval.limits.json import limit_of
-from trioeval.limits.model import Ask, Unknown
+from trioeval.limits.json import from_json
+from trioeval.limits.model import Ask, Limit, Unknown
 from trioeval.limits.wire import (
     FAILED,
     INVALID,
@@ -289,7 +289,7 @@ async def _tell_limit(backend: Backend, data: Mapping[str, str]) -> Json:
 
 async def _define(backend: Backend, data: object) -> Json:
     try:
-        limit = limit_of(data)
+        limit = from_json(data, Limit)
     except SuiteError as error:
         raise MalformedError(error.problems) from None
     return state_json(await backend.define(limit))

@@ -6,7 +6,6 @@ more; what cannot be understood at all is no answer, so nobody knows what became
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
@@ -15,7 +14,7 @@ import orjson
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.limits.denials import MOST_REQUIREMENTS
-from trioeval.limits.json import limit_data, limit_of
+from trioeval.limits.json import DEFINITION, from_json, limit_data, snake
 from trioeval.limits.model import (
     LONGEST_NAME,
     MOST,
@@ -383,22 +382,10 @@ def _seen(value: object) -> str:
 
 # What is said of limits over HTTP, in snake_case: definitions and states, written and read back. Pure.
 #
-# Definitions that a client sends are checked where those of files are, in `limit_json`.
+# Definitions that a client sends are checked where those of files are, in `limits.json`.
 
 
-_DEFINED = frozenset(
-    (
-        "key",
-        "kind",
-        "capacity",
-        "window_seconds",
-        "timeout_seconds",
-        "reset_seconds",
-        "overage",
-        "unit",
-        "description",
-    )
-)
+_DEFINED = frozenset(map(snake, DEFINITION))
 
 
 def limit_json(limit: Limit) -> Json:
@@ -408,7 +395,7 @@ def limit_json(limit: Limit) -> Json:
         >>> limit_json(Limit(key="rpm", kind="rolling", capacity=60, window=60))
         {'key': 'rpm', 'kind': 'rolling', 'capacity': 60, 'window_seconds': 60}
     """
-    return {_snake(name): value for name, value in limit_data(limit).items()}
+    return {snake(name): value for name, value in limit_data(limit).items()}
 
 
 def state_json(state: LimitState) -> Json:
@@ -441,7 +428,7 @@ def read_state(data: object) -> LimitState | None:
     try:
         pending = None if data.get("pending_capacity") is None else _whole(data, "pending_capacity")
         return LimitState(
-            limit=limit_of(defined),
+            limit=from_json(defined, Limit),
             status="active" if pending is None else "decreasing",
             pending_capacity=pending,
             used=_whole(data, "used"),
@@ -460,7 +447,3 @@ def _whole(data: Json, name: str) -> int:
     if not isinstance(value, int):
         raise TypeError(name)
     return value
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)

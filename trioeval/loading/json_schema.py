@@ -31,7 +31,8 @@ from trioeval.documents.structure import snake
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.limits.model import MOST, Limit
+from trioeval.limits.json import DEFINITION
+from trioeval.limits.model import MOST, SPANS, Limit
 from trioeval.loading.structure import RENAMED
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 from trioeval.question_eval.form import FILE_KEY, ROWS_KEY
@@ -293,14 +294,13 @@ def _case() -> Shape:
 
 def _limit() -> Shape:
     seconds = {"type": "number", "exclusiveMinimum": 0}
-    names = {name: f"{name}Seconds" for name in ("window", "timeout", "reset")}
     return object_shape(
         Limit,
-        renamed=dict(names),
+        renamed={field.name: key for key, field in DEFINITION.items()},
         shapes={
             "key": SOME_TEXT,
             "capacity": {"type": "integer", "minimum": 1, "maximum": MOST},
-            **dict.fromkeys(names, seconds),
+            **dict.fromkeys(SPANS.values(), seconds),
         },
     )
 

@@ -1,6 +1,6 @@
 """Shared limits as a suite writes them: where they are kept, and which of them a lane counts against."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args
 
@@ -15,9 +15,9 @@ from trioeval.documents.structure import Hook, camel, object_hook
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
 from trioeval.limits.denials import MOST_REQUIREMENTS
-from trioeval.limits.json import limits_of, states_of
+from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit, Unit
+from trioeval.limits.model import Limit, LimitState, Unit
 from trioeval.suite.form import many
 from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
 from trioeval.suite.model import LaneSettings, Suite
@@ -216,7 +216,7 @@ def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
         QuotaSettings,
         hooks={
             "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
-            "limits": lambda value, _wanted: _told(limits_of, value),
+            "limits": lambda value, _wanted: _told(value, tuple[Limit, ...]),
             "limits_file": lambda value, _wanted: _limits_file(value, around),
         },
     )
@@ -300,10 +300,10 @@ def _mistakes_of_url(backend: str, url: Any) -> Iterator[Mistake]:
         yield Mistake(f"must begin with {known}", at=("url",))
 
 
-def _told(read: Callable[[Any], T], value: Any) -> T:
+def _told(value: Any, wanted: type[T]) -> T:
     """What limits are, with what is wrong with them as mistakes."""
     try:
-        return read(value)
+        return from_json(value, wanted)
     except SuiteError as error:
         mistakes = (
             Mistake(problem.message, problem.hint, at=read_path(problem.path))
@@ -317,5 +317,5 @@ def _limits_file(value: Any, around: Around) -> Path:
     if not isinstance(value, str) or not value.strip():
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(value)}"))
     file = around.file(value)
-    structured(read_placed(file, read_json), file, lambda data: _told(states_of, data))
+    structured(read_placed(file, read_json), file, lambda data: _told(data, tuple[LimitState, ...]))
     return file

@@ -14,19 +14,10 @@ from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import SuiteError, UsageError
 from trioeval.limits.backend import Backend
 from trioeval.limits.file import filed_states
-from trioeval.limits.json import limit_data, limit_of
+from trioeval.limits.json import DEFINITION, from_json, limit_data
 from trioeval.limits.model import Limit, LimitState
 
-_FLAG_BY_NAME = {
-    "kind": "--kind",
-    "capacity": "--capacity",
-    "windowSeconds": "--window",
-    "timeoutSeconds": "--timeout",
-    "resetSeconds": "--reset",
-    "overage": "--overage",
-    "unit": "--unit",
-    "description": "--description",
-}
+_FLAG_BY_NAME = {key: f"--{field.name}" for key, field in DEFINITION.items() if key != "key"}
 
 
 @attrs.frozen(kw_only=True)
@@ -54,20 +45,10 @@ class Change:
             >>> Change(key="slots", capacity=2).of(known) == attrs.evolve(known, capacity=2)
             True
         """
-        said = {
-            "key": self.key,
-            "kind": self.kind,
-            "capacity": self.capacity,
-            "windowSeconds": self.window,
-            "timeoutSeconds": self.timeout,
-            "resetSeconds": self.reset,
-            "overage": self.overage,
-            "unit": self.unit,
-            "description": self.description,
-        }
+        said = {key: getattr(self, field.name) for key, field in DEFINITION.items()}
         given = {name: value for name, value in said.items() if value is not None}
         try:
-            return limit_of((limit_data(known) if known else {}) | given)
+            return from_json((limit_data(known) if known else {}) | given, Limit)
         except SuiteError as error:
             told = [
                 f"{_FLAG_BY_NAME.get(one.path.removeprefix('$.'), 'KEY')}: {one.message}"

@@ -106,8 +106,7 @@ def standing(state: LimitState) -> str:
 
 
 def _span(limit: Limit) -> str:
-    spans = [span for span in (limit.window, limit.timeout, limit.reset) if span is not None]
-    return f"{spans[0]:g} s" if spans else ""
+    return "" if limit.span is None else f"{limit.span:g} s"
 
 
 # The reports have one as well, but importing them takes longer than the whole command.
