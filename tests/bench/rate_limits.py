@@ -118,7 +118,7 @@ async def perform(
         started = trio.current_time()
 
         async def body(job: Job[str], calls: Calls[str]) -> None:
-            await calls(job.lane, ask, providers[job.lane], job.payload)
+            await calls(job.lane, ask, providers[job.lane or ""], job.payload)
             ended_at[job.index] = trio.current_time() - started
 
         async def emit(outcome: Outcome[None]) -> None:

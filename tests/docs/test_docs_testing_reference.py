@@ -36,7 +36,7 @@ def test_every_strategy_stands_there() -> None:
     makers = (
         "scenarios",
         "faulty_scenarios",
-        "free_scenarios",
+        "no_lane_scenarios",
         "shared_scenarios",
         "simple_scenarios",
         "lane_specs",

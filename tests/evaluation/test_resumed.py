@@ -205,19 +205,19 @@ def test_what_a_job_depends_on_is_done_if_it_is_kept() -> None:
     assert toy.outcomes[4] == Blocked(5, by=2)
 
 
-def test_whether_a_job_is_free_is_asked_of_the_job_itself() -> None:
+def test_whether_a_job_needs_no_lane_is_found_of_the_job_itself() -> None:
     """By its own index."""
     asked: list[int] = []
 
-    async def free(job: Job[str]) -> bool:  # noqa: ASYNC124 - knows at once
+    def needs_no_lane(job: Job[str]) -> bool:
         assert job.payload == f"job {job.index}"
         asked.append(job.index)
         return job.index == 4
 
-    toy = Toy(attrs.evolve(Plan.of(jobs_of(5)), free=free))
+    toy = Toy(attrs.evolve(Plan.of(jobs_of(5)), needs_no_lane=needs_no_lane))
     run(toy, 5, [0, 2], width=1)
     assert asked == [1, 3, 4]
-    assert resumed(Toy(Plan.of(jobs_of(2))), 2, [0]).plan().free is None
+    assert resumed(Toy(Plan.of(jobs_of(2))), 2, [0]).plan().needs_no_lane is None
 
 
 @attrs.define(eq=False)

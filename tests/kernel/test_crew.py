@@ -44,7 +44,7 @@ def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
         job = crew.admit_nowait(0.0)
         assert job is not None
         before = state(running)
-        calls = running.start(job, Timer(running.timeouts), 0.0, favoured=False, rested=crew.rested)
+        calls = running.start(job, Timer(running.timeouts), 0.0, rested=crew.rested)
         failed = Failed(0, 0.0, 1.0, 0.0, 1, CallError(Fault.TRANSIENT))
         running.finish(calls, failed)
         assert list(running.next_round()) == [0]

@@ -96,7 +96,7 @@ def run_told(
     on: Mapping[int, str] = MappingProxyType({}),
     keys: Mapping[int, str] = MappingProxyType({}),
     fatal: int | None = None,
-    free: Callable[[Job[float]], Awaitable[bool]] | None = None,
+    needs_no_lane: Callable[[Job[float]], bool] | None = None,
     watch: Callable[[Lanes], Awaitable[None]] = watch_nothing,
     stop_at: float = math.inf,
     **more: Any,
@@ -104,7 +104,8 @@ def run_told(
     """One call a job, of so many seconds; of fewer than none, it fails by mishap each time."""
     seen = Seen()
     jobs = [Job(i, on.get(i, "a"), seconds, key=keys.get(i)) for i, seconds in enumerate(durations)]
-    plan = Plan(jobs, {lane.name for lane in lanes}, readiness=lambda: told, free=free)
+    names = {lane.name for lane in lanes}
+    plan = Plan(jobs, names, readiness=lambda: told, needs_no_lane=needs_no_lane)
     kept = Lanes(lanes, rng=lambda: 0.5)
 
     async def send(job: Job[float]) -> None:
@@ -114,7 +115,7 @@ def run_told(
 
     async def body(job: Job[float], calls: Calls[float]) -> None:
         seen.starts.append((job.index, trio.current_time()))
-        await calls(job.lane, send, job)
+        await (send(job) if job.lane is None else calls(job.lane, send, job))
 
     async def emit(outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - lists do not wait
         seen.outcomes.append(outcome)
@@ -247,22 +248,31 @@ def test_a_lane_whose_jobs_were_withdrawn_takes_what_becomes_ready_later() -> No
     assert seen.starts[-1] == (4, 4.0)
 
 
-def test_nobody_goes_on_asking_about_a_job_that_was_withdrawn() -> None:
-    """FREE: the next job of the lane is asked about at once."""
-    asked = list[tuple[int, float]]()
+def test_a_job_that_has_left_its_lane_may_be_withdrawn() -> None:
+    """It waits until another one is over, and does not start then; nobody waits for it at the end."""
+    looked = list[int]()
 
-    async def free(job: Job[float]) -> bool:
-        asked.append((job.index, trio.current_time()))
-        await trio.sleep(100 if job.index == 1 else 0)
-        return True
+    def needs_no_lane(job: Job[float]) -> bool:
+        looked.append(job.index)
+        return job.index > 0
 
     lanes = [A, LaneSpec("b", 1)]
-    told = Told([0, 1, 2], {0: Freed(blocked=[(1, 0)])})
-    seen = run_told(told, [1, 1, 1], lanes=lanes, on={0: "b"}, free=free)
-    assert sorted(asked) == [(0, 0.0), (1, 0.0), (2, 1.0)]
-    assert seen.ended_at == 2
-    told = Told([0, 1], {0: Freed(blocked=[(1, 0)])})
-    assert run_told(told, [1, 1], lanes=lanes, on={0: "b"}, free=free).ended_at == 1
+    told = Told([0, 1, 2, 3], {0: Freed(blocked=[(2, 0)])})
+    more: dict[str, Any] = {"lanes": lanes, "on": {0: "b"}, "max_live_jobs": 1}
+    more["needs_no_lane"] = needs_no_lane
+    seen = run_told(told, [1, 2, 1, 1], **more)
+    assert sorted(looked) == [0, 1, 2, 3]
+    assert seen.starts[-1] == (3, 2.0)
+    assert seen.ended_at == 3
+    told = Told([0, 1, 2], {0: Freed(blocked=[(2, 0)])})
+    assert run_told(told, [1, 2, 1], **more).ended_at == 2
+
+
+def test_a_rank_is_kept_by_a_job_that_leaves_its_lane() -> None:
+    """Those on no lane start by rank and index, too."""
+    told = Told([0, 1, 2, 3], ranks={1: (2,), 2: (1,), 3: (1,)})
+    seen = run_told(told, [1, 1, 1, 1], needs_no_lane=lambda _job: True, max_live_jobs=1)
+    assert seen.order == [0, 2, 3, 1]
 
 
 def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:

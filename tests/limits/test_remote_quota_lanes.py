@@ -208,14 +208,14 @@ class Distant(FaultyNetwork):
         return await super().reserve(asks)
 
 
-def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str]]:
+def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | None]]:
     """When calls of 0.1 s start on two lanes, one call at a time; lane `asks` is the first to want one.
 
     Args:
         seconds: That the keeper of its limit takes to answer; it says nothing at all from 2 s on.
         jobs: Of each lane.
     """
-    starts: list[tuple[float, str]] = []
+    starts: list[tuple[float, str | None]] = []
 
     async def perform(job: Job[None], calls: Calls[None]) -> None:
         async def send() -> None:

@@ -22,7 +22,8 @@ from trioeval.kernel import (
     Readiness,
     run_plan,
 )
-from trioeval.testing import Attempt, Call, Freedom, Recorder, Scenario, Script, Trace, run_virtual
+from trioeval.testing import Attempt, Call, Known, Recorder, Scenario, Script, Trace, run_virtual
+from trioeval.testing.perform import needs_no_lane
 from trioeval.testing.strategies import durations, lane_specs
 
 _SAMPLES = 128
@@ -193,22 +194,16 @@ async def _run(case: Case) -> tuple[Trace, DrawnReadiness]:
                 await calls(call.lane, send)
             return job.index
 
-    async def free(job: Job[Script]) -> bool:
-        says = job.payload.free or Freedom(says=False)
-        with recorder.question(job.index, job.lane):
-            await trio.sleep(says.after)
-            return says.says
-
     def settle(outcome: Outcome[int]) -> None:
         readiness.note("settled", outcome.index)
         recorder.settle(outcome)
 
-    asks = any(script.free is not None for script in scenario.scripts)
+    looks = any(script.known is not None for script in scenario.scripts)
     plan = Plan(
         jobs,
-        {lane.name for lane in scenario.lanes},
+        {*(lane.name for lane in scenario.lanes), None},
         readiness=lambda: readiness,
-        free=free if asks else None,
+        needs_no_lane=needs_no_lane if looks else None,
     )
     stop = trio.Event()
 
@@ -258,7 +253,6 @@ async def _run(case: Case) -> tuple[Trace, DrawnReadiness]:
         recorder.events,
         left_over,
         recorder.settled,
-        recorder.questions,
     )
     return trace, readiness
 
@@ -270,7 +264,7 @@ _attempts = st.builds(
     _some((None, None, *(Fault.TRANSIENT,) * 4, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
     _some((None, None, 1.25)),
 )
-_freedoms = _some((None, None, Freedom(), Freedom(after=1.25), Freedom(says=False, after=2.5)))
+_looks: st.SearchStrategy[Known | None] = _some((None, "yes", "yes", "yes", "no"))
 _ranks = st.lists(
     st.lists(_some((0.0, 1.0, 2.0)), max_size=2).map(tuple), min_size=1, max_size=3
 ).map(tuple)
@@ -295,14 +289,16 @@ def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
     size = draw(st.integers(1, 9))
     indices = st.integers(0, size - 1)
     place = draw(st.permutations(range(size)))
-    asks = not calm and draw(st.booleans())
+    looks = not calm and draw(st.booleans())
+    leaves = not calm and draw(st.integers(0, 3)) == 0
     scripts = []
     for _ in range(size):
         lane = draw(_some(names))
         several = () if calm else tuple(draw(st.lists(_attempts, max_size=3)))
         call = Call(lane, draw(durations), attempts=several)
         timeout = math.inf if calm else draw(_some((math.inf, math.inf, 3.0)))
-        scripts.append(Script(lane, (call,), timeout, free=draw(_freedoms) if asks else None))
+        own = None if leaves and draw(st.booleans()) else lane
+        scripts.append(Script(own, (call,), timeout, known=draw(_looks) if looks else None))
     endless = (math.inf,) * 4
     lanes = tuple(draw((_calm_lanes if calm else _lanes)(name)) for name in names)
     # Edges that say nothing: laws of plans in index order leave such jobs out.
@@ -335,9 +331,13 @@ def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
     )
 
 
-def by_lane(case: Case, notes: Sequence[Note]) -> Mapping[str, Sequence[Note]]:
-    """What was seen of the jobs of each lane, in its order."""
-    found: dict[str, list[Note]] = {lane.name: [] for lane in case.scenario.lanes}
+def by_lane(case: Case, notes: Sequence[Note]) -> Mapping[str | int | None, Sequence[Note]]:
+    """What was seen of the jobs of each lane, and of those on no lane, in its order.
+
+    A job that leaves its lane is by itself, under its index: it may start beside those with a lower rank.
+    """
+    found: dict[str | int | None, list[Note]] = {lane.name: [] for lane in case.scenario.lanes}
     for note in sorted(notes, key=lambda note: note.tick):
-        found[case.scenario.scripts[note.index].lane].append(note)
+        script = case.scenario.scripts[note.index]
+        found.setdefault(note.index if script.known == "yes" else script.lane, []).append(note)
     return found

@@ -54,7 +54,11 @@ def test_permits_at_once_limit_a_lane_as_its_width_does(
     scenario: Scenario, room: int, *, at_once: bool, _schedule: object
 ) -> None:
     """A lane starts its calls at the very instants at which a narrower lane would."""
-    calling = (attrs.evolve(one, free=None) for one in scenario.scripts if not one.is_free)
+    calling = (
+        attrs.evolve(one, known=None)
+        for one in scenario.scripts
+        if one.known != "yes" and one.lane is not None
+    )
     scenario = attrs.evolve(
         scenario,
         scripts=tuple(one for one in calling if one.timeout == math.inf),

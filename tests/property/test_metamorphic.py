@@ -81,7 +81,7 @@ def test_results_of_equal_duration_may_change_places(
     scenario: Scenario, data: st.DataObject, _schedule: object
 ) -> None:
     """Whether a job returns or fails plays no part in when anything starts."""
-    alike: dict[tuple[str, float], list[int]] = defaultdict(list)
+    alike: dict[tuple[str | None, float], list[int]] = defaultdict(list)
     scripts = []
     for index, script in enumerate(scenario.scripts):
         (call,) = script.actions

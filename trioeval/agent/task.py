@@ -7,7 +7,7 @@ run that is resumed goes on with the next one, in the same folder.
 """
 
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -182,10 +182,10 @@ class AgentWork:
         """True: cases may wait for each other."""
         return True
 
-    async def begins_at_once(
+    def begins_at_once(
         self,
         step: Step,
-        _ask: Callable[[], Awaitable[Asked]],
+        _ask: Callable[[], Asked | None],
         /,
         *,
         is_answered: bool,  # noqa: ARG002

@@ -1,12 +1,11 @@
 """The source of the reply to each row of a task: its providers, or what stands in their place."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.documents.files import names_file
 from trioeval.evaluation.prompt import Asked
 from trioeval.evaluation.provider_calls import Asker, Inquiry, Listener
 from trioeval.kernel import Calls, Cut
@@ -43,14 +42,15 @@ class Answerer(Protocol):
         """
         ...
 
-    async def begins_at_once(
-        self, step: Step, ask: Callable[[], Awaitable[Asked]], /, *, is_answered: bool
+    def begins_at_once(
+        self, step: Step, ask: Callable[[], Asked | None], /, *, is_answered: bool
     ) -> bool:
         """Whether a row that is about to start need not wait for its lane; quick.
 
         Args:
             step: The row to be.
-            ask: Makes its prompt, which is then the one that `answer` is given.
+            ask: Makes its prompt, which is then the one that `answer` is given; None if that takes code
+                or a file.
             is_answered: Whether it was answered before, and only its judging goes on.
         """
         ...
@@ -121,13 +121,15 @@ class ProviderAnswerer:
         """Whether a reply may be there already."""
         return are_final and any(map(self.asker.may_have, providers))
 
-    async def begins_at_once(
-        self, step: Step, ask: Callable[[], Awaitable[Asked]], /, *, is_answered: bool
+    def begins_at_once(
+        self, step: Step, ask: Callable[[], Asked | None], /, *, is_answered: bool
     ) -> bool:
         """Whether the reply is there already, as far as that is found out without running code."""
-        if is_answered or not self.asker.may_have(step.provider_index) or _runs_code(step):
+        if is_answered or not self.asker.may_have(step.provider_index):
             return False
-        inquiry = self._ahead[step.index] = self._inquiry(step, await ask())
+        if (asked := ask()) is None:
+            return False
+        inquiry = self._ahead[step.index] = self._inquiry(step, asked)
         return self.asker.is_there(inquiry)
 
     async def answer(
@@ -165,10 +167,3 @@ class ProviderAnswerer:
             repeat_index=step.repeat_index,
         )
         return self.asker.inquiry(step.index, "provider", step.provider_index, request)
-
-
-def _runs_code(step: Step) -> bool:
-    """Whether making the prompt may run code, or read a file."""
-    if step.column.prompt.function is not None:
-        return True
-    return any(map(names_file, step.vars.values()))

@@ -164,6 +164,17 @@ class Variables:
             InputError: A file cannot be read, or its function gives no text.
             ScriptError: Its function failed.
         """
+        found = self._plain(step)
+        for name in _files_of(step):
+            found[name] = await self._from_file(name, step.vars[name], step, found)
+        return self._beside(step, found)
+
+    def now(self, step: Step) -> Found | None:
+        """The same without waiting; None if a file has to be read."""
+        return None if _files_of(step) else self._beside(step, self._plain(step))
+
+    def _plain(self, step: Step) -> dict[str, Any]:
+        """The variables of its test, where files are as they are named."""
         found = {
             name: copy.deepcopy(value) if isinstance(value, dict | list) else value
             for name, value in step.vars.items()
@@ -173,8 +184,10 @@ class Variables:
                 found[name] = from_model(value)
             elif step.test.is_data:
                 found[name] = verbatim(value)
-            elif names_file(value):
-                found[name] = await self._from_file(name, value, step, found)
+        return found
+
+    def _beside(self, step: Step, found: dict[str, Any]) -> Found:
+        """All variables of a row, of which its own are found."""
         if step.prompt_idx in self.sharing.conversations and not (
             step.test.options.disable_conversation_var
         ):
@@ -215,6 +228,14 @@ class Variables:
             return _output(answer, name, f"{_GET_VAR} of {reference}")
         answer = await self.scripts.javascript_file(path, None, VARIABLE_NAMES, arguments)
         return _output(answer, name, f"the function of {reference}")
+
+
+def _files_of(step: Step) -> Sequence[str]:
+    """The variables of a row that name files which are read."""
+    if step.test.is_data:
+        return ()
+    named = (name for name, value in step.vars.items() if names_file(value))
+    return [name for name in named if name != CONVERSATION_VARIABLE]
 
 
 def _output(answer: Any, name: str, function: str) -> str:
@@ -280,25 +301,50 @@ class Tools:
             TemplateError: The prompt cannot be rendered.
         """
         found = await self.variables.of(step)
-        templates = self.templates.for_data() if step.test.is_data else self.templates
+        if step.column.prompt.function is None:
+            return self._asked_of(step, found)
         if found.others:
             try:
-                asked = await self._asked(step, found.everything, templates)
+                asked = await self._made(step, found.everything)
                 return attrs.evolve(asked, named=found.named)
             except TemplateError:
                 pass  # perhaps of a register that the row has nothing to do with
-        return await self._asked(step, found.named, templates)
+        return await self._made(step, found.named)
 
-    async def _asked(self, step: Step, found: Mapping[str, Any], templates: Templates) -> Asked:
-        prompt = step.column.prompt
-        template, config = step.template, prompt.config
-        if prompt.function is not None:
-            entry = self.steps.suite.providers[step.column.provider_index]
-            named = {"id": entry.id, "label": entry.label}
-            made = await render_function(prompt, found, named, self.scripts)
-            template, config = made.raw, made.config
-            if self._sees_data(step, found):
-                template = from_model(template)
+    def ask_now(self, step: Step) -> Asked | None:
+        """The same without waiting; None if a function of the user's makes the prompt, or a file is read.
+
+        Raises:
+            InputError: A variable cannot be used.
+            TemplateError: The prompt cannot be rendered.
+        """
+        if step.column.prompt.function is not None or (found := self.variables.now(step)) is None:
+            return None
+        return self._asked_of(step, found)
+
+    def _asked_of(self, step: Step, found: Found) -> Asked:
+        """What a row asks whose prompt is a text."""
+        template, config = step.template, step.column.prompt.config
+        if found.others:
+            try:
+                asked = self._asked(step, template, config, found.everything)
+                return attrs.evolve(asked, named=found.named)
+            except TemplateError:
+                pass  # as above
+        return self._asked(step, template, config, found.named)
+
+    async def _made(self, step: Step, found: Mapping[str, Any]) -> Asked:
+        """What a row asks whose prompt a function makes."""
+        entry = self.steps.suite.providers[step.column.provider_index]
+        named = {"id": entry.id, "label": entry.label}
+        made = await render_function(step.column.prompt, found, named, self.scripts)
+        template = from_model(made.raw) if self._sees_data(step, found) else made.raw
+        return self._asked(step, template, made.config, found)
+
+    def _asked(
+        self, step: Step, template: str, config: Mapping[str, Any], found: Mapping[str, Any]
+    ) -> Asked:
+        templates = self.templates.for_data() if step.test.is_data else self.templates
         return Asked(
             prompt=templates.render_prompt(template, found),
             vars=templates.rendered_variables(found),

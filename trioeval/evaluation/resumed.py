@@ -118,7 +118,7 @@ class Resumed:
     def plan(self) -> Plan[Any]:
         """The jobs that are left, moved together."""
         plan = self._body.plan()
-        readiness, free = plan.readiness, plan.free
+        readiness, needs_no_lane = plan.readiness, plan.needs_no_lane
         return attrs.evolve(
             plan,
             jobs=_Jobs(plan.jobs, self._left),
@@ -133,7 +133,9 @@ class Resumed:
             readiness=None
             if readiness is None or not self._left
             else lambda: _Ready(readiness(), self, plan.serial_indices),
-            free=None if free is None else lambda job: free(self._own_job(job)),
+            needs_no_lane=None
+            if needs_no_lane is None
+            else lambda job: needs_no_lane(self._own_job(job)),
         )
 
     async def perform(self, job: Job[Any], calls: Calls[Any]) -> object:

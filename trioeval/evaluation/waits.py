@@ -24,7 +24,7 @@ class _Waited:
 
     seconds: dict[str, float] = attrs.field(factory=dict)
     """By reason."""
-    _open: dict[str, tuple[str, float]] = attrs.field(factory=dict)
+    _open: dict[str | None, tuple[str, float]] = attrs.field(factory=dict)
     """By lane: what is waited for now, and since when."""
 
     @property
@@ -35,11 +35,11 @@ class _Waited:
         if seconds > 0:
             self.seconds[why] = self.seconds.get(why, 0.0) + seconds
 
-    def begin(self, lane: str, why: str, at: float) -> None:
+    def begin(self, lane: str | None, why: str, at: float) -> None:
         self.end(lane, at)
         self._open[lane] = why, at
 
-    def end(self, lane: str, at: float) -> None:
+    def end(self, lane: str | None, at: float) -> None:
         why, since = self._open.pop(lane, ("", at))
         self.add(why, at - since)
 
@@ -62,8 +62,8 @@ class Waits:
     ahead: Mapping[str, float] = attrs.field(init=False, default=NO_WAITS)
     """What the job that was started last had waited for until then, in seconds by reason."""
     _jobs: dict[int, _Waited] = attrs.field(init=False, factory=dict)
-    _lanes: dict[str, _Waited] = attrs.field(init=False, factory=dict)
-    """Of the job that is next on each."""
+    _lanes: dict[str | None, _Waited] = attrs.field(init=False, factory=dict)
+    """Of the job that is next on each, and of that on no lane."""
     _full: dict[str, float] = attrs.field(init=False, factory=dict)
     """Since when lanes have no free slot, or a next job has waited for one."""
 
@@ -113,8 +113,6 @@ class Waits:
             waited.add(Why.SLOT.value, event.at - since)
 
     def _admit(self, event: Admitted) -> None:
-        if event.lane in self._full:  # a row that had no reason to wait
-            self._full[event.lane] = event.at
         waited = self._lanes.pop(event.lane, None)
         self.ahead = NO_WAITS
         if waited is None:

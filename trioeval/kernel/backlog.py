@@ -12,6 +12,11 @@ others.
 Where a readiness ranks jobs, the rank comes before the index. What it withdraws stays in its heap until it
 comes to the front, and is dropped there: the first of a heap is always a job that may start.
 
+Jobs on no lane have a queue of their own, like those of a lane. A plan may find out late that a job needs
+no lane: it is looked at when it becomes the next of its lane, and moves to that queue if it does not. Few
+of them wait there at once, because each may hold what was found out about it; while they are too many, no
+further job is looked at.
+
 Law: BLOCK.
 """
 
@@ -27,6 +32,7 @@ from trioeval.kernel.readiness import Checked, Edges, Keys, Said
 
 _STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
+_MOST_MOVED = 64  # jobs that have left their lanes and are not started
 
 
 @attrs.define(eq=False)
@@ -59,7 +65,7 @@ class _Queue:
 class Released:
     """What an outcome has changed."""
 
-    lanes: Collection[str] = ()
+    lanes: Collection[str | None] = ()
     """Lanes that have a next job now and may not have had one."""
     ready: Sequence[int] = ()
     """Jobs that may start now."""
@@ -84,11 +90,23 @@ class Backlog(Generic[P]):
         self._plan = plan
         self._skip = skip
         self._cursor = 0
-        self._walked = {lane: _Queue() for lane in plan.lanes}
-        self._freed: dict[str, list[int]] = {lane: [] for lane in plan.lanes}
+        self._lanes = frozenset(plan.lanes)
+        queues = {*plan.lanes, None}
+        self._walked = {lane: _Queue() for lane in queues}
+        self._freed: dict[str | None, list[int]] = {lane: [] for lane in queues}
         """Heaps of jobs that waited and do so no more."""
-        self._ranked: dict[str, list[tuple[Rank, int]]] = {lane: [] for lane in plan.lanes}
+        self._ranked: dict[str | None, list[tuple[Rank, int]]] = {lane: [] for lane in queues}
         """The same of those that have a rank."""
+        self.looks = plan.needs_no_lane is not None
+        """Whether jobs may leave their lanes."""
+        self._next: dict[str | None, Job[P]] = {}
+        """The next job of each lane, if it was found to need it."""
+        self._moved: dict[int, Job[P]] = {}
+        """Jobs that have left their lanes and are not started."""
+        self._held_back = False
+        """Whether the next job of some lane is not looked at because those are too many."""
+        self.shifted = False
+        """Whether jobs have left their lanes, or more of them may; for whoever looks to tell the others."""
         self._pending = 0
         """Jobs in queues and heaps."""
         self._seen: Job[P] | None = None
@@ -117,22 +135,64 @@ class Backlog(Generic[P]):
         """Whether no job may start that has not been handed out."""
         return self.walked and not self._pending
 
-    def has(self, lane: str) -> bool | None:
+    def has(self, lane: str | None, *, look: bool = True) -> bool | None:
         """Whether the lane has a next job now; None if the walk has to go on to tell: ask again.
+
+        Args:
+            lane: The lane; None asks for the jobs on no lane.
+            look: Whether jobs that need no lane leave it.
 
         Raises:
             PlanError: A job on the way is not as the plan declares it.
         """
-        if self._walked[lane] or self._freed[lane] or self._ranked[lane]:
-            return True
-        job = self._walk(lane)
-        if job is None:
-            return None if self._cursor < self._size else False
-        self._queue(job)
-        self._seen = job
-        return True
+        while True:
+            if not (self._walked[lane] or self._freed[lane] or self._ranked[lane]):
+                job = self._walk(lane)
+                if job is None:
+                    return None if self._cursor < self._size and lane in self._lanes else False
+                self._queue(job)
+                self._seen = job
+            if lane is None or not self.looks or not look:
+                return True
+            if (needs := self._look(lane)) is not None:
+                return needs
 
-    def first(self, lane: str) -> int | None:
+    def _look(self, lane: str) -> bool | None:
+        """Look at the lane's next job; False if that has to wait, None if the job left the lane."""
+        index, known = self.first(lane), self._next.get(lane)
+        if index is None or (known is not None and known.index == index):
+            return index is not None
+        if len(self._moved) >= _MOST_MOVED:
+            self._held_back = True
+            return False
+        seen = self._seen
+        job = self._plan.job(index) if seen is None or seen.index != index else seen
+        job = self._plan.looked_at(job)
+        if job.lane is not None:
+            self._next[lane] = job
+            return True
+        self._moved[index] = job
+        rank = self._take_first(lane)
+        if rank:
+            heapq.heappush(self._ranked[None], (rank, index))
+        else:
+            heapq.heappush(self._freed[None], index)
+        self._drop_withdrawn(lane)
+        self.shifted = True
+        return None
+
+    def _take_first(self, lane: str | None) -> Rank:
+        """Take the lane's next job out of its queue; returns its rank."""
+        walked, freed = self._walked[lane], self._freed[lane]
+        if walked and not (freed and freed[0] < walked.first):
+            walked.pop()
+        elif freed:
+            heapq.heappop(freed)
+        else:
+            return heapq.heappop(self._ranked[lane])[0]
+        return ()
+
+    def first(self, lane: str | None) -> int | None:
         """The index of the lane's next job, if it has come upon one."""
         walked, freed = self._walked[lane], self._freed[lane]
         if walked and freed:
@@ -144,12 +204,18 @@ class Backlog(Generic[P]):
         ranked = self._ranked[lane]
         return ranked[0][1] if ranked else None
 
-    def pop(self, lane: str) -> Job[P] | None:
+    def pop(self, lane: str | None, *, look: bool = True) -> Job[P] | None:
         """The lane's next job, which is then no longer pending; None if it was not come upon.
+
+        Args:
+            lane: See `has`.
+            look: See `has`.
 
         Raises:
             PlanError: A job on the way is not as the plan declares it.
         """
+        if self.looks:
+            return self._pop_looked(lane, look=look)
         if not self._pending:
             return self._walk(lane)
         if self._readiness is not None:
@@ -163,7 +229,21 @@ class Backlog(Generic[P]):
         index, seen = walked.pop(), self._seen
         return self._plan.job(index) if seen is None or seen.index != index else seen
 
-    def put_back(self, index: int) -> str:
+    def _pop_looked(self, lane: str | None, *, look: bool) -> Job[P] | None:
+        """The same where jobs may leave their lanes."""
+        if not self.has(lane, look=look) or (index := self.first(lane)) is None:
+            return None
+        self._take_first(lane)
+        self._pending -= 1
+        if self._readiness is not None:
+            self._readiness.start(index)
+            self._drop_withdrawn(lane)
+        found = self._moved.pop(index, None) if lane is None else self._next.pop(lane, None)
+        self.shifted |= self._held_back
+        self._held_back = False
+        return self._plan.job(index) if found is None or found.index != index else found
+
+    def put_back(self, index: int) -> str | None:
         """Let a job that was handed out start once more; returns its lane.
 
         Raises:
@@ -213,12 +293,13 @@ class Backlog(Generic[P]):
         for index in said.withdrawn:
             if not self._keys.waits(index):  # who does is in no heap
                 self._pending -= 1
-                self._drop_withdrawn(self._plan.job(index).lane)
+                moved = self._moved.pop(index, None)
+                self._drop_withdrawn(self._plan.job(index).lane if moved is None else None)
         return Released(lanes, said.ready, said.blocked, said.withdrawn)
 
-    def _free(self, indices: Iterable[int]) -> Collection[str]:
+    def _free(self, indices: Iterable[int]) -> Collection[str | None]:
         """What jobs depended on is over; returns the lanes of those that may start now."""
-        lanes = set()
+        lanes: set[str | None] = set()
         for index in indices:
             if index >= self._cursor or index in self._skip:
                 continue  # the walk, or the serial line, will find it free
@@ -229,7 +310,7 @@ class Backlog(Generic[P]):
                 lanes.add(self._queue_freed(job))
         return lanes
 
-    def _queue_freed(self, job: Job[P]) -> str:
+    def _queue_freed(self, job: Job[P]) -> str | None:
         rank = () if self._readiness is None else self._readiness.rank(job.index)
         if rank:
             heapq.heappush(self._ranked[job.lane], (rank, job.index))
@@ -238,7 +319,7 @@ class Backlog(Generic[P]):
         self._pending += 1
         return job.lane
 
-    def _pop_ready(self, readiness: Checked, lane: str) -> Job[P] | None:
+    def _pop_ready(self, readiness: Checked, lane: str | None) -> Job[P] | None:
         freed, ranked = self._freed[lane], self._ranked[lane]
         if not freed and not ranked:
             return None
@@ -248,7 +329,7 @@ class Backlog(Generic[P]):
         self._drop_withdrawn(lane)
         return self._plan.job(index)
 
-    def _drop_withdrawn(self, lane: str) -> None:
+    def _drop_withdrawn(self, lane: str | None) -> None:
         """Drop what was withdrawn from the fronts of the lane's heaps."""
         freed, ranked, readiness = self._freed[lane], self._ranked[lane], self._readiness
         while freed and readiness is not None and not readiness.is_ready(freed[0]):
@@ -265,7 +346,9 @@ class Backlog(Generic[P]):
         held = self._edges is not None and self._edges.holds(index)
         return held or self._keys.waits(index)
 
-    def _walk(self, lane: str) -> Job[P] | None:
+    def _walk(self, lane: str | None) -> Job[P] | None:
+        if lane not in self._lanes:
+            return None
         end = min(self._cursor + _STRIDE, self._size)
         while self._cursor < end:
             job = self._plan.job(self._cursor)

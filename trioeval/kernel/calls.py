@@ -258,7 +258,7 @@ class Calls(Generic[P]):
     @overload
     async def __call__(
         self,
-        lane: str,
+        lane: str | None,
         send: Callable[[*Ts], Awaitable[Metered[R]]],
         *args: *Ts,
         tokens: int = 0,
@@ -268,7 +268,7 @@ class Calls(Generic[P]):
     @overload
     async def __call__(
         self,
-        lane: str,
+        lane: str | None,
         send: Callable[[*Ts], Awaitable[R]],
         *args: *Ts,
         tokens: int = 0,
@@ -277,7 +277,7 @@ class Calls(Generic[P]):
     ) -> R: ...
     async def __call__(
         self,
-        lane: str,
+        lane: str | None,
         send: Callable[[*Ts], Awaitable[object]],
         *args: *Ts,
         tokens: int = 0,
@@ -289,7 +289,7 @@ class Calls(Generic[P]):
         A checkpoint if it has to wait for the lane or if `send` is one.
 
         Args:
-            lane: The lane's name.
+            lane: The lane's name; that of a job on no lane, None, is refused.
             send: An async callable that makes one request, never retries by itself, and makes no calls
                 through this handle: it holds a slot. It raises `CallError` to say what a failure means
                 for the lane; any other exception says nothing. It may return a `Metered`.
@@ -310,7 +310,7 @@ class Calls(Generic[P]):
             Exception: Whatever `send` raised last.
         """
         terms = self._terms
-        target = terms.lanes.get(lane) or self._refuse_lane(lane)
+        target = terms.lanes.get(lane or "") or self._refuse_lane(lane)
         need = terms.plain
         if tokens or money:
             need = self._need(tokens, money)
@@ -330,7 +330,7 @@ class Calls(Generic[P]):
             failure: Exception | None = None
             used: Used = None
             is_told = False
-            self._begin(lane, now)
+            self._begin(target.spec.name, now)
             try:
                 result = await send(*args)
                 used, is_told = need.amounts, True
@@ -396,7 +396,7 @@ class Calls(Generic[P]):
         self._over = True
         self._paused_at = None
 
-    def _refuse_lane(self, lane: str) -> NoReturn:
+    def _refuse_lane(self, lane: str | None) -> NoReturn:
         known = sorted(self._terms.lanes)
         msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {known}"
         raise PlanError(msg)

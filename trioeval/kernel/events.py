@@ -55,7 +55,8 @@ class Admitted:
 
     at: float
     index: int
-    lane: str
+    lane: str | None
+    """None for a job on no lane."""
 
 
 @attrs.frozen
@@ -63,7 +64,8 @@ class Waiting:
     """A call, or the next job of a lane, has to wait."""
 
     at: float
-    lane: str
+    lane: str | None
+    """None for a job on no lane."""
     why: Why
     until: float | None
     """When the wait ends, where that is known."""

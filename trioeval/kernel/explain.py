@@ -55,7 +55,7 @@ def explain(events: Iterable[Event], index: int) -> History:
     """
     moments: list[_Moment] = []
     # What the next job of each lane waited for: it is known only later which job that was.
-    ahead: dict[str, list[_Moment]] = {}
+    ahead: dict[str | None, list[_Moment]] = {}
     for event in events:
         match event:
             case Waiting(at, lane, why, until, index=None):
@@ -63,7 +63,7 @@ def explain(events: Iterable[Event], index: int) -> History:
             case Admitted(at, found, lane):
                 waited = ahead.pop(lane, [])
                 if found == index:
-                    moments += [*waited, (at, f"is started on lane {lane}")]
+                    moments += [*waited, (at, f"is started on {_named(lane)}")]
             case _ if (what := _say(event, index)) is not None:
                 moments.append((event.at, what))
             case _:
@@ -94,9 +94,13 @@ def _say(event: Event, index: int) -> str | None:
             return None
 
 
-def _waits(lane: str, why: str, until: float | None) -> str:
+def _waits(lane: str | None, why: str, until: float | None) -> str:
     end = "" if until is None else f", until {until:.3f}"
-    return f"waits for lane {lane}: {why}{end}"
+    return f"waits for {_named(lane)}: {why}{end}"
+
+
+def _named(lane: str | None) -> str:
+    return "no lane" if lane is None else f"lane {lane}"
 
 
 def _lacks(shortage: Shortage | None) -> str:

@@ -5,7 +5,7 @@ integers inside the kernel and become objects only when they start.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -29,8 +29,8 @@ class Job(Generic[P]):
 
     index: int
     """Its place in the plan and among the results, from 0."""
-    lane: str
-    """The lane of its first call; the job is admitted when that lane can serve it."""
+    lane: str | None
+    """The lane of its first call, which admits the job when it can serve it; None waits for no lane."""
     payload: P
     """What the job's body needs; the kernel never looks at it."""
     timeout: float = attrs.field(default=math.inf, validator=_positive)
@@ -122,8 +122,8 @@ class Plan(Generic[P]):
 
     jobs: Sequence[Job[P]]
     """`jobs[i].index == i`. Looked up once or twice a job, in no fixed order."""
-    lanes: Collection[str]
-    """The names of the lanes on which its jobs start."""
+    lanes: Collection[str | None]
+    """The names of the lanes on which its jobs start; with None if `jobs` holds some on no lane."""
     serial_indices: Sequence[int] = ()
     """Jobs that run alone over all lanes, before the others; ascending."""
     serial: bool = False
@@ -132,12 +132,12 @@ class Plan(Generic[P]):
     """What each job depends on; jobs without dependencies need not appear."""
     readiness: Callable[[], Readiness] | None = None
     """Makes what decides, in place of edges, which jobs may start; None lets all of them."""
-    free: Callable[[Job[P]], Awaitable[bool]] | None = None
-    """Whether a job needs no call of its lane, because what it would ask for is there already.
+    needs_no_lane: Callable[[Job[P]], bool] | None = None
+    """Whether a job needs no call of its lane by now: its reply is known.
 
-    Asked of the next job of a lane, one at a time, before it is admitted. One that says so starts at its
-    turn, whatever its lane waits for. An exception, or more time than the job's timeout, means that it
-    does not. None asks nothing.
+    Called when the job becomes the next of its lane, which it then leaves: it is a job on no lane, and
+    starts whatever the lane waits for. Must return at once; an exception means no. None leaves every job
+    where it is.
     """
 
     @classmethod
@@ -208,9 +208,20 @@ class Plan(Generic[P]):
         if job.key is not None and not isinstance(job.key, str):
             _check_key(job)
         if job.lane not in self.lanes:
-            msg = f"job {index} starts on lane {job.lane!r}; the plan declares {sorted(self.lanes)}"
+            declared = sorted(self.lanes, key=lambda lane: lane or "")
+            msg = f"job {index} starts on lane {job.lane!r}; the plan declares {declared}"
             raise PlanError(msg)
         return job
+
+    def looked_at(self, job: Job[P]) -> Job[P]:
+        """The next job of a lane; on no lane if it needs none."""
+        if self.needs_no_lane is None or job.lane is None:
+            return job
+        try:
+            is_known = self.needs_no_lane(job)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the job its body will find too
+            return job
+        return attrs.evolve(job, lane=None) if is_known else job
 
 
 def _check_key(job: Job[P]) -> None:

@@ -18,7 +18,6 @@ from trioeval.errors import PlanError
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Observer, guarded
-from trioeval.kernel.free import Scout
 from trioeval.kernel.jobs import Job, P, Plan
 from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger, Sink
@@ -104,9 +103,9 @@ async def run_plan(
         stop: When set, no new job starts and those under way run to their end, but for those that have
             made no request and need a permit for it: they are `Interrupted`.
         observe: Told of everything as it happens; see `events`.
-        max_live_jobs: Jobs of one lane that may be started and not over, ≥ 1; those that rest in a back-off
-            do not count, but with them there are at most 16 times as many. None allows the widths of all
-            lanes together and 256 more.
+        max_live_jobs: Jobs of one lane, or on none, that may be started and not over, ≥ 1; those that rest
+            in a back-off do not count, but with them there are at most 16 times as many. None allows the
+            widths of all lanes together and 256 more.
         salvage_rounds: How often a job that failed by mishap is run once more, when nothing else can go
             on, ≥ 0.
         reorder_window: How many outcomes may wait for an earlier one or for `emit`, ≥ 1: a job starts
@@ -218,7 +217,7 @@ def _check(
     salvage_rounds: int,
     reorder_window: int | None,
 ) -> None:
-    unknown = sorted(set(plan.lanes) - set(lanes))
+    unknown = sorted(name for name in plan.lanes if name is not None and name not in lanes)
     if unknown:
         msg = f"the plan starts jobs on {unknown}; the lanes are {sorted(lanes)}"
         raise PlanError(msg)
@@ -306,13 +305,16 @@ async def _run_jobs(
 
 
 async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int | None) -> None:
-    crews = [
-        Crew(running, running.lanes[name], max_live_jobs, Scout.of(plan)) for name in plan.lanes
-    ]
+    served = [running.lanes[name] for name in plan.lanes if name is not None]
+    crews = [Crew(running, lane, max_live_jobs) for lane in served]
+    if None in plan.lanes or plan.needs_no_lane is not None:
+        crews.append(Crew(running, None, max_live_jobs))
     running.standing = list(crews)
     async with trio.open_nursery() as lanes:
         for crew in crews:
-            lanes.start_soon(crew.serve, name=f"lane {crew.name}")
+            lanes.start_soon(
+                crew.serve, name="no lane" if crew.lane is None else f"lane {crew.name}"
+            )
 
 
 async def _watch_stop(running: Running[P, V]) -> None:

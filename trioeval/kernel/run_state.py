@@ -124,7 +124,6 @@ class Running(Generic[P, V]):
         timer: Timer,
         now: float,
         *,
-        favoured: bool,
         rested: Callable[[int], None],
     ) -> Calls[P]:
         """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`.
@@ -133,7 +132,6 @@ class Running(Generic[P, V]):
             job: Admitted in this very step.
             timer: Cuts it off.
             now: The present.
-            favoured: Whether its lane was found ready for its first call.
             rested: Told when it begins and ceases to rest; see `Calls`.
         """
         made, attempts = 0, None
@@ -141,7 +139,7 @@ class Running(Generic[P, V]):
             made, attempts = before.calls, self._attempts.get(job.index)
         calls = Calls(job, self.terms, timer, now, made=made, rested=rested)
         calls.attempts = attempts
-        if favoured:
+        if job.lane is not None:  # its lane was found ready for its first call
             self.lanes.by_name[job.lane].favourite = calls
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
@@ -206,7 +204,13 @@ class Running(Generic[P, V]):
         self._tell_salvaged(indices)
         return indices
 
-    def tell_waiting(self, lane: str, why: Why, index: int | None) -> None:
+    def tell_shifted(self) -> None:
+        """Jobs may have left their lanes: there is something to do for those on no lane."""
+        if self.backlog.shifted:
+            self.backlog.shifted = False
+            self.notify()
+
+    def tell_waiting(self, lane: str | None, why: Why, index: int | None) -> None:
         """Tell the observer of a wait whose end is not known."""
         if self.observe is not None:
             self.observe(Waiting(trio.current_time(), lane, why, None, index))

@@ -32,11 +32,6 @@ class Source(Protocol[P]):
     Between the return of either `admit` and the start of the job there is no checkpoint.
     """
 
-    @property
-    def favours(self) -> bool:
-        """Whether the first call of the job that was admitted last passes its lane's line."""
-        ...
-
     def admit_nowait(self, now: float) -> Job[P] | None:
         """The next job, if its lane can serve it at `now`."""
         ...
@@ -70,9 +65,7 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
                         now = trio.current_time()
                     if job is None:
                         return
-                    calls = running.start(
-                        job, timer, now, favoured=source.favours, rested=source.rested
-                    )
+                    calls = running.start(job, timer, now, rested=source.rested)
                     outcome: Done[V] | Failed
                     try:
                         value = await running.perform(job, calls)

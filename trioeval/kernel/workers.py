@@ -14,8 +14,9 @@ back and when a job is taken or over, and sends a worker if there are jobs left,
 is free or others stand in line for it. That is how a lane goes on while the worker of a job
 waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
 
-Where jobs may be free (see `free`), a worker takes only a next job that was asked about. Whoever looks for
-one asks first, and the foreman sends somebody to ask also while the lane can serve nothing.
+Jobs on no lane have a foreman and workers as well, whose leader waits for the serial gate only. Where a
+job may turn out to need no lane (see `Plan.needs_no_lane`), the foreman of its lane looks at the next job
+also while the lane can serve nothing.
 
 A job is *live* from its start to its end, whatever it waits for, and costs memory. How many may be live
 follows the widths: as many as all lanes could have in flight, since a job may call any of them, and some
@@ -38,7 +39,6 @@ import trio
 
 from trioeval.errors import LaneClosedError, PlanError
 from trioeval.kernel.events import Why
-from trioeval.kernel.free import Scout, needs_nothing
 from trioeval.kernel.jobs import Job, P, Plan
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.outcomes import Cut, V
@@ -60,8 +60,6 @@ class SerialLine(Generic[P, V]):
     running: Running[P, V]
     plan: Plan[P]
     _indices: Iterator[int]
-    favours: bool = attrs.field(init=False, default=True)
-    """Whether the first call of the job that was admitted last passes its lane's line."""
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What the worker waits in between two jobs."""
 
@@ -89,11 +87,9 @@ class SerialLine(Generic[P, V]):
         while (job := self._next()) is not None:
             with trio.CancelScope() as self._line:
                 try:
-                    admitted = await self._pass_gate(job)
+                    return await self._pass_gate(job)
                 except LaneClosedError as error:
                     self.running.never_ran(job.index, Cut.LANE, error.reason)
-                    continue
-                return job if admitted else None
         return None
 
     def leave(self) -> None:
@@ -103,31 +99,29 @@ class SerialLine(Generic[P, V]):
     def rested(self, change: int) -> None:
         """Nothing: while a serial job rests, no other one starts either."""
 
-    async def _pass_gate(self, job: Job[P]) -> bool:
-        lanes, free = self.running.lanes, self.plan.free
-        self.favours = free is None or not await needs_nothing(free, job)
+    async def _pass_gate(self, job: Job[P]) -> Job[P] | None:
+        """Wait until nothing else runs, and until the lane of the job can serve it, if it needs one.
+
+        Raises:
+            LaneClosedError: The lane serves no more calls.
+        """
+        lanes = self.running.lanes
+        lane = None if job.lane is None else lanes[job.lane]
+        job = self.plan.looked_at(job)
         if not lanes.gate.idle:
             self.running.tell_waiting(job.lane, Why.GATE, job.index)
         await lanes.gate.enter_serial()
         admitted = False
         try:
-            await self._wait_lane(lanes[job.lane])
+            if lane is not None and job.lane is not None:
+                await lane.wait_ready(self.running.observe)
+            elif lane is not None and lane.closed is not None:
+                raise LaneClosedError(lane.spec.name, lane.closed)
             admitted = self.running.admits(trio.current_time())
         finally:
             if not admitted:
                 lanes.gate.leave_serial()
-        return admitted
-
-    async def _wait_lane(self, lane: Lane) -> None:
-        """Wait until the lane can serve the job, unless the job is free.
-
-        Raises:
-            LaneClosedError: The lane serves no more calls.
-        """
-        if self.favours:
-            await lane.wait_ready(self.running.observe)
-        elif lane.closed is not None:
-            raise LaneClosedError(lane.spec.name, lane.closed)
+        return job if admitted else None
 
     def _next(self) -> Job[P] | None:
         if not self.running.admits(trio.current_time()):
@@ -157,16 +151,14 @@ _WITH_RESTING = 16
 
 @attrs.define(eq=False)
 class Crew(Generic[P, V]):
-    """The workers of one run on one lane, and where they get their jobs from."""
+    """The workers of one run on one lane, or on none, and where they get their jobs from."""
 
     running: Running[P, V]
-    lane: Lane
+    lane: Lane | None
     max_live: int | None = None
     """Jobs that may be live at once and not rest, ≥ 1; None lets it follow the widths of all lanes."""
-    scout: Scout[P] | None = None
-    """Asks which jobs are free; None where none is."""
-    favours: bool = attrs.field(init=False, default=True)
-    """Whether the first call of the job that was admitted last passes the line."""
+    name: str | None = attrs.field(init=False)
+    """The lane's name."""
     _live: int = 0
     """Jobs that are started and not over."""
     _resting: int = 0
@@ -176,10 +168,8 @@ class Crew(Generic[P, V]):
     """What the leader waits in."""
     _news: trio.Event = attrs.field(factory=trio.Event)
 
-    @property
-    def name(self) -> str:
-        """The lane's name."""
-        return self.lane.spec.name
+    def __attrs_post_init__(self) -> None:
+        self.name = None if self.lane is None else self.lane.spec.name
 
     @property
     def idle(self) -> bool:
@@ -192,53 +182,44 @@ class Crew(Generic[P, V]):
 
     async def serve(self) -> None:
         """The foreman: returns when every job of the run is over, or none may start any more."""
-        self.lane.followers.append(self)
+        name = "worker on no lane" if self.lane is None else f"worker of lane {self.name}"
+        if self.lane is not None:
+            self.lane.followers.append(self)
         try:
             async with trio.open_nursery() as workers:
                 while self.running.admits(trio.current_time()) and not self.running.over:
                     # Re-arm before looking: news between the look and the wait would be missed.
                     self._news = trio.Event()
-                    name = f"worker of lane {self.name}"
                     if self._look():
                         workers.start_soon(work, self.running, self, name=name)
-                    elif self._may_ask():
-                        workers.start_soon(self._ask_ahead, name=name)
                     await self._news.wait()
         finally:
-            self.lane.followers.remove(self)
+            if self.lane is not None:
+                self.lane.followers.remove(self)
 
     def notify(self) -> None:
         """Something changed that may call for a leader."""
         self._news.set()
 
-    def forget(self, index: int) -> None:
-        """A job was withdrawn: nobody asks about it, or waits for the lane if it was the last one."""
-        if self.scout is not None:
-            self.scout.forget(index)
+    def forget(self, index: int) -> None:  # noqa: ARG002 - whichever it was
+        """A job was withdrawn: nobody waits for the lane if it was the last one."""
         if self.running.backlog.first(self.name) is None:
             self.stand_down()
+        self.notify()
 
     def stand_down(self) -> None:
         """No new job starts, or there is none: nobody waits for a next one."""
         self._line.cancel("there is no job to start")
-        if self.scout is not None:
-            self.scout.stand_down()
         self._news.set()
 
     def admit_nowait(self, now: float) -> Job[P] | None:
         """The next job, if the lane can serve it at `now` and nobody stands in line."""
         if not self._full and self.running.lanes.gate.open:
-            ready = self.lane.ready(now) if self.scout is None else self._ready(self.scout, now)
-            return self._take(now) if ready else None
+            return self._take(now) if self.lane is None or self.lane.ready(now) else None
         return None
 
     async def admit(self) -> Job[P] | None:
         """Lead, if nobody does: the next job, as soon as the lane can serve it. A checkpoint if so."""
-        if self.scout is not None:
-            if await self._ask(self.scout):
-                return self._take(trio.current_time())
-            if self.scout.busy:
-                return None  # somebody else asks
         if self._leading or self._full:
             return None
         self._leading = True
@@ -280,63 +261,13 @@ class Crew(Generic[P, V]):
             if not gate.open:
                 self.running.tell_waiting(self.name, Why.GATE, None)
                 await gate.wait_open()
-            await self.lane.wait_ready(self.running.observe)
-            ready_at = trio.current_time()
+            if self.lane is not None:
+                await self.lane.wait_ready(self.running.observe)
             if self._full:
                 return None  # jobs that rested are back
-            if self.scout is not None and self._answer(self.scout) is None:
-                # A job came before the one that was asked about, while this worker stood in line.
-                if not await self._ask(self.scout) and self._answer(self.scout) is None:
-                    return None  # somebody else asks, or there is nothing left to ask about
-                if not self._ready(self.scout, ready_at, first=trio.current_time() == ready_at):
-                    continue
             if gate.open and (job := self._take(trio.current_time())) is not None:
                 return job
         return None
-
-    async def _ask_ahead(self) -> None:
-        """Ask about the next job, and work if it is free: what the lane can serve plays no part."""
-        if self.scout is not None and await self._ask(self.scout):
-            await work(self.running, self)
-
-    async def _ask(self, scout: Scout[P]) -> bool:
-        """Ask about the next job, until there is an answer for the one that is next by then.
-
-        Returns:
-            Whether that job is free and may start in this very step. False at once if somebody else asks.
-        """
-        if scout.busy:
-            return False
-        scout.busy, gate = True, self.running.lanes.gate
-        try:
-            with trio.CancelScope() as scout.scope:
-                while not self._full and (index := self._next_in_window()) is not None:
-                    free = scout.answers.get(index)
-                    if free is None:
-                        await scout.ask(index)
-                    elif not free or gate.open:
-                        return free and self.lane.closed is None
-                    else:
-                        self.running.tell_waiting(self.name, Why.GATE, None)
-                        await gate.wait_open()
-        except PlanError as error:
-            self.running.fail(error)
-        finally:
-            scout.busy = False
-            self.notify()
-        return False
-
-    def _answer(self, scout: Scout[P]) -> bool | None:
-        """Whether the next job is free, if it was asked about."""
-        index = self.running.backlog.first(self.name)
-        return None if index is None else scout.answers.get(index)
-
-    def _ready(self, scout: Scout[P], now: float, *, first: bool = False) -> bool:
-        """Whether the next job was asked about and can start at `now`."""
-        free = self._answer(scout)
-        if free:
-            return self.lane.closed is None
-        return free is False and self.lane.ready(now, first=first)
 
     def _take(self, now: float) -> Job[P] | None:
         """Admit the next job, if there is one that may still start."""
@@ -350,9 +281,8 @@ class Crew(Generic[P, V]):
         except PlanError as error:
             running.fail(error)
             return None
+        running.tell_shifted()
         if job is not None:
-            if self.scout is not None:
-                self.favours = not self.scout.answers.pop(job.index)
             running.lanes.gate.enter()
             self._live += 1
             self.notify()
@@ -360,31 +290,23 @@ class Crew(Generic[P, V]):
 
     def _look(self) -> bool:
         """The foreman's look: whether somebody should lead."""
-        if self.lane.closed is not None:
-            self._give_up(self.lane.closed)
-            return False
+        lane = self.lane
+        if lane is not None:
+            if lane.closed is not None:
+                self._give_up(lane.closed)
+                return False
+            if self.running.backlog.looks:
+                self._next()  # a job that needs no lane leaves this one
         if self._leading or self._full:
             return False
-        if self.scout is not None and self.scout.busy:
-            return False  # whoever asks tells of the answer
         # On a lane of one run whose slots are all taken, the worker that frees one takes the next job.
-        contended = self.lane.in_line or len(self.lane.followers) > 1
-        if not (self.lane.slot_free or contended or not self._live):
+        contended = lane is None or lane.in_line or len(lane.followers) > 1
+        if not (contended or (lane is not None and lane.slot_free) or not self._live):
             return False
         found = self._has_next()
         if not found and not self._live:
             self.running.go_on()
         return found
-
-    def _may_ask(self) -> bool:
-        """Whether somebody should ask about the next job, or start it because it is free."""
-        scout = self.scout
-        if scout is None or scout.busy or self._full:
-            return False
-        if self.lane.closed is not None:
-            return False
-        index = self._next_in_window()
-        return index is not None and scout.answers.get(index) is not False
 
     def _has_next(self) -> bool:
         """Whether a job may start as far as the run is concerned; tells if it is the window that says no."""
@@ -394,10 +316,6 @@ class Crew(Generic[P, V]):
             return False
         return index is not None
 
-    def _next_in_window(self) -> int | None:
-        index = self._next()
-        return index if index is not None and self._in_window(index) else None
-
     def _next(self) -> int | None:
         """The next job, if the run still admits one; looks again later if that is not known."""
         running = self.running
@@ -405,6 +323,7 @@ class Crew(Generic[P, V]):
             if not running.admits(trio.current_time()):
                 return None
             has = running.backlog.has(self.name)
+            running.tell_shifted()
         except PlanError as error:
             running.fail(error)
             return None
@@ -418,16 +337,14 @@ class Crew(Generic[P, V]):
     def _give_up(self, reason: str) -> None:
         """The lane serves nothing more: its jobs get their outcome unstarted."""
         backlog = self.running.backlog
-        if self.scout is not None:
-            self.scout.stand_down()
         try:
             for _ in range(_STRIDE):
-                if not backlog.has(self.name) or (job := backlog.pop(self.name)) is None:
+                if not backlog.has(self.name, look=False):
                     break
-                if self.scout is not None:
-                    self.scout.answers.pop(job.index, None)
+                if (job := backlog.pop(self.name, look=False)) is None:
+                    break
                 self.running.never_ran(job.index, Cut.LANE, reason)
-            if backlog.has(self.name) is not False:
+            if backlog.has(self.name, look=False) is not False:
                 self.notify()
                 return
         except PlanError as error:

@@ -8,7 +8,7 @@ of the group have no verdict, and keep their replies.
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast, overload
 
 import attrs
@@ -130,10 +130,12 @@ class ComparedEval:
         plan, layout = self._body.plan(), self._layout
         return Plan(
             _Jobs(layout, plan.jobs, self._lane),
-            sorted({*plan.lanes, *self._lanes}),
+            list(dict.fromkeys([*plan.lanes, *sorted(self._lanes)])),
             [layout.job(step) for step in plan.serial_indices],
             readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
-            free=None if plan.free is None else functools.partial(self._needs_no_call, plan.free),
+            needs_no_lane=None
+            if plan.needs_no_lane is None
+            else functools.partial(_needs_no_lane, plan.needs_no_lane),
         )
 
     async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
@@ -152,11 +154,6 @@ class ComparedEval:
             rows.verdicts[step.index] = verdict
             rows.benches[step.index] = self._body.bench(step.index)
         return verdict
-
-    async def _needs_no_call(
-        self, free: Callable[[Job[Step]], Awaitable[bool]], job: Job[Work]
-    ) -> bool:
-        return isinstance(job.payload, Step) and await free(_own(job, job.payload))
 
     def rows(self, outcome: Outcome[Found], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
         """The rows that are known now: that of a step, or those of a group.
@@ -274,6 +271,10 @@ class ComparedEval:
             step: verdict_of(ready, finding, spent)
             for step, finding, spent in zip(order, findings, paid, strict=True)
         }
+
+
+def _needs_no_lane(of_step: Callable[[Job[Step]], bool], job: Job[Work]) -> bool:
+    return isinstance(job.payload, Step) and of_step(_own(job, job.payload))
 
 
 def _own(job: Job[Work], step: Step) -> Job[Step]:

@@ -149,7 +149,7 @@ class PromptEval:
             sorted(used),
             self._steps.serial_indices,
             readiness=self._order,
-            free=self._begins_at_once if self._looks_ahead() else None,
+            needs_no_lane=self._begins_at_once if self._looks_ahead() else None,
         )
 
     def _looks_ahead(self) -> bool:
@@ -157,20 +157,22 @@ class PromptEval:
         is_open = self._hooks is not None and self._hooks.change_tests
         return self._answerer.looks_ahead(self._steps.used_providers, are_final=not is_open)
 
-    async def _begins_at_once(self, job: Job[Step]) -> bool:
+    def _begins_at_once(self, job: Job[Step]) -> bool:
         """Whether a row that is about to start need not wait for its lane.
 
-        Says no where finding out may take long: other rows of its lane are held up for that.
+        Says no where finding out takes code or a file: everything else is held up for that.
         """
         step, known = job.payload, self._known.get(job.index)
         if step.test.fault is not None or step.test.provider_output is not None:
             return True
         is_answered = known is not None and known.judging is not None
         ask = functools.partial(self._ask_ahead, step)
-        return await self._answerer.begins_at_once(step, ask, is_answered=is_answered)
+        return self._answerer.begins_at_once(step, ask, is_answered=is_answered)
 
-    async def _ask_ahead(self, step: Step) -> Asked:
-        asked = self._ahead[step.index] = await self._tools.ask(step)
+    def _ask_ahead(self, step: Step) -> Asked | None:
+        asked = self._tools.ask_now(step)
+        if asked is not None:
+            self._ahead[step.index] = asked
         return asked
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> Verdict:

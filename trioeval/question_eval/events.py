@@ -77,11 +77,11 @@ class Wait:
 class QuestionWaits:
     """What the calls of one task wait for on their lanes. Jobs are those of the kernel."""
 
-    _fronts: dict[str, dict[int | None, Wait]] = attrs.field(init=False, factory=dict)
+    _fronts: dict[str | None, dict[int | None, Wait]] = attrs.field(init=False, factory=dict)
     """By lane and job, None being its next one: of those that hold up its line."""
     _refused: set[int] = attrs.field(init=False, factory=set)
     """Jobs whose last request was one too many."""
-    _ahead: dict[str, dict[str, None]] = attrs.field(init=False, factory=dict)
+    _ahead: dict[str | None, dict[str, None]] = attrs.field(init=False, factory=dict)
     """By lane: the limits that its next job has stood behind."""
 
     def of(self, event: Waiting) -> Wait:
@@ -142,7 +142,7 @@ class QuestionWaits:
             details["keys"] = list(keys)
         return Wait(name, details, (event.lane, event.why, keys), keys)
 
-    def _front(self, lane: str) -> Wait | None:
+    def _front(self, lane: str | None) -> Wait | None:
         """What was last found to hold up the line of a lane, if anything does."""
         fronts = self._fronts.get(lane)
         return fronts[next(reversed(fronts))] if fronts else None

@@ -186,10 +186,10 @@ class QuestionEval:
             StepJobs(self._steps, self._lanes, timeout_of(self._steps)),
             sorted(used),
             self._steps.serial_indices,
-            free=self._needs_no_call if looks_ahead else None,
+            needs_no_lane=self._needs_no_call if looks_ahead else None,
         )
 
-    async def _needs_no_call(self, job: Job[Step]) -> bool:
+    def _needs_no_call(self, job: Job[Step]) -> bool:
         """Whether the model need not be asked for a question that is about to start."""
         if job.payload.test.fault is not None:
             return True

@@ -470,10 +470,10 @@ def _end_of(wait: Waiting, at: float) -> float:
 
 
 _TAKES: Mapping[type, Callable[["Activity", Any], None]] = {
-    Admitted: lambda activity, event: activity.lane(event.lane).admitted(event),
+    Admitted: lambda activity, event: activity.admitted(event),
     CallStarted: lambda activity, event: activity.lane(event.lane).started(event),
     CallEnded: lambda activity, event: activity.lane(event.lane).ended(event),
-    Waiting: lambda activity, event: activity.lane(event.lane).waiting(event),
+    Waiting: lambda activity, event: activity.waiting(event),
     Throttled: lambda activity, event: activity.lane(event.lane).throttled(event),
     LimitChanged: lambda activity, event: activity.lane(event.lane).limited(event),
     LaneClosed: lambda activity, event: activity.lane(event.lane).ended_for_good(event),
@@ -497,6 +497,16 @@ class Activity:
         take = _TAKES.get(type(event))
         if take is not None:
             take(self, event)
+
+    def admitted(self, event: Admitted) -> None:
+        """A job was started."""
+        if event.lane is not None:
+            self.lane(event.lane).admitted(event)
+
+    def waiting(self, event: Waiting) -> None:
+        """A call or a job waits."""
+        if event.lane is not None:
+            self.lane(event.lane).waiting(event)
 
     def lane(self, name: str) -> LaneActivity:
         """What a lane did, be it nothing."""

@@ -86,7 +86,8 @@ def _salvaged(event: Salvaged) -> None:
 def _waiting(event: Waiting) -> None:
     if _log.isEnabledFor(logging.DEBUG):
         who = "the next job" if event.index is None else f"job {event.index}"
-        _log.debug("lane %s: %s waits for %s", inert(event.lane, _MOST), who, event.why.value)
+        lane = "no lane" if event.lane is None else f"lane {inert(event.lane, _MOST)}"
+        _log.debug("%s: %s waits for %s", lane, who, event.why.value)
 
 
 _WRITES: Mapping[type, Callable[[Any], None]] = {

@@ -152,16 +152,19 @@ class Trace:
         return self._taken() + "\n]\n"
 
     def _admitted(self, task: str | None, event: Admitted, row: int | str | None) -> None:
-        which, lane = (task, event.index), self._lane(event.lane, event.at)
-        if lane.wait is not None and lane.wait.index is None:
-            self._end_wait(lane, event.at)
+        which, lane = (task, event.index), None
+        if event.lane is not None:
+            lane = self._lane(event.lane, event.at)
+            if lane.wait is not None and lane.wait.index is None:
+                self._end_wait(lane, event.at)
         self._end_job(which, event.at, "set aside")
         self._admissions += 1
         number = f"job {event.index}" if row is None else f"{row}"
         words = (task, number, self.name_of(task, row) if isinstance(row, int) else None)
         name = self._escaped(" ".join(word for word in words if word))
         self._jobs[which] = _OpenJob(self._admissions, name)
-        self._add_job("b", self._admissions, event.at, f'"job":"{name}","lane":"{lane.name}"')
+        on = "" if lane is None else f',"lane":"{lane.name}"'
+        self._add_job("b", self._admissions, event.at, f'"job":"{name}"{on}')
 
     def _finished(self, task: str | None, event: Finished) -> None:
         # Nothing of one that never started.
@@ -213,6 +216,8 @@ class Trace:
         self._count(lane, at)
 
     def _waiting(self, task: str | None, event: Waiting) -> None:
+        if event.lane is None:
+            return
         lane = self._lane(event.lane, event.at)
         if not counts(event, lane.wait, lane.in_flight):
             return

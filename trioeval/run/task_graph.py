@@ -168,7 +168,7 @@ class OpenedTask:
     @property
     def lanes(self) -> Collection[str]:
         """As of `Runnable`."""
-        return self.task.body.plan().lanes
+        return [lane for lane in self.task.body.plan().lanes if lane is not None]
 
     async def perform(self, run: TaskRun, lacking: Lacking | None) -> TaskEnd:
         """As of `Runnable`."""

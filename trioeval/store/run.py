@@ -382,8 +382,9 @@ class StoredRun(RunJournal):
                 columns = ("closed", None, None, None, None, plain(event.reason))
             case _:
                 return
-        at = self._since(event.at)
-        self._put(EventWork(self._place, (at, plain(event.lane), *columns)))
+        if event.lane is not None:
+            row = (self._since(event.at), plain(event.lane), *columns)
+            self._put(EventWork(self._place, row))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
         """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""

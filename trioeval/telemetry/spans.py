@@ -421,7 +421,7 @@ class Telemetry(RecordObserver):
             row = self._row(task, index)
             if row.admitted_at is None:
                 row.admitted_at = event.at
-        elif (known := self._rows.get((task, index))) is not None:
+        elif event.lane is not None and (known := self._rows.get((task, index))) is not None:
             _end_wait(known, event.lane, event.at)
             if isinstance(event, Waiting):
                 known.waiting[event.lane] = event.why, event.at

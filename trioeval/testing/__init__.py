@@ -33,7 +33,6 @@ from trioeval.testing.laws import check_all as check_all
 from trioeval.testing.laws import check_block as check_block
 from trioeval.testing.laws import check_deadline as check_deadline
 from trioeval.testing.laws import check_drain as check_drain
-from trioeval.testing.laws import check_free as check_free
 from trioeval.testing.laws import check_honest as check_honest
 from trioeval.testing.laws import check_leak as check_leak
 from trioeval.testing.laws import check_limit as check_limit
@@ -46,7 +45,7 @@ from trioeval.testing.metamorphic import check_generous as check_generous
 from trioeval.testing.metamorphic import check_narrowed as check_narrowed
 from trioeval.testing.metamorphic import check_permuted as check_permuted
 from trioeval.testing.metamorphic import check_scaling as check_scaling
-from trioeval.testing.metamorphic import check_unfree as check_unfree
+from trioeval.testing.metamorphic import check_unknown as check_unknown
 from trioeval.testing.metamorphic import check_wider as check_wider
 from trioeval.testing.metamorphic import scaled as scaled
 from trioeval.testing.model import predict as predict
@@ -60,7 +59,7 @@ from trioeval.testing.perform import run_side_by_side as run_side_by_side
 from trioeval.testing.scenario import Attempt as Attempt
 from trioeval.testing.scenario import Call as Call
 from trioeval.testing.scenario import Caps as Caps
-from trioeval.testing.scenario import Freedom as Freedom
+from trioeval.testing.scenario import Known as Known
 from trioeval.testing.scenario import Pause as Pause
 from trioeval.testing.scenario import Retune as Retune
 from trioeval.testing.scenario import Scenario as Scenario
@@ -98,9 +97,9 @@ if TYPE_CHECKING:
     from trioeval.testing.strategies import adaptive_scenarios as adaptive_scenarios
     from trioeval.testing.strategies import durations as durations
     from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
-    from trioeval.testing.strategies import free_scenarios as free_scenarios
     from trioeval.testing.strategies import lane_specs as lane_specs
     from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
+    from trioeval.testing.strategies import no_lane_scenarios as no_lane_scenarios
     from trioeval.testing.strategies import plain_scenarios as plain_scenarios
     from trioeval.testing.strategies import scenarios as scenarios
     from trioeval.testing.strategies import shared_scenarios as shared_scenarios
@@ -112,8 +111,8 @@ _HOMES = {
         " broken_laws broken_pace_rules check_pacer check_scheduler"
     ),
     "strategies": (
-        "adaptive_scenarios durations faulty_scenarios free_scenarios lane_specs"
-        " learning_lane_specs plain_scenarios scenarios shared_scenarios simple_scenarios"
+        "adaptive_scenarios durations faulty_scenarios lane_specs"
+        " learning_lane_specs no_lane_scenarios plain_scenarios scenarios shared_scenarios simple_scenarios"
     ),
 }
 """Names whose modules import hypothesis."""

@@ -88,7 +88,7 @@ async def _run(
     recorder = Recorder()
     results: list[tuple[int, object]] = []
     jobs = [
-        ForeignJob(index, script.lane, script.timeout)
+        ForeignJob(index, call_of(script).lane, script.timeout)
         for index, script in enumerate(scenario.scripts)
     ]
     send, emit = _make_send(scenario, recorder), _make_emit(recorder, results)
@@ -195,7 +195,8 @@ def _one_by_one(scenario: Scenario) -> Iterator[float]:
     """Seconds that each job takes at most, if nothing else runs."""
     lanes: dict[str, LaneSpec] = {lane.name: lane for lane in scenario.lanes}
     for script in scenario.scripts:
-        lane, call = lanes[script.lane], call_of(script)
+        call = call_of(script)
+        lane = lanes[call.lane]
         requests = call.attempts or (call.attempt(0),)
         for request in requests:
             yield request.duration + lane.min_gap + (60 / lane.rpm if lane.rpm else 0.0)

@@ -31,7 +31,8 @@ def check_width(trace: Trace) -> None:
         width = widths[lane.name]
         seen = f"{in_flight} calls in flight on lane {lane.name}, of width {width}"
         require("WIDTH", in_flight <= width, seen)
-        _check_live_jobs(trace, lane)
+        _check_live_jobs(trace, lane.name)
+    _check_live_jobs(trace, None)
     cap = trace.scenario.cap
     if cap is not None:
         require("WIDTH", most_at_once(trace.calls) <= cap, f"more than {cap} calls in flight")
@@ -39,15 +40,16 @@ def check_width(trace: Trace) -> None:
     _check_window(trace)
 
 
-def _check_live_jobs(trace: Trace, lane: LaneSpec) -> None:
+def _check_live_jobs(trace: Trace, lane: str | None) -> None:
     """At each start of a job: live ones do not count while a call of theirs is to be made again."""
     most = trace.scenario.max_live_jobs
-    bodies = on([span for span in trace.bodies if span.index not in trace.serial], lane)
+    bodies = [span for span in trace.bodies if span.index not in trace.serial]
+    bodies = [span for span in bodies if span.lane == lane]
     if most_at_once(bodies) <= most:
         return
     for started in bodies:
         live = [span for span in bodies if span.started <= started.started < span.last]
-        told = f"{len(live)} live jobs on {lane}, when {started}"
+        told = f"{len(live)} live jobs on lane {lane}, when {started}"
         require("WIDTH", len(live) <= 16 * most, told)
         resting = Counter(
             span.index
@@ -119,19 +121,29 @@ def check_pace(trace: Trace) -> None:
 
 
 def check_turn(trace: Trace) -> None:
-    """TURN: the jobs of a lane start in index order, and its calls in the order in which they were asked for.
+    """TURN: jobs of one lane, and those on none, start in index order, calls in the order of asking.
 
     Jobs that wait for others start when they may. A call passes those asked for before it only if it is
     made again, or is its job's first act: that job stood in line itself before it was started.
     """
     for lane in trace.lanes:
         _check_order_of_starts(trace, lane)
+    scripts, waits = trace.scenario.scripts, _waiting(trace)
+    bodies = sorted(trace.bodies, key=lambda span: span.started)
+    once = dict.fromkeys(span.index for span in bodies if scripts[span.index].lane is None)
+    free = [index for index in once if index not in waits]
+    require("TURN", free == sorted(free), f"jobs on no lane started in the order {free}")
+
+
+def _waiting(trace: Trace) -> set[int]:
+    """Jobs that may have to wait for others."""
+    scenario = trace.scenario
+    waits = {index for index, script in enumerate(scenario.scripts) if script.key is not None}
+    return waits | set(scenario.edges) | set(trace.serial)
 
 
 def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
-    scenario = trace.scenario
-    waits = {index for index, script in enumerate(scenario.scripts) if script.key is not None}
-    waits |= set(scenario.edges) | set(trace.serial)
+    waits = _waiting(trace)
     bodies = sorted(on(trace.bodies, lane), key=lambda span: span.started)
     once = dict.fromkeys(span.index for span in bodies)
     free = [index for index in once if index not in waits]
@@ -211,7 +223,7 @@ def check_attempts(trace: Trace) -> None:
 
     When its lane is closed, a call that rests or waits there ends at once.
     """
-    specs = {lane.name: lane for lane in trace.lanes}
+    specs: dict[str | None, LaneSpec] = {lane.name: lane for lane in trace.lanes}
     for _, requests in itertools.groupby(
         sorted(trace.calls, key=lambda span: (span.call, span.attempt)), key=lambda span: span.call
     ):

@@ -107,7 +107,7 @@ def _check_observer(trace: Trace) -> None:
         CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
         CallEnded: [(span.ended_at, span.index, span.lane) for span in trace.calls],
     }
-    heard: dict[type, list[tuple[float, int, str]]] = defaultdict(list)
+    heard: dict[type, list[tuple[float, int, str | None]]] = defaultdict(list)
     finished = {}
     for event in trace.events:
         match event:
@@ -139,59 +139,6 @@ def _check_settled(trace: Trace) -> None:
     for one in trace.settled:
         late = one.emitted > places[one.outcome.index]
         require("HONEST", not late, f"{one} was told of after it was emitted")
-
-
-def check_free(trace: Trace) -> None:
-    """FREE: a job that needs nothing of its lane starts when it says so, whatever the lane waits for.
-
-    Each job is asked once before each of its runs, one job a lane at a time.
-    """
-    if not trace.questions:
-        return
-    runs: dict[int, list[Span]] = defaultdict(list)
-    asked: dict[int, list[Span]] = defaultdict(list)
-    for body in trace.bodies:
-        runs[body.index].append(body)
-    for question in trace.questions:
-        asked[question.index].append(question)
-    for index, bodies in runs.items():
-        # A job is not run again that nobody asked again; the last question may have come to nothing.
-        for place, body in enumerate(bodies):
-            fits = place < len(asked[index]) and asked[index][place].last < body.started
-            require("FREE", fits, f"{body} started unasked: {asked[index]}")
-    for index, questions in asked.items():
-        idle = len(questions) - len(runs[index])
-        require("FREE", idle in (0, 1), f"job {index} was asked {len(questions)} times")
-    by_lane: dict[str, list[Span]] = defaultdict(list)
-    for question in trace.questions:
-        by_lane[question.lane].append(question)
-    for questions in by_lane.values():
-        for one, following in itertools.pairwise(questions):
-            require("FREE", one.last < following.started, f"{following} was asked beside {one}")
-    _check_free_starts(trace, runs, asked)
-
-
-def _check_free_starts(
-    trace: Trace, runs: Mapping[int, list[Span]], asked: Mapping[int, list[Span]]
-) -> None:
-    scenario = trace.scenario
-    ordered = scenario.edges or any(script.key is not None for script in scenario.scripts)
-    if ordered or scenario.salvage_rounds:
-        return  # a job may be next that comes before one that was asked
-    for index, script in enumerate(scenario.scripts):
-        if not script.is_free:
-            continue
-        for question, body in zip(asked[index], runs[index], strict=False):
-            told = f"job {index} said at {question.ended_at} that it is free"
-            at_once = body.started_at == question.ended_at
-            require("FREE", at_once, f"{told}, and started at {body.started_at}")
-    last: dict[str, int] = {}
-    for body in sorted(trace.bodies, key=lambda span: span.started):
-        if body.index not in trace.serial:
-            before = last.get(body.lane, -1)
-            told = f"job {body.index} started after job {before} of lane {body.lane}"
-            require("FREE", before < body.index, told)
-            last[body.lane] = body.index
 
 
 def check_serial(trace: Trace) -> None:
@@ -382,7 +329,6 @@ LAWS: Mapping[str, Callable[[Trace], None]] = {
     "DEADLINE": check_deadline,
     "DRAIN": check_drain,
     "BLOCK": check_block,
-    "FREE": check_free,
     "AIMD": check_aimd,
     "ATTEMPTS": check_attempts,
     "BUDGET": check_budget,

@@ -15,16 +15,7 @@ import attrs
 
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing.perform import run_scenario
-from trioeval.testing.scenario import (
-    Action,
-    Call,
-    Freedom,
-    Pause,
-    Scenario,
-    Script,
-    Shared,
-    Together,
-)
+from trioeval.testing.scenario import Action, Call, Known, Pause, Scenario, Script, Shared, Together
 from trioeval.testing.trace import Trace
 
 Run: TypeAlias = Callable[[Scenario], Trace]
@@ -46,7 +37,6 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
                 script,
                 actions=tuple(_scaled_action(action, factor) for action in script.actions),
                 timeout=script.timeout * factor,
-                free=_scaled_freedom(script.free, factor),
             )
             for script in scenario.scripts
         ),
@@ -67,10 +57,6 @@ def _scaled_shared(shared: Shared, factor: float) -> Shared:
         delay=shared.delay * factor,
         silent=(begin * factor, end * factor),
     )
-
-
-def _scaled_freedom(free: Freedom | None, factor: float) -> Freedom | None:
-    return None if free is None else attrs.evolve(free, after=free.after * factor)
 
 
 def _scaled_action(action: Action, factor: float) -> Action:
@@ -210,24 +196,25 @@ def check_permuted(
     )
 
 
-def check_unfree(scenario: Scenario, *, run: Run = run_scenario) -> None:
-    """Jobs that are asked whether they are free, and say no at once, do what they do unasked (FREE).
+def check_unknown(scenario: Scenario, *, run: Run = run_scenario) -> None:
+    """Jobs that are looked at and need their lanes do what they do if nobody looks (EAGER, TURN).
 
     Args:
-        scenario: Without ties: asking may change which of two events of one instant comes first.
+        scenario: Without ties: a look may change which of two events of one instant comes first.
         run: What runs a scenario.
     """
 
-    def answering(free: Freedom | None) -> Scenario:
-        scripts = (attrs.evolve(script, free=free) for script in scenario.scripts)
+    def found(known: Known | None) -> Scenario:
+        scripts = (attrs.evolve(script, known=known) for script in scenario.scripts)
         return attrs.evolve(scenario, scripts=tuple(scripts))
 
-    unasked = run(answering(None))
-    for free in (Freedom(says=False), Freedom(fails=True)):
-        asked = run(answering(free))
-        _require(_steps(asked), _steps(unasked), f"requests of jobs that answer {free}")
-        _require(_bodies(asked), _bodies(unasked), f"jobs that answer {free}")
-        _require(_emissions(asked), _emissions(unasked), f"outcomes of jobs that answer {free}")
+    unseen = run(found(None))
+    answers: tuple[Known, ...] = ("no", "fails")
+    for known in answers:
+        seen = run(found(known))
+        _require(_steps(seen), _steps(unseen), f"requests of jobs whose look says {known}")
+        _require(_bodies(seen), _bodies(unseen), f"jobs whose look says {known}")
+        _require(_emissions(seen), _emissions(unseen), f"outcomes of jobs whose look says {known}")
 
 
 def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_scenario) -> None:

@@ -6,9 +6,9 @@ starts and computes the rule from its definition; where the kernel keeps a queue
 all jobs. It is a loop over a heap of events, slow and easy to read.
 
 **Plain scenarios** only: every job is exactly one `Call` on its own lane, and no lane adapts to latency; a
-job that is free is a single `Pause`. What is covered: width, request and token pace, least gap, blocks and
-the recovery from them, limits that learn from refusals, rates that are told or measured, breakers, retries
-and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, free jobs, deadline and stop.
+job that needs no lane is a single `Pause`. What is covered: width, request and token pace, least gap, blocks
+and the recovery from them, limits that learn from refusals, rates that are told or measured, breakers,
+retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, jobs on no lane, deadline and stop.
 
 **Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as
 a call that ends on a lane just as a back-off on that lane is over, `predict` decides somehow and tells of in
@@ -30,11 +30,12 @@ from trioeval.errors import Fault, UsageError
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_lane import ModelLane
 from trioeval.testing.model_parts import Kind, ModelJob, PredictedCall, PredictedOutcome, Prediction
-from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
+from trioeval.testing.scenario import Attempt, Call, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more
 _CHANCE = 1e-6
 _LASTING = 4  # the part of the patience after which refusals with nothing served between them count
+_NO_LANE = "no lane"
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
@@ -91,8 +92,6 @@ class _Run:
     jobs: list[ModelJob] = attrs.field(init=False)
     alone: list[int] = attrs.field(init=False)
     """Serial jobs that are not over, in order."""
-    asking: bool = attrs.field(init=False)
-    """Whether jobs are asked whether they are free."""
     stopped: bool = False
     agenda: list[_Event] = attrs.field(factory=list)
     ticks: Iterator[int] = attrs.field(factory=itertools.count)
@@ -101,15 +100,18 @@ class _Run:
     calls: list[PredictedCall] = attrs.field(factory=list)
     outcomes: dict[int, PredictedOutcome] = attrs.field(factory=dict)
     tied_at: set[float] = attrs.field(factory=set)
+    moved_at: float = -math.inf
+    """When a job was last found to need no lane."""
 
     def __attrs_post_init__(self) -> None:
         scenario = self.scenario
         self.lanes = {spec.name: ModelLane(spec) for spec in scenario.lanes}
         self.jobs = [
-            ModelJob(index, _only_call(scenario, index), script.timeout)
+            ModelJob(
+                index, _only_call(scenario, index), script.timeout, on_lane=script.lane is not None
+            )
             for index, script in enumerate(scenario.scripts)
         ]
-        self.asking = any(script.free is not None for script in scenario.scripts)
         every = range(len(self.jobs))
         self.alone = list(every) if scenario.serial else sorted(scenario.serial_indices)
         _require(
@@ -185,6 +187,7 @@ class _Run:
         while started:
             # Of each lane in turn, because a serial job closes the gate for all others.
             started = any([self._go_on(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
+            started = self._start_on_no_lane(now) or started
         if any(job.live or self._may_start(job) for job in self.jobs):
             return
         failed = [job for job in self.jobs if job.state == "failed"]
@@ -204,9 +207,7 @@ class _Run:
 
     def _give_up(self, lane: ModelLane, now: float) -> bool:
         """End the jobs of a closed lane whose turn it is, unstarted."""
-        given_up = [
-            job for job in self.jobs if job.call.lane == lane.spec.name and self._is_ready(job)
-        ]
+        given_up = [job for job in self._jobs_of(lane) if self._is_ready(job)]
         for job in given_up:
             if job.state == "pending":  # none of those before has blocked it
                 self._settle_unstarted(job, now)
@@ -221,23 +222,18 @@ class _Run:
 
     def _start_first(self, lane: ModelLane, now: float) -> bool:
         """Start the call whose turn it is, if it can."""
-        mine = [job for job in self.jobs if job.call.lane == lane.spec.name]
+        mine = self._jobs_of(lane)
         again = [job for job in mine if job.state == "in line"]
         first = [job for job in again if job.refusals < _OFTEN]
         last = [job for job in again if job.refusals >= _OFTEN]
         fresh = [job for job in mine if self._may_start(job)]
+        if fresh and self.scenario.scripts[fresh[0].index].known == "yes":
+            fresh[0].on_lane = False
+            self.moved_at = now
+            return True
         live = sum(job.live and job.state != "resting" for job in mine)
         if live >= self.scenario.max_live_jobs:
             fresh = []
-        if fresh and self.asking:
-            if lane.asks:
-                fresh = []
-            elif fresh[0].answer is None:
-                self._ask(fresh[0], lane, now)
-                return True
-            elif fresh[0].answer:
-                self._pass_time(fresh[0], now)
-                return True
         last.sort(key=lambda job: job.arrived)
         line = first or last or fresh
         if not line or not lane.has_slot:
@@ -255,19 +251,23 @@ class _Run:
         self._start(line[0], lane, now)
         return True
 
-    def _ask(self, job: ModelJob, lane: ModelLane, now: float) -> None:
-        """Ask whether a job is free: the next one of its lane."""
-        script = self.scenario.scripts[job.index]
-        free = script.free or Freedom(says=False)
-        lane.asks = True
+    def _jobs_of(self, lane: ModelLane) -> list[ModelJob]:
+        return [job for job in self.jobs if job.on_lane and job.call.lane == lane.spec.name]
 
-        def answer(_: float) -> None:
-            lane.asks, job.answer = False, script.is_free
-
-        if free.after:
-            self._at(now + min(free.after, script.timeout), lane.spec.name, answer)
-        else:
-            answer(now)
+    def _start_on_no_lane(self, now: float) -> bool:
+        """Start the first job that waits for no lane, unless too many of them are live."""
+        mine = [job for job in self.jobs if not job.on_lane]
+        fresh = [job for job in mine if self._may_start(job)]
+        if not fresh:
+            return False
+        if sum(job.live for job in mine) >= self.scenario.max_live_jobs:
+            if (
+                self.moved_at == now
+            ):  # who of them comes first depends on when their lanes are looked at
+                self.tied_at.add(now)
+            return False
+        self._pass_time(fresh[0], now)
+        return True
 
     def _may_start(self, job: ModelJob) -> bool:
         """Whether a job that was not started may be, as far as its lane does not matter."""
@@ -297,14 +297,13 @@ class _Run:
     # What happens
 
     def _pass_time(self, job: ModelJob, now: float) -> None:
-        """Start a job that is free, and does nothing but pause."""
-        job.state, job.answer = "paused", None
+        """Start a job on no lane, which does nothing but pause."""
+        job.state = "paused"
         kind: Kind = "TimedOut" if job.timeout <= job.call.duration else "Done"
         until = now + min(job.call.duration, job.timeout)
-        self._at(until, job.call.lane, lambda at: self._finish(job, kind, at))
+        self._at(until, _NO_LANE, lambda at: self._finish(job, kind, at))
 
     def _start(self, job: ModelJob, lane: ModelLane, now: float) -> None:
-        job.answer = None
         attempt, left = job.attempt, job.timeout - job.worked
         place = len(lane.starts)
         if job.failures == job.earlier_failures:
@@ -451,14 +450,14 @@ class _Run:
 
 
 def _only_call(scenario: Scenario, index: int) -> Call:
-    """The one call of a job, or the one pause of a job that is free."""
+    """The one call of a job, or the one pause of a job that needs no lane."""
     script = scenario.scripts[index]
     call = script.actions[0] if len(script.actions) == 1 else None
-    if script.is_free:
+    if script.lane is None or script.known == "yes":
         if not isinstance(call, Pause):
-            msg = f"the scenario is not plain: job {index} is free and not one pause"
+            msg = f"the scenario is not plain: job {index} needs no lane and is not one pause"
             raise UsageError(msg)
-        return Call(script.lane, call.duration)
+        return Call(script.lane or _NO_LANE, call.duration)
     if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
         msg = f"the scenario is not plain: job {index} is not one patient call on its lane"
         raise UsageError(msg)

@@ -233,8 +233,6 @@ class ModelLane:
     rates: set[str] = attrs.field(factory=set)
     looked_at: float = -math.inf
     """The instant at which it is already looked at again."""
-    asks: bool = False
-    """Whether a job of it is being asked whether it is free."""
 
     def __attrs_post_init__(self) -> None:
         adapts = self.spec.adaptive == "aimd"

@@ -74,12 +74,12 @@ class ModelJob:
 
     index: int
     call: Call
-    """Its one call; of a free job its time and its lane, where it makes none."""
+    """Its one call; of a job that makes none its time and its lane."""
     timeout: float
     state: Literal["pending", "resting", "in line", "in flight", "paused", "failed", "over"] = (
         "pending"
     )
-    """`paused` jobs are free and pass their time; `failed` ones wait for a salvage round."""
+    """`paused` jobs are on no lane and pass their time; `failed` ones wait for a salvage round."""
     rounds: int = 0
     """Salvage rounds that it has been in."""
     number: int = 0
@@ -107,8 +107,8 @@ class ModelJob:
     """Of the present or last request."""
     failed_at: float = math.inf
     """When its last run failed."""
-    answer: bool | None = None
-    """Whether it said that it is free; None before it was asked."""
+    on_lane: bool = True
+    """Whether it is on a lane; one that is found to need none leaves its own."""
 
     @property
     def live(self) -> bool:

@@ -3,23 +3,13 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import attrs
 import trio
 
 from trioeval.errors import CallError
 from trioeval.kernel import Budget, Calls, Job, Lanes, LaneStatistics, Metered, Plan, run_plan
-from trioeval.testing.scenario import (
-    Call,
-    Freedom,
-    Pause,
-    Retune,
-    Scenario,
-    Script,
-    ScriptedError,
-    Together,
-)
+from trioeval.testing.scenario import Call, Pause, Retune, Scenario, Script, ScriptedError, Together
 from trioeval.testing.shared import Keeper
 from trioeval.testing.trace import Recorder, Trace
 from trioeval.testing.virtual import run_virtual
@@ -89,7 +79,6 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
             events=recorder.events,
             left_over=left_over,
             settled=recorder.settled,
-            questions=recorder.questions,
             permits=lent,
             stopped=recorder.stopped,
         )
@@ -108,8 +97,8 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
         serial=scenario.serial,
         edges=scenario.edges,
     )
-    if any(script.free is not None for script in scenario.scripts):
-        plan = attrs.evolve(plan, free=partial(_free, recorder))
+    if any(script.known is not None for script in scenario.scripts):
+        plan = attrs.evolve(plan, needs_no_lane=needs_no_lane)
     stop = trio.Event()
     caps = scenario.budget
 
@@ -152,16 +141,16 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
         nursery.cancel_scope.cancel("the run is over")
 
 
-async def _free(recorder: Recorder, job: Job[Script]) -> bool:
-    """What the script of a job says; one that says nothing says no."""
-    free = job.payload.free or Freedom(says=False)
-    with recorder.question(job.index, job.lane):
-        if free.after:
-            await trio.sleep(free.after)
-        if free.fails:
-            msg = f"job {job.index} was told to fail"
-            raise ScriptedError(msg)
-        return free.says
+def needs_no_lane(job: Job[Script]) -> bool:
+    """What the script of a job says of whether it needs its lane.
+
+    Raises:
+        ScriptedError: The script says so.
+    """
+    if job.payload.known == "fails":
+        msg = f"job {job.index} was told to fail"
+        raise ScriptedError(msg)
+    return job.payload.known == "yes"
 
 
 async def _call(

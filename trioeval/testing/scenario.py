@@ -67,36 +67,22 @@ class Together:
 
 
 Action: TypeAlias = Pause | Call | Together
-
-
-@attrs.frozen
-class Freedom:
-    """What a job says when it is asked whether it needs nothing of its lane."""
-
-    says: bool = True
-    after: float = 0.0
-    """Seconds that it takes to say so."""
-    fails: bool = False
-    """Whether it raises instead."""
+Known: TypeAlias = Literal["yes", "no", "fails"]
 
 
 @attrs.frozen
 class Script:
     """What one job does."""
 
-    lane: str
+    lane: str | None
+    """None for a job on no lane."""
     actions: tuple[Action, ...]
     timeout: float = math.inf
     key: str | None = None
     """Scripts with equal keys run one at a time, in their order."""
-    free: Freedom | None = None
-    """None says no at once, if anybody is asked: where no script has one, the plan asks nobody."""
-
-    @property
-    def is_free(self) -> bool:
-        """Whether its job is found to need nothing of its lane."""
-        free = self.free
-        return free is not None and free.says and not free.fails and free.after < self.timeout
+    known: Known | None = None
+    """Whether the job is found to need no lane when it is the next of its own; None as `no`, where another
+    script has one: if none has, the plan looks at no job."""
 
 
 @attrs.frozen
@@ -188,7 +174,7 @@ class Scenario:
                 and not script.actions[0].attempts
                 and not script.actions[0].tokens
                 and script.key is None
-                and script.free is None
+                and script.known is None
                 for script in self.scripts
             )
         )

@@ -18,7 +18,7 @@ from trioeval.testing.scenario import (
     Attempt,
     Call,
     Caps,
-    Freedom,
+    Known,
     Pause,
     Retune,
     Scenario,
@@ -36,7 +36,6 @@ from trioeval.testing.scenario import (
 
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
 _MOST_ATTEMPTS = 4
-_MOST_JOBS = 32
 _MOST_BUSY_JOBS = 48
 _SPREAD = 95 / 256  # no back-off is a whole number of quarters
 _some = st.sampled_from
@@ -63,7 +62,8 @@ _FAULTS = st.lists(
 )
 _DEPENDS = _some((False, False, True))
 _ASKED = _some((False, True))
-_ANSWERS = _some((None, "no", "fails", "later no", "yes", "later yes"))
+_LOOKS: st.SearchStrategy[Known | None] = _some((None, "yes", "yes", "no", "fails"))
+_LEAVES = _some((False, False, False, True))
 _ALWAYS = _some((False, False, True))
 _BUSY = st.lists(_some((None, Fault.RATE_LIMITED)), max_size=2)
 _WILD: st.SearchStrategy[list[Fault | None]] = st.lists(
@@ -215,7 +215,7 @@ def plain_scenarios(
         _script(draw, index, draw(own), failures=failures, order=order) for index in range(size)
     )
     if draw(_ASKED):
-        scripts = tuple(_answering(draw, index, script) for index, script in enumerate(scripts))
+        scripts = tuple(_looked_at(draw, index, script) for index, script in enumerate(scripts))
     serial = order and draw(_SERIAL)
     alone: tuple[int, ...] = ()
     if order and size and not serial:
@@ -253,16 +253,13 @@ def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, orde
     return Script(lane.name, (call,), timeout, draw(_KEYS) if order else None)
 
 
-def _answering(draw: st.DrawFn, index: int, script: Script) -> Script:
-    """The same job, with an answer to whether it is free; one that is makes no call."""
-    answer = draw(_ANSWERS)
-    if answer is None:
-        return script
-    after = draw(_SECONDS) + _fraction(index + _MOST_JOBS, 0) if "later" in answer else 0.0
-    free = Freedom("yes" in answer, after, answer == "fails")
-    script = attrs.evolve(script, free=free)
-    action: Action = Pause(draw(_SECONDS) + _fraction(index, 1))
-    return attrs.evolve(script, actions=(action,)) if script.is_free else script
+def _looked_at(draw: st.DrawFn, index: int, script: Script) -> Script:
+    """The same job, on no lane or found to need none: such a job makes no call."""
+    known, leaves = draw(_LOOKS), draw(_LEAVES)
+    if not leaves and known != "yes":
+        return attrs.evolve(script, known=known)
+    pause: Action = Pause(draw(_SECONDS) + _fraction(index, 1))
+    return attrs.evolve(script, lane=None if leaves else script.lane, known=known, actions=(pause,))
 
 
 def _plain_edges(draw: st.DrawFn, size: int, alone: Collection[int]) -> dict[int, tuple[Edge, ...]]:
@@ -346,17 +343,6 @@ def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
 
 
 _NEVER = (math.inf, math.inf)
-_FREEDOMS = st.sampled_from(
-    (
-        None,
-        Freedom(),
-        Freedom(after=0.25),
-        Freedom(after=2.5),
-        Freedom(says=False),
-        Freedom(says=False, after=1.0),
-        Freedom(fails=True),
-    )
-)
 
 
 def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[Call]:
@@ -445,10 +431,18 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @st.composite
-def free_scenarios(draw: st.DrawFn) -> Scenario:
-    """The same, with jobs that are asked whether they need their lane; half of them without an order."""
+def no_lane_scenarios(draw: st.DrawFn) -> Scenario:
+    """The same, with jobs on no lane, and others that turn out to need none; half without an order."""
     scenario = draw(faulty_scenarios())
-    scripts = [attrs.evolve(script, free=draw(_FREEDOMS)) for script in scenario.scripts]
+    looks = draw(st.booleans())
+    scripts = [
+        attrs.evolve(
+            script,
+            lane=None if draw(_LEAVES) else script.lane,
+            known=draw(_LOOKS) if looks else None,
+        )
+        for script in scenario.scripts
+    ]
     if draw(st.booleans()):
         scripts = [attrs.evolve(script, key=None) for script in scripts]
         scenario = attrs.evolve(scenario, edges={}, salvage_rounds=0)

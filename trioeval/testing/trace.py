@@ -25,8 +25,8 @@ class Span:
 
     index: int
     """The job."""
-    lane: str
-    """The lane of the call; the job's first lane for a body."""
+    lane: str | None
+    """The lane of the call; the job's lane for a body, None if it needs none."""
     asked_at: float
     """When the call was asked for, which is before it started if it had to wait; a body's start."""
     started_at: float
@@ -151,7 +151,6 @@ class Trace:
     """What was still alive after the run returned, in words; empty is right."""
     settled: Sequence[Settled] = ()
     """Empty if nobody was told."""
-    questions: Sequence[Span] = ()
     """Whether jobs need nothing of their lanes; empty if nobody asked."""
     permits: Sequence[Lent] = ()
     """In the order of their grants."""
@@ -186,23 +185,15 @@ class Recorder:
     asked: list[Asked] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
     settled: list[Settled] = attrs.field(factory=list)
-    questions: list[Span] = attrs.field(factory=list)
     samples: list[Sample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
     stopped: float = math.inf
 
     @contextmanager
-    def body(self, index: int, lane: str) -> Iterator[None]:
+    def body(self, index: int, lane: str | None) -> Iterator[None]:
         """Put around everything that a job's body does."""
         now = trio.current_time()
         with self._span(self.bodies, Span(index, lane, now, now, next(self.ticks))):
-            yield
-
-    @contextmanager
-    def question(self, index: int, lane: str) -> Iterator[None]:
-        """Put around the question whether a job needs nothing of its lane."""
-        now = trio.current_time()
-        with self._span(self.questions, Span(index, lane, now, now, next(self.ticks))):
             yield
 
     @contextmanager

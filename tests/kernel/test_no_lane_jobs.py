@@ -1,7 +1,7 @@
-"""Jobs that need nothing of their lane, as callers meet them: named examples of the law FREE."""
+"""Jobs on no lane, as callers meet them: from the beginning, or found as the next of their lane."""
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import attrs
@@ -16,6 +16,8 @@ from trioeval.kernel import (
     Cut,
     Done,
     Event,
+    Failed,
+    Interrupted,
     Job,
     Lanes,
     LaneSpec,
@@ -36,19 +38,16 @@ from trioeval.testing import run_virtual
 class Work:
     """What a job of these tests does."""
 
-    free: bool | None = False
-    """None fails to say."""
-    after: float = 0.0
-    """Seconds until it says so."""
+    known: bool | None = False
+    """Whether it needs no lane; None fails to say."""
     calls: float | None = None
     """Seconds of its call; None makes none."""
 
 
-async def is_free(job: Job[Work]) -> bool:
-    await trio.sleep(job.payload.after)
-    if job.payload.free is None:
+def is_known(job: Job[Work]) -> bool:
+    if job.payload.known is None:
         raise ZeroDivisionError
-    return job.payload.free
+    return job.payload.known
 
 
 async def do(job: Job[Work], calls: Calls[Work]) -> float:
@@ -61,14 +60,15 @@ def plan_of(
     *works: Work,
     timeout: float = math.inf,
     serial_indices: Sequence[int] = (),
-    free: Callable[[Job[Work]], Awaitable[bool]] = is_free,
+    needs_no_lane: Callable[[Job[Work]], bool] = is_known,
 ) -> Plan[Work]:
     jobs = (Job(index, "a", work, timeout) for index, work in enumerate(works))
-    return attrs.evolve(Plan.of(jobs, serial_indices=serial_indices), free=free)
+    plan = Plan.of(jobs, serial_indices=serial_indices)
+    return attrs.evolve(plan, needs_no_lane=needs_no_lane)
 
 
 REFUSED = "1 calls in a row were refused: no such model"
-HERE = Work(free=True)
+HERE = Work(known=True)
 """A job whose reply is there."""
 
 
@@ -88,21 +88,21 @@ def starts(outcomes: Sequence[Outcome[Any]]) -> list[float | None]:
     ]
 
 
-def test_free_jobs_start_while_the_lane_is_full_each_at_its_turn() -> None:
-    """They take no slot; one that stands behind a job that is not free waits for it."""
+def test_jobs_found_to_need_no_lane_start_while_it_is_full_each_at_its_turn() -> None:
+    """They take no slot; one that stands behind a job that needs the lane waits for it."""
     slow = Work(calls=5.0)
     assert starts(run(plan_of(slow, HERE, HERE, slow, HERE))) == [0.0, 0.0, 0.0, 5.0, 5.0]
 
 
-def test_free_jobs_take_no_start_of_the_pace() -> None:
-    """Two calls a minute apart, and three free jobs among them."""
+def test_jobs_on_no_lane_take_no_start_of_the_pace() -> None:
+    """Two calls a minute apart, and three known jobs among them."""
     asks = Work(calls=0.0)
     outcomes = run(plan_of(asks, HERE, asks, HERE, HERE), LaneSpec("a", 1, rpm=1))
     assert starts(outcomes) == [0.0, 0.0, 60.0, 60.0, 60.0]
 
 
 @pytest.mark.parametrize("serial", [False, True])
-def test_free_jobs_start_while_the_lane_is_paused(serial: bool) -> None:  # noqa: FBT001 - a case
+def test_jobs_found_to_need_no_lane_start_while_it_is_paused(serial: bool) -> None:  # noqa: FBT001 - a case
     """Serial ones as well."""
 
     async def main() -> list[Outcome[float]]:
@@ -119,17 +119,15 @@ def test_free_jobs_start_while_the_lane_is_paused(serial: bool) -> None:  # noqa
     assert third == NotRun(2, Cut.DEADLINE)
 
 
-def test_a_free_job_that_calls_after_all_stands_in_line_like_any_other() -> None:
+def test_a_job_on_no_lane_that_calls_after_all_stands_in_line_like_any_other() -> None:
     """Its small call fits the budget at once; the large one before it waits until another one is over."""
 
     async def main() -> list[tuple[int, float]]:
         started: list[tuple[int, float]] = []
 
-        async def free(job: Job[Work]) -> bool:
-            await trio.sleep(1.0 * job.index)
-            return job.index == 1
-
         async def perform(job: Job[Work], calls: Calls[Work]) -> None:
+            await trio.sleep(1.0 * job.index)
+
             async def call(tokens: int) -> None:
                 await calls("a", send, tokens=tokens)
 
@@ -142,54 +140,47 @@ def test_a_free_job_that_calls_after_all_stands_in_line_like_any_other() -> None
                 for tokens in (60, 60) if job.index == 0 else (10,):
                     nursery.start_soon(call, tokens)
 
-        plan, lanes = plan_of(*[Work()] * 2, free=free), Lanes([LaneSpec("a", 4)])
+        plan, lanes = plan_of(Work(), HERE), Lanes([LaneSpec("a", 4)])
         await collect(plan, perform, lanes=lanes, budget=Budget(tokens=100))
         return started
 
     assert run_virtual(main) == [(0, 0.0), (0, 5.0), (1, 5.0)]
 
 
-@pytest.mark.parametrize(
-    "work", [Work(free=None), Work(free=None, after=1.0), Work(free=True, after=5.0)]
-)
-def test_an_answer_that_fails_or_takes_longer_than_the_job_may_is_a_no(work: Work) -> None:
-    """The job waits for its lane like any other, with the whole of its timeout left."""
-    outcomes = run(plan_of(Work(calls=4.0), attrs.evolve(work, calls=3.0), timeout=5.0))
-    assert starts(outcomes) == [0.0, max(4.0, work.after)]
+def test_a_look_that_fails_is_a_no() -> None:
+    """The job waits for its lane like any other."""
+    outcomes = run(plan_of(Work(calls=4.0), Work(known=None, calls=3.0), timeout=5.0))
+    assert starts(outcomes) == [0.0, 4.0]
     assert all(isinstance(one, Done) for one in outcomes)
 
 
-def test_the_time_of_the_question_is_no_working_time() -> None:
-    """A job is not started before it is answered for."""
-    (outcome,) = run(plan_of(Work(free=True, after=4.0, calls=4.5), timeout=5.0))
-    assert outcome == Done(0, 4.0, 8.5, 0.0, 1, 8.5)
+def test_a_call_on_no_lane_is_refused() -> None:
+    """A body that asks for the lane of a job that has none is told which there are."""
+    outcomes = run(Plan.of([Job(0, None, Work(calls=1.0))]))
+    assert isinstance(outcomes[0], Failed)
+    assert str(outcomes[0].error) == "job 0 calls lane None, which is not one of ['a']"
 
 
-def test_a_question_with_a_nursery_of_its_own_that_fails_when_cut_off_is_cut_off() -> None:
-    """A cancellation that comes with another failure is a cancellation."""
-
-    async def free(_job: Job[Work]) -> bool:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.sleep_forever)
-            try:
-                await trio.sleep_forever()
-            finally:
-                raise ZeroDivisionError
-
-    assert starts(run(plan_of(HERE, timeout=2.0, free=free))) == [2.0]
-    assert run(plan_of(HERE, free=free), deadline=1.0) == [NotRun(0, Cut.DEADLINE)]
+def test_jobs_on_no_lane_start_beside_a_blocked_lane_and_do_not_delay_it() -> None:
+    """Wherever they stand in the plan."""
+    slow = Work(calls=5.0)
+    lanes = ["a", "a", None, "a", None]
+    plan = Plan.of(Job(i, lane, slow if lane else Work()) for i, lane in enumerate(lanes))
+    assert starts(run(plan)) == [0.0, 5.0, 0.0, 10.0, 0.0]
 
 
 @pytest.mark.parametrize("serial", [False, True])
 @pytest.mark.parametrize("cut", [Cut.STOP, Cut.CANCEL, Cut.DEADLINE])
-def test_a_job_that_is_asked_about_when_the_run_ends_is_not_run(cut: Cut, serial: bool) -> None:  # noqa: FBT001 - a case
-    """And the run does not wait for the answer."""
+def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, serial: bool) -> None:  # noqa: FBT001 - a case
+    """It has waited for the one before it."""
 
     async def main() -> tuple[list[Outcome[float]], float]:
         stop, outcomes = trio.Event(), []
-        plan = plan_of(
-            HERE, Work(free=True, after=9.0), HERE, serial_indices=(0, 1) if serial else ()
-        )
+        plan = plan_of(HERE, HERE, HERE, serial_indices=(0, 1) if serial else ())
+
+        async def rest(_job: Job[Work], _calls: Calls[Work]) -> float:
+            await trio.sleep(4.0)
+            return trio.current_time()
 
         async def emit(outcome: Outcome[float]) -> None:  # noqa: ASYNC124 - lists do not wait
             outcomes.append(outcome)
@@ -206,16 +197,27 @@ def test_a_job_that_is_asked_about_when_the_run_ends_is_not_run(cut: Cut, serial
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end)
             with trio.CancelScope() as scope:
-                await run_plan(plan, do, lanes=lanes, emit=emit, stop=stop, deadline=deadline)
+                await run_plan(
+                    plan,
+                    rest,
+                    lanes=lanes,
+                    emit=emit,
+                    stop=stop,
+                    deadline=deadline,
+                    max_live_jobs=1,
+                )
         return outcomes, trio.current_time()
 
     outcomes, ended_at = run_virtual(main)
-    assert outcomes == [Done(0, 0.0, 0.0, 0.0, 0, 0.0), NotRun(1, cut), NotRun(2, cut)]
-    assert ended_at == 3.0
+    first: Outcome[float] = Done(0, 0.0, 4.0, 0.0, 0, 4.0)
+    if cut is not Cut.STOP:
+        first = Interrupted(0, 0.0, 3.0, 0.0, 0, cut)
+    assert outcomes == [first, NotRun(1, cut), NotRun(2, cut)]
+    assert ended_at == (4.0 if cut is Cut.STOP else 3.0)
 
 
-def test_a_lane_that_closes_ends_the_question() -> None:
-    """Its jobs are not run, free or not; the run does not wait for the answer."""
+def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
+    """They are not run, known or not."""
 
     async def main() -> tuple[list[Outcome[None]], float]:
         async def refuse() -> None:
@@ -225,9 +227,9 @@ def test_a_lane_that_closes_ends_the_question() -> None:
         async def perform(job: Job[Work], calls: Calls[Work]) -> None:
             await calls(job.lane, refuse)
 
-        plan = plan_of(Work(), Work(free=True, after=99.0), HERE)
+        plan = plan_of(Work(), Work(), HERE)
         outcomes = await collect(
-            plan, perform, lanes=Lanes([LaneSpec("a", 4, breaker_threshold=1)])
+            plan, perform, lanes=Lanes([LaneSpec("a", 1, breaker_threshold=1)])
         )
         return outcomes, trio.current_time()
 
@@ -237,7 +239,7 @@ def test_a_lane_that_closes_ends_the_question() -> None:
     assert ended_at == 2.0
 
 
-def test_a_serial_job_of_a_closed_lane_is_not_run_free_or_not() -> None:
+def test_a_serial_job_of_a_closed_lane_is_not_run_known_or_not() -> None:
     """What is closed serves nobody."""
 
     async def main() -> list[Outcome[None]]:
@@ -253,7 +255,7 @@ def test_a_serial_job_of_a_closed_lane_is_not_run_free_or_not() -> None:
     assert run_virtual(main)[1] == NotRun(1, Cut.LANE, REFUSED)
 
 
-def test_free_jobs_wait_for_a_serial_job_of_another_run() -> None:
+def test_jobs_on_no_lane_wait_for_a_serial_job_of_another_run() -> None:
     """And the observer is told that it is the gate."""
 
     async def main() -> tuple[list[Outcome[float]], list[Event]]:
@@ -276,59 +278,60 @@ def test_free_jobs_wait_for_a_serial_job_of_another_run() -> None:
 
     outcomes, events = run_virtual(main)
     assert starts(outcomes) == [5.0, 5.0]
-    assert Waiting(1.0, "a", Why.GATE, None, None) in events
+    assert Waiting(1.0, None, Why.GATE, None, None) in events
 
 
-def test_a_job_that_becomes_ready_while_a_later_one_is_asked_about_starts_first() -> None:
-    """Jobs of a lane start in index order, also if the later one has its answer first."""
-
-    async def main() -> list[tuple[float, int]]:
-        works = (Work(calls=1.0), Work(free=True, after=4.0), Work(free=True, after=2.0))
+def admissions(
+    works: Sequence[Work], lane: LaneSpec, edges: dict[int, tuple[int, ...]]
+) -> list[Admitted]:
+    async def main() -> list[Admitted]:
         jobs = (Job(index, "a", work) for index, work in enumerate(works))
-        plan = attrs.evolve(Plan.of(jobs, edges={1: (0,)}), free=is_free)
+        plan = attrs.evolve(Plan.of(jobs, edges=edges), needs_no_lane=is_known)
         events: list[Event] = []
-        await collect(plan, do, lanes=Lanes([LaneSpec("a", 4)]), observe=events.append)
-        return [(event.at, event.index) for event in events if isinstance(event, Admitted)]
+        await collect(plan, do, lanes=Lanes([lane]), observe=events.append)
+        return [event for event in events if isinstance(event, Admitted)]
 
-    assert run_virtual(main) == [(0.0, 0), (6.0, 1), (6.0, 2)]
-
-
-def test_nobody_starts_a_job_before_its_answer_who_stood_in_line_for_a_later_one() -> None:
-    """The lane can serve job 2 after two seconds; job 1 has become ready, and is asked until the third."""
-
-    async def main() -> list[tuple[float, int]]:
-        works = (Work(calls=1.0), Work(free=True, after=2.0), Work(calls=1.0))
-        jobs = (Job(index, "a", work) for index, work in enumerate(works))
-        plan = attrs.evolve(Plan.of(jobs, edges={1: (0,)}), free=is_free)
-        events: list[Event] = []
-        lanes = Lanes([LaneSpec("a", 4, rpm=30)])
-        await collect(plan, do, lanes=lanes, observe=events.append)
-        return [(event.at, event.index) for event in events if isinstance(event, Admitted)]
-
-    assert run_virtual(main) == [(0.0, 0), (3.0, 1), (3.0, 2)]
+    return run_virtual(main)
 
 
-def test_free_jobs_count_among_the_live_ones() -> None:
-    """Whoever waits long for a judge keeps the next ones from starting, and from being asked about."""
+def test_a_job_that_waits_for_another_one_is_passed_by() -> None:
+    """The later one is the next of its lane until then; on no lane both of them."""
+    works = [Work(calls=1.0), HERE, HERE]
+    found = admissions(works, LaneSpec("a", 4), {1: (0,)})
+    assert found == [Admitted(0.0, 0, "a"), Admitted(0.0, 2, None), Admitted(1.0, 1, None)]
+
+
+def test_a_job_starts_at_once_that_is_found_while_a_later_one_stands_in_line() -> None:
+    """The lane can serve job 2 after two seconds; job 1 becomes ready after one."""
+    works = [Work(calls=1.0), HERE, Work(calls=1.0)]
+    found = admissions(works, LaneSpec("a", 4, rpm=30), {1: (0,)})
+    assert found == [Admitted(0.0, 0, "a"), Admitted(1.0, 1, None), Admitted(2.0, 2, "a")]
+
+
+def test_jobs_on_no_lane_count_among_the_live_ones() -> None:
+    """Whoever waits long for a judge keeps the next ones from starting; few of them are looked at before."""
 
     async def main() -> tuple[list[float], list[float | None]]:
-        asked = []
+        looked = []
 
-        async def free(_job: Job[Work]) -> bool:  # noqa: ASYNC124 - never waits
-            asked.append(trio.current_time())
+        def needs_no_lane(_job: Job[Work]) -> bool:
+            looked.append(trio.current_time())
             return True
 
         async def judge(_job: Job[Work], _calls: Calls[Work]) -> None:
             await trio.sleep(3.0)
 
-        plan = plan_of(*[HERE] * 5, free=free)
+        plan = plan_of(*[HERE] * 200, needs_no_lane=needs_no_lane)
         outcomes = await collect(plan, judge, lanes=Lanes([LaneSpec("a", 1)]), max_live_jobs=2)
-        return asked, starts(outcomes)
+        return looked, starts(outcomes)
 
-    assert run_virtual(main) == ([0.0, 0.0, 3.0, 3.0, 6.0],) * 2
+    looked, started = run_virtual(main)
+    assert len(looked) == 200
+    assert 2 <= looked.count(0.0) <= 70
+    assert started == [3.0 * (index // 2) for index in range(200)]
 
 
-def test_the_clock_of_a_free_job_runs() -> None:
+def test_the_clock_of_a_job_on_no_lane_runs() -> None:
     """Its body is work like any other's."""
 
     async def main() -> list[Outcome[None]]:
@@ -359,7 +362,7 @@ class Wrong(Sequence[Job[Work]]):
 
 
 @pytest.mark.parametrize("serial", [False, True])
-def test_a_plan_that_cannot_give_the_job_to_ask_about_ends_the_run(serial: bool) -> None:  # noqa: FBT001 - a case
+def test_a_plan_that_cannot_give_the_job_to_look_at_ends_the_run(serial: bool) -> None:  # noqa: FBT001 - a case
     """It is a fault of the plan, and said so."""
     with pytest.raises(PlanError, match="cannot give its job 1: LookupError: no such job"):
-        run(Plan(Wrong(), ("a",), serial=serial, free=is_free))
+        run(Plan(Wrong(), ("a",), serial=serial, needs_no_lane=is_known))
