@@ -157,14 +157,10 @@ class SuiteError(TrioevalError, ValueError):
     Args:
         problems: What is wrong.
         files: Those that were asked for; when one of them changes, it may be right.
-        partial: The `Suite` that could be read all the same, for those who look for more problems in it.
     """
 
-    def __init__(
-        self, problems: Iterable[Problem], *, files: Iterable[Path] = (), partial: Any = None
-    ) -> None:
+    def __init__(self, problems: Iterable[Problem], *, files: Iterable[Path] = ()) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        self.partial = partial
         named = (Path(problem.file) for problem in self.problems if problem.file is not None)
         self.files: tuple[Path, ...] = tuple(dict.fromkeys([*files, *named]))
         super().__init__("\n".join(str(problem) for problem in self.problems))

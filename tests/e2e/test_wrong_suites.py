@@ -8,21 +8,19 @@ from test_command_line import trioeval
 pytestmark = pytest.mark.slow
 
 
-def test_the_loader_and_the_providers_are_told_of_together(tmp_path: Path) -> None:
-    """One look at the messages is enough to mend all of it."""
-    (tmp_path / "s.yaml").write_text(
-        "providers:\n- id: echo\n  transform: '}{'\n- opnai:x\n"
-        "prompts: ['{% if x %}']\ntests: file://t.csv\nbogus: 1\n"
-    )
-    done = trioeval("s.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert [line.split(": ")[0] for line in done.stderr.splitlines() if line[0] != " "] == [
-        "s.yaml:3:14",
-        "s.yaml:4:3",
-        "s.yaml:5:11",
-        "s.yaml:6:8",
-        "s.yaml:7:1",
-    ]
+def test_problems_of_the_file_come_before_those_of_its_providers(tmp_path: Path) -> None:
+    """Each list is complete: two looks at the messages are enough to mend all of it."""
+    right = "providers:\n- id: echo\n  transform: '}{'\n- opnai:x\n"
+    suites = {
+        "prompts: ['{% if x %}']\ntests: file://t.csv\nbogus: 1\n": ["5:11", "6:8", "7:1"],
+        "prompts: ['{{x}}']\n": ["3:14", "4:3"],
+    }
+    for rest, places in suites.items():
+        (tmp_path / "s.yaml").write_text(right + rest)
+        done = trioeval("s.yaml", cwd=tmp_path)
+        assert done.returncode == 2
+        told = [line.split(": ")[0] for line in done.stderr.splitlines() if line[0] != " "]
+        assert told == [f"s.yaml:{place}" for place in places]
 
 
 def test_a_suite_is_not_laid_over_itself(tmp_path: Path) -> None:

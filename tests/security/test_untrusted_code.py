@@ -270,22 +270,34 @@ def test_code_of_providers_is_refused_before_anything_is_asked(
 
 
 def test_all_of_it_is_told_at_once(tmp_path: Path) -> None:
-    """A file gives every place in one go, with its lines."""
-    (tmp_path / "suite.yaml").write_text(
-        "providers: [echo, 'exec:cat', {id: 'https://a.example', config: {transformResponse: f()}}]\n"
-        "prompts: ['exec:make']\n"
-        "extensions: ['file://code.py:f']\n"
-        "tests: file://code.py\n"
+    """A file gives every place in one go, with its lines; then so do the configs of its providers."""
+    code = "transformResponse: f()"
+    providers = [f"{{id: 'https://{host}.example', config: {{{code}}}}}" for host in "ab"]
+    files = (
+        (
+            f"providers: [echo, 'exec:cat', {', '.join(providers)}]\n"
+            "prompts: ['exec:make']\n"
+            "extensions: ['file://code.py:f']\n"
+            "tests: file://code.py\n"
+        ),
+        f"providers: [echo, {', '.join(providers)}]\n",
     )
-    with pytest.raises(SuiteError) as caught:
-        prepare("suite.yaml", trusted=False, environ={})
-    refused = [problem for problem in caught.value.problems if REFUSED in problem.message]
-    assert [(problem.file, problem.line, problem.path) for problem in refused] == [
+    found: list[list[tuple[str | None, int | None, str]]] = []
+    for text in files:
+        (tmp_path / "suite.yaml").write_text(text)
+        with pytest.raises(SuiteError) as caught:
+            prepare("suite.yaml", trusted=False, environ={})
+        refused = [problem for problem in caught.value.problems if REFUSED in problem.message]
+        found.append([(problem.file, problem.line, problem.path) for problem in refused])
+    assert found[0] == [
         ("suite.yaml", 1, "$.providers[1]"),
-        ("suite.yaml", 1, "$.providers[2].config.transformResponse"),
         ("suite.yaml", 2, "$.prompts[0]"),
         ("suite.yaml", 3, "$.extensions[0]"),
         ("suite.yaml", 4, "$.tests"),
+    ]
+    assert found[1] == [
+        ("suite.yaml", 1, "$.providers[1].config.transformResponse"),
+        ("suite.yaml", 1, "$.providers[2].config.transformResponse"),
     ]
 
 

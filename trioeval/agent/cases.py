@@ -175,6 +175,31 @@ def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
     return tuple(found)
 
 
+def written_cases(said: Any) -> tuple[Test, ...]:
+    """The ids of cases, and what they depend on, in tests of which some cannot be read.
+
+    Where tests stand in files, there are none: names may stand there.
+
+    Args:
+        said: What the file says under `tests`.
+    """
+    entries = entries_of(said)
+    return tuple(map(_written_case, entries)) if all(map(_is_test, entries)) else ()
+
+
+def _written_case(entry: Mapping[str, Any]) -> Test:
+    parts = {camel(key): part for key, part in entry.items()}
+    name, description = parts.get("id"), parts.get("description")
+    try:
+        depends_on = _depends_on(parts.get("dependsOn") or [], None)
+    except MistakenError:  # reported elsewhere
+        depends_on = ()
+    return Test(
+        description=description if isinstance(description, str) else None,
+        extra=Case(name=name if isinstance(name, str) else "", depends_on=depends_on),
+    )
+
+
 # Which folder, or file of `git bundle`, the workspace of a case is a copy of.
 
 
@@ -268,20 +293,16 @@ class Cases:
     """Its tests have names."""
     entries: Sequence[Any]
     """What the file says under `tests`."""
-    is_whole: bool
-    """Whether these are all of its tests: none was left out because its file is wrong."""
 
     @classmethod
-    def of(cls, suite: Suite, said: Any, *, is_right: bool) -> "Cases":
+    def of(cls, suite: Suite, said: Any) -> "Cases":
         """The cases of a suite.
 
         Args:
             suite: Its tests have names.
             said: What the file says under `tests`.
-            is_right: Whether nothing is wrong there.
         """
-        entries = entries_of(said)
-        return cls(suite, entries, is_right or all(map(_is_test, entries)))
+        return cls(suite, entries_of(said))
 
     def mistakes(self) -> Iterator[Mistake]:
         """All that does not go together, but for workspaces."""
@@ -290,9 +311,6 @@ class Cases:
         yield from self._own_names()
         graph: dict[str, list[str]] = {}
         names = {case.name for _, case in named}
-        # Of a test that is wrong its id is known all the same.
-        said = [entry.get("id") for entry in self.entries if isinstance(entry, dict)]
-        names |= {name for name in said if isinstance(name, str)}
         for place, case in named:
             yield from self._unknown(place, case, names)
             graph.setdefault(case.name, [one for one in case.depends_on if one != case.name])
@@ -369,7 +387,7 @@ class Cases:
         for name in case.depends_on:
             if name == case.name:
                 yield Mistake("a case cannot depend on itself", at=self._at_name(place, name))
-            elif name not in names and self.is_whole:
+            elif name not in names:
                 message = f"there is no case {quote(name)}, on which {quote(case.name)} depends"
                 hint = nearest(name, {*names} - {case.name})
                 yield Mistake(message, hint, at=self._at_name(place, name))
@@ -449,7 +467,7 @@ def with_cases(suite: Suite, said: Any) -> Suite:
     if not isinstance(suite.settings, AgentSettings):
         return suite
     found = attrs.evolve(suite, tests=with_names(suite.tests))
-    if mistakes := [*Cases.of(found, said, is_right=True).mistakes()]:
+    if mistakes := [*Cases.of(found, said).mistakes()]:
         raise MistakenError(*(part.below("suite") for part in mistakes))
     return found
 

@@ -10,10 +10,16 @@ from typing import Any
 
 import attrs
 
-from trioeval.agent.cases import Cases, WorkspaceTemplates, with_names, workspace_hook
+from trioeval.agent.cases import (
+    Cases,
+    WorkspaceTemplates,
+    with_names,
+    workspace_hook,
+    written_cases,
+)
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError
+from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
 from trioeval.errors import Problem
 from trioeval.grading import quote
@@ -99,26 +105,20 @@ def agent_suite(
     data: Mapping[str, Any],
     around: Around,
     templates: Templates,
-    structure: Callable[[], Suite],
-) -> Suite:
-    """The suite of such a task.
+    structure: Callable[[], tuple[Suite, list[Mistake]]],
+) -> tuple[Suite, list[Mistake]]:
+    """The suite of such a task, and everything that is wrong with it.
 
     Args:
         said: What its entry says under `SETTINGS`, in either spelling.
         data: What else it says, and has from the top, as a whole suite file would say it.
         around: What its files are read against.
         templates: Render workspaces.
-        structure: Gives the suite that `data` is, whose tests may be cases.
-
-    Raises:
-        PartlyRightError: Everything that is wrong with any of it, with the suite that the rest is.
+        structure: Gives the suite that `data` is, whose tests may be cases, and what is wrong with it.
     """
-    mistakes: list[Mistake] = []
-    try:
-        suite = structure()
-    except PartlyRightError as error:
-        mistakes += error.parts
-        suite = error.right
+    suite, mistakes = structure()
+    # Names are looked for in what stands there, so that another mistake hides none of them.
+    tests = written_cases(data.get("tests")) if mistakes else suite.tests
     workspaces = WorkspaceTemplates.of(around, templates)
     settings = AgentSettings()
     are_settings_right = True
@@ -127,29 +127,23 @@ def agent_suite(
     except MistakenError as error:
         mistakes += error.parts
         are_settings_right = False
-    mistakes += _missing(data, suite, around)
+    mistakes += _missing(data, around)
     if suite.rows_of is None:
-        suite = attrs.evolve(suite, tests=with_names(suite.tests))
-        # What stands in another file may be a file of tests.
-        is_right = all(part.file is None and part.at[:1] != ("tests",) for part in mistakes)
-        cases = Cases.of(suite, data.get("tests"), is_right=is_right)
+        suite = attrs.evolve(suite, tests=with_names(tests))
+        cases = Cases.of(suite, data.get("tests"))
         mistakes += cases.mistakes()
         if are_settings_right and not mistakes:
             mistakes += cases.workspaces(settings, workspaces)
-    suite = attrs.evolve(suite, settings=settings)
-    if mistakes:
-        raise PartlyRightError(*mistakes, right=suite)
-    return suite
+    return attrs.evolve(suite, settings=settings), mistakes
 
 
-def _missing(data: Mapping[str, Any], suite: Suite, around: Around) -> Iterator[Mistake]:
+def _missing(data: Mapping[str, Any], around: Around) -> Iterator[Mistake]:
     """What an agent cannot be without; what stands there and is empty is told where it is read."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
         yield Mistake("there are no prompts, so nothing is to be done", hint)
     tests = data.get("tests")
-    is_missing = tests is None or (tests == [] and not around.allow_empty)
-    if suite.rows_of is None and is_missing:
+    if tests is None or (tests == [] and not around.allow_empty):
         at = ("tests",) if "tests" in data else ()
         yield Mistake(
             "there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at

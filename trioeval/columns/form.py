@@ -17,12 +17,12 @@ from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Process
 from trioeval.columns.names import Reader, related
 from trioeval.columns.types import column_types, extras_of, means, written_columns
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
 from trioeval.grading import quote
 from trioeval.suite.form import Roster, entries_of
-from trioeval.suite.model import ProviderEntry, Suite
+from trioeval.suite.model import UNREADABLE, ProviderEntry, Suite
 from trioeval.suite.python_targets import python_target
 from trioeval.templates import Templates
 from trioeval.text import json_text
@@ -53,17 +53,17 @@ class Reading:
     """Gives the suite that data is."""
 
 
-def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading) -> Suite:
-    """The suite of such a task.
+def columns_suite(
+    said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
+) -> tuple[Suite, list[Mistake]]:
+    """The suite of such a task, and everything that is wrong with it.
 
     Args:
         said: What its entry says under `SETTINGS`, in either spelling.
         data: What else it says, and has from the top, as a whole suite file would say it.
         reading: What it is read with.
-
-    Raises:
-        PartlyRightError: Everything that is wrong with any of it, with the suite that the rest is.
     """
+    suite = UNREADABLE
     mistakes: list[Mistake] = []
     listed = entries_of(data.get("providers"))
     inline = _inline_providers(said.get("columns"), listed)
@@ -80,15 +80,13 @@ def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Rea
     around = attrs.evolve(reading.around, warn=lambda warning: warn(placed(warning)))
     try:
         suite = reading.structure({**data, "providers": written}, around)
-    except PartlyRightError as error:
+    except MistakenError as error:
         mistakes += map(placed, error.parts)
-        suite = error.right
-    wrong = {part.at[0] for part in mistakes if part.at}
     roster = Roster(
         suite.providers,
         len(suite.providers) - len(inline),
-        written,
-        is_right=wrong.isdisjoint({"providers", "columns", "env"}),
+        listed,
+        is_right=suite is not UNREADABLE,
         structure=lambda entry: reading.converter.structure(entry, ProviderEntry),
     )
     settings: ColumnsSettings | None = None
@@ -106,9 +104,7 @@ def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Rea
         # Hooks are for tests.
         command_line_options=attrs.evolve(suite.command_line_options, extension=()),
     )
-    if mistakes:
-        raise PartlyRightError(*mistakes, right=suite)
-    return suite
+    return suite, mistakes
 
 
 def _inline_providers(

@@ -12,7 +12,7 @@ import attrs
 from trioeval.documents.environment import render_environment
 from trioeval.documents.files import Around
 from trioeval.documents.merge import Origin, Piece, combine
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.patterns import is_glob
 from trioeval.documents.read import read_document
@@ -176,12 +176,7 @@ def _read(file: Path, around: Around, *, alone: bool) -> _Read:
     except MistakenError as error:
         raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
     origin = Origin(file, document)
-    astray: Sequence[Mistake] = ()
-    try:
-        data, others = resolve_references(origin, around)
-    except PartlyRightError as error:
-        astray = error.parts
-        data, others = error.right
+    data, others, astray = resolve_references(origin, around)
     texts = [document.text, *(other.document.text for other in others)]
     rendered = render_environment(data, texts, around)
     mistakes = rendered.wrong

@@ -44,14 +44,6 @@ class MistakenError(ValueError):
         super().__init__("; ".join(part.message for part in parts))
 
 
-class PartlyRightError(MistakenError):
-    """The same, with what the right part of the value stands for."""
-
-    def __init__(self, *parts: Mistake, right: Any) -> None:
-        self.right = right
-        super().__init__(*parts)
-
-
 def kind(value: Any) -> str:
     """What a value is, in the words of JSON, with the value itself where it is short.
 

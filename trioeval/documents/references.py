@@ -9,7 +9,7 @@ circle.
 
 import re
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -17,7 +17,7 @@ import attrs
 
 from trioeval.documents.files import FILE, Around
 from trioeval.documents.merge import Origin
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
 from trioeval.documents.positions import DEEPEST, SHOWN_STEPS, too_deep
 from trioeval.documents.read import Document, read_document
@@ -44,8 +44,13 @@ class Resolved:
     """Levels of it, references on the way to them included."""
 
 
-def resolve_references(origin: Origin, around: Around) -> tuple[Any, list[Origin]]:
+def resolve_references(
+    origin: Origin, around: Around
+) -> tuple[Any, list[Origin], Sequence[Mistake]]:
     """The data of a suite's document with its references replaced, and the other files they are from.
+
+    The last of the three are the references that lead nowhere, outside or in a circle, placed in their files;
+    null is in place of each.
 
     JSON Schemas of functions that a provider offers to its model keep theirs. So does one that an assertion
     gives as its value, where a reference leads nowhere in the document, but somewhere in the schema, and
@@ -56,18 +61,14 @@ def resolve_references(origin: Origin, around: Around) -> tuple[Any, list[Origin
         around: Finds other files.
 
     Raises:
-        PartlyRightError: Every reference that leads nowhere, outside or in a circle, placed in its file;
-            with the same for the others, and null in place of these.
-        MistakenError: They make the document too large or too deep.
+        MistakenError: References make the document too large or too deep.
     """
     if REFERENCE not in origin.document.text:
-        return origin.document.data, []
+        return origin.document.data, [], ()
     resolver = _Resolver(origin, around)
     resolved = resolver.resolve(origin, origin.document.data, 0)
-    right = resolved.data, [found for found in resolver.files.values() if found is not origin]
-    if resolver.mistakes:
-        raise PartlyRightError(*resolver.mistakes.values(), right=right)
-    return right
+    others = [found for found in resolver.files.values() if found is not origin]
+    return resolved.data, others, tuple(resolver.mistakes.values())
 
 
 class _Resolver:

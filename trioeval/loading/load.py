@@ -10,7 +10,7 @@ import attrs
 
 from trioeval.documents import check_plain, read_suite_documents
 from trioeval.documents.files import FILE, Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError
+from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.documents.paths import read_path, show_path
 from trioeval.documents.trust import Trust, trust_of
 from trioeval.errors import Problem, SuiteError
@@ -18,9 +18,8 @@ from trioeval.grading import KINDS, Kinds
 from trioeval.loading.config_files import with_own_paths
 from trioeval.loading.structure import respelled, structure_suite
 from trioeval.loading.tasks import in_every_task
-from trioeval.suite.extensions import extension_mistakes
 from trioeval.suite.limit_form import quota_oddities
-from trioeval.suite.model import Suite
+from trioeval.suite.model import UNREADABLE, Suite
 from trioeval.suite.test_form import with_own_types
 from trioeval.suite.tests import with_transformed_vars
 
@@ -156,7 +155,8 @@ def load_suite(
         plans: Whether nothing of it is to be run: what its code would make is listed in `unknown`.
 
     Raises:
-        SuiteError: Everything that is wrong with it, with file, line and column, in the order of the file.
+        SuiteError: Everything that is wrong with the files, with file, line and column, in their order; if
+            nothing is, everything that is wrong with variables that code makes.
         UsageError: `allow_env` for a trusted suite, or `allow_outside` for another.
     """
     trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
@@ -207,21 +207,18 @@ def load_suite(
         return _problem(placed(respelled(mistake) if "targets" in document.data else mistake))
 
     whole = document.whole and not document.has_gaps
-    suite, mistakes = _read(apply_given(document.data, given), around, whole=whole)
-    warnings = [*document.warnings, *(placed(warning) for warning in found.warnings)]
-    if suite is not None:
-        warnings += map(placed, () if mistakes else quota_oddities(suite))
-        suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
-        suite = _finished(suite, around, warnings, found.unknown)
-    if suite is None or mistakes or document.mistakes:
-        told = [
-            *document.mistakes,
-            *(mistake for mistake in map(placed, mistakes) if not document.follows(mistake)),
-        ]
-        problems = _sorted(map(_problem, dict.fromkeys(told)), found.files)
-        partial = None if document.has_gaps else suite
-        raise SuiteError(problems, files=found.files, partial=partial)
-    return suite
+    suite, mistakes = UNREADABLE, dict.fromkeys(document.mistakes)
+    try:
+        suite = structure_suite(apply_given(document.data, given), around, whole=whole)
+        suite = _with_variables(suite, around)
+    except MistakenError as error:
+        parts = map(placed, error.parts)
+        mistakes |= dict.fromkeys(part for part in parts if not document.follows(part))
+    if mistakes:
+        raise SuiteError(_sorted(map(_problem, mistakes), found.files), files=found.files)
+    warnings = [*document.warnings, *map(placed, (*found.warnings, *quota_oddities(suite)))]
+    suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
+    return _finished(suite, around, warnings, found.unknown)
 
 
 def parse_suite(
@@ -252,7 +249,7 @@ def parse_suite(
         plans: Whether nothing of it is to be run.
 
     Raises:
-        SuiteError: Everything that is wrong with it.
+        SuiteError: Everything that is wrong with it, as for `load_suite`.
         UsageError: As for `load_suite`.
 
     Example:
@@ -281,14 +278,12 @@ def parse_suite(
         unknown=found.unknown.append,
     )
     around = with_own_types(document, around)
-    suite, mistakes = _read(apply_given(document, given), around)
-    if suite is not None:
-        found.warnings += () if mistakes else quota_oddities(suite)
-        suite = attrs.evolve(suite, files=found.files)
-        suite = _finished(suite, around, found.warnings, found.unknown)
-    if suite is None or mistakes:
-        raise SuiteError(map(_problem, mistakes), files=found.files, partial=suite)
-    return suite
+    try:
+        suite = _with_variables(structure_suite(apply_given(document, given), around), around)
+    except MistakenError as error:
+        raise SuiteError(map(_problem, error.parts), files=found.files) from None
+    suite = attrs.evolve(suite, files=found.files)
+    return _finished(suite, around, (*found.warnings, *quota_oddities(suite)), found.unknown)
 
 
 def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:
@@ -303,38 +298,13 @@ def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Proble
     return _sorted(dict.fromkeys(map(suite.place, problems)), suite.files)
 
 
-def told_together(error: SuiteError, check: Callable[[Suite], object]) -> SuiteError:
-    """The same error, with what else is wrong with the suite.
+def _with_variables(suite: Suite, around: Around) -> Suite:
+    """A suite whose tests, in every task, have the variables that code makes.
 
-    Args:
-        error: What loading it said.
-        check: Is called with the part of the suite that is right; its SuiteError is what else there is.
+    Raises:
+        MistakenError: Everything that is wrong with the code, or with what it makes.
     """
-    if error.partial is None:
-        return error
-    try:
-        check(error.partial)
-    except SuiteError as more:
-        problems = _sorted(dict.fromkeys([*error.problems, *more.problems]), error.files)
-        return SuiteError(problems, files=error.files, partial=error.partial)
-    return error
-
-
-def _read(
-    document: Any, around: Around, *, whole: bool = True
-) -> tuple[Suite | None, list[Mistake]]:
-    """The suite that a document is, or the part of it that is right; and what is wrong."""
     mistakes: list[Mistake] = []
-    suite: Suite | None = None
-    try:
-        suite = structure_suite(document, around, whole=whole)
-    except PartlyRightError as error:
-        mistakes += error.parts
-        suite = error.right
-    except MistakenError as error:
-        mistakes += error.parts
-    if suite is None:
-        return None, mistakes
 
     def changed(one: Suite) -> Suite:
         try:
@@ -344,12 +314,9 @@ def _read(
         return one
 
     suite = in_every_task(suite, changed)
-    if (
-        mistakes
-    ):  # code of extensions is for a suite that is right, and so has to be looked for here
-        mistakes += extension_mistakes(suite.extensions, around)
-        suite = in_every_task(suite, lambda one: attrs.evolve(one, extensions=()))
-    return suite, mistakes
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return suite
 
 
 def _finished(

@@ -1,4 +1,4 @@
-"""From plain data to a `Suite`, strictly, with everything that is wrong said at once.
+"""From plain data to a `Suite`, strictly, with everything that is wrong with the data reported at once.
 
 Nothing is converted and nothing is ignored: `"5"` is not a number, `true` is not 1, a key that is not
 known is a mistake. Each model has a hook made by cattrs; what is written in several ways (a provider as
@@ -17,11 +17,10 @@ from trioeval.agent.form import agent_suite
 from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import Reading, columns_suite
 from trioeval.documents.files import FILE, Around
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
-from trioeval.loading.partial_suite import right_part
 from trioeval.loading.paths import place_hook, places_hook, variables_hook
 from trioeval.loading.tasks import AGENT, COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
 from trioeval.loading.trust import code_texts, env_files_hook, filters_hook, run_options_hook
@@ -45,6 +44,7 @@ from trioeval.suite.form import (
 from trioeval.suite.limit_form import limits_in_memory, quota_hook, quota_keys_hook
 from trioeval.suite.limit_settings import QuotaSettings
 from trioeval.suite.model import (
+    UNREADABLE,
     BudgetSettings,
     CommandLineOptions,
     DerivedMetric,
@@ -268,8 +268,7 @@ def structure_suite(
         of_agents: Whether it is a task of type `agent`.
 
     Raises:
-        PartlyRightError: Everything that is wrong with it, with the suite that the rest of it is.
-        MistakenError: It is no object.
+        MistakenError: Everything that is wrong with it.
     """
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
@@ -291,24 +290,21 @@ def structure_suite(
         known["prompts"] = ()
     if whole and not has_tasks:  # what tasks have from the top is looked at in them
         mistakes += check_references(known, own_prompts)
-    suite: Suite | None = None
+    suite = UNREADABLE
     of_agents = of_agents or has_tasks  # what tasks cannot have from the top, they tell
     try:
         converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
     except MistakenError as error:
         mistakes += error.parts
-    if suite is not None and not mistakes:
-        if not has_tasks:
-            _warn_of_limits(known, suite, around)
-        return _completed(suite, around)
-    if known["providers"] is document.get("targets") or "providers" not in document:
-        mistakes = [respelled(mistake) for mistake in mistakes]
-    mistakes = [_moved_back(mistake, document) for mistake in mistakes]
-    silent = attrs.evolve(around, warn=lambda _: None)
-    right = suite or right_part(known, make_converter(silent, of_agents=of_agents))
-    # A task tells what is wrong at the top as well.
-    raise PartlyRightError(*dict.fromkeys(mistakes), right=_completed(right, around))
+    if mistakes:
+        if known["providers"] is document.get("targets") or "providers" not in document:
+            mistakes = [respelled(mistake) for mistake in mistakes]
+        # A task tells what is wrong at the top as well.
+        raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
+    if not has_tasks:
+        _warn_of_limits(known, suite, around)
+    return _completed(suite, around)
 
 
 def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
@@ -459,9 +455,6 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     mistakes: list[Mistake] = []
     try:
         tasks = read_tasks(known, lambda document: _structured_task(document, around))
-    except PartlyRightError as error:
-        mistakes += error.parts
-        tasks = error.right
     except MistakenError as error:
         mistakes += error.parts
     known.pop("scenarios", None)
@@ -470,7 +463,8 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     return mistakes
 
 
-def _structured_task(document: TaskDocument, around: Around) -> Suite:
+def _structured_task(document: TaskDocument, around: Around) -> tuple[Suite, Sequence[Mistake]]:
+    """The suite of a task, and what is wrong with it."""
     warn = around.warn
     around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
     data = document.data
@@ -492,7 +486,7 @@ def _structured_task(document: TaskDocument, around: Around) -> Suite:
         return columns_suite(document.settings, data, reading)
     of_agents = document.type == AGENT
 
-    def structured() -> Suite:
+    def structured() -> tuple[Suite, list[Mistake]]:
         return suite_of_rows(
             data,
             make_converter(around, templates, of_agents=of_agents),

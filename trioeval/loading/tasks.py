@@ -17,7 +17,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
 from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.columns.types import written_columns
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
 from trioeval.documents.structure import camel
 from trioeval.grading import quote
@@ -26,7 +26,7 @@ from trioeval.question_eval.form import SETTINGS as QUESTION_SETTINGS
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.form import entries_of, places_of
-from trioeval.suite.model import PromptEvalSettings, Suite, Task
+from trioeval.suite.model import UNREADABLE, PromptEvalSettings, Suite, Task
 from trioeval.suite.rows_of_task import ROW_NAMES, tasks_named, unknown_columns
 from trioeval.templates import Templates
 
@@ -284,17 +284,17 @@ def in_every_task(suite: Suite, change: Callable[[Suite], Suite]) -> Suite:
 
 
 def read_tasks(
-    top: Mapping[str, Any], structure: Callable[[TaskDocument], Suite]
+    top: Mapping[str, Any],
+    structure: Callable[[TaskDocument], tuple[Suite, Sequence[Mistake]]],
 ) -> tuple[Task, ...]:
     """The tasks of a suite.
 
     Args:
         top: The suite file as plain data, whose providers are called `providers`.
-        structure: From the data of one of them to its suite.
+        structure: From the data of one of them to its suite, and what is wrong with it.
 
     Raises:
-        PartlyRightError: Everything that is wrong with them, with the tasks that the rest of them are.
-        MistakenError: There are none.
+        MistakenError: Everything that is wrong with them.
     """
     mistakes = [
         Mistake(f"{key} stands beside $.tasks", _INTO_TASK, at=(key,), key=True)
@@ -314,15 +314,12 @@ def read_tasks(
         mistakes += (mistake.below("tasks", place) for mistake in wrong)
     mistakes += _graph_mistakes(documents)
     # Where one cannot be read, there is a task without anything.
-    tasks = [Task(id="", suite=Suite(providers=(), prompts=())) for _ in entries]
+    tasks = [Task(id="", suite=UNREADABLE) for _ in entries]
     for document in documents:
         if document.type is None:
             continue
-        try:
-            suite = structure(document)
-        except PartlyRightError as error:
-            mistakes += map(document.placed, error.parts)
-            suite = error.right
+        suite, faults = structure(document)
+        mistakes += map(document.placed, faults)
         tasks[document.place] = Task(
             id=document.id,
             suite=suite,
@@ -332,7 +329,7 @@ def read_tasks(
     mistakes += _link_mistakes(documents, tasks, entries)
     if mistakes:
         # What several tasks have from the top is told once.
-        raise PartlyRightError(*dict.fromkeys(mistakes), right=tuple(tasks))
+        raise MistakenError(*dict.fromkeys(mistakes))
     return tuple(tasks)
 
 

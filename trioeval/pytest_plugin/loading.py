@@ -1,6 +1,5 @@
 """A suite file as pytest collects it: what it holds, and what is wrong with it."""
 
-import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -9,8 +8,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from trioeval.errors import Problem, SuiteError
-from trioeval.loading.load import load_suite, told_together
+from trioeval.errors import Problem
+from trioeval.loading.load import load_suite
 from trioeval.loading.own_files import read_own_env_files
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
 from trioeval.report import inert
@@ -204,14 +203,10 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
         plans: Whether no code of it is to run; rows that code makes are then one item.
 
     Raises:
-        SuiteError: Everything that is wrong with it.
+        SuiteError: As for `load_suite`, and for `prepare`.
         UsageError: Files with its environment are wrong.
     """
-    try:
-        suite = load_suite(path, plans=plans)
-    except SuiteError as error:
-        check = functools.partial(_checked, environ=os.environ, max_concurrency=max_concurrency)
-        raise told_together(error, check) from None
+    suite = load_suite(path, plans=plans)
     environ = _environ(suite)
     return LoadedFile(
         path,

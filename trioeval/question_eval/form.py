@@ -15,13 +15,13 @@ import attrs
 import cattrs
 
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, kind
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import quote
 from trioeval.question_eval.answer import question_prompt
 from trioeval.question_eval.model import Question, QuestionBudget, QuestionSettings, Tool
 from trioeval.question_eval.question_file import read_question_file
-from trioeval.suite.model import Prompt, RowsOfTask, Suite, Test, TestOptions
+from trioeval.suite.model import UNREADABLE, Prompt, RowsOfTask, Suite, Test, TestOptions
 from trioeval.suite.python_targets import python_target
 from trioeval.suite.rows_of_task import read_questions_of
 
@@ -90,25 +90,22 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 def question_suite(
     said: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
-) -> Suite:
-    """The suite of such a task.
+) -> tuple[Suite, list[Mistake]]:
+    """The suite of such a task, and everything that is wrong with it.
 
     Args:
         said: What its entry says under `SETTINGS`, in either spelling.
         around: What its files are read against.
         structure: Gives the suite that the rest of the entry is.
-
-    Raises:
-        PartlyRightError: Everything that is wrong with any of it, with the suite that the rest is.
     """
+    suite = UNREADABLE
     mistakes: list[Mistake] = []
     settings: QuestionSettings | None = None
     rows_of: RowsOfTask | None = None
     try:
         suite = structure()
-    except PartlyRightError as error:
+    except MistakenError as error:
         mistakes += error.parts
-        suite = error.right
     try:
         settings, rows_of = read_settings(said, around)
     except MistakenError as error:
@@ -123,9 +120,7 @@ def question_suite(
         # Hooks are for tests.
         command_line_options=attrs.evolve(suite.command_line_options, extension=()),
     )
-    if mistakes:
-        raise PartlyRightError(*mistakes, right=suite)
-    return suite
+    return suite, mistakes
 
 
 def read_settings(

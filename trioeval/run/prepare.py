@@ -42,7 +42,7 @@ from trioeval.evaluation.reach import SentKey, hosts_of, sent_keys, strange_grad
 from trioeval.evaluation.registers import Sharing
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec
-from trioeval.loading.load import load_suite, place_problems, told_together
+from trioeval.loading.load import load_suite, place_problems
 from trioeval.loading.structure import converter_of
 from trioeval.providers import Provider, ProviderSpec
 from trioeval.providers.http.tls import check_tls
@@ -193,7 +193,8 @@ def prepare(
         allow_env: Variables of the environment that templates of an untrusted suite may see.
 
     Raises:
-        SuiteError: Everything that is wrong with it; `TooManyRowsError` if that is its size alone.
+        SuiteError: Everything that is wrong with its files; if nothing is, everything that is wrong with its
+            providers and code; `TooManyRowsError` if that is its size alone.
         UsageError: The suite has no task of one of these ids; or `trusted` or `allow_env` is for a suite that
             is loaded.
     """
@@ -228,11 +229,9 @@ def prepare(
         if not trusted or allow_env:
             raise UsageError("a suite that is loaded has its trust: give it to `load_suite`")
         return prepared(suite)
-    try:
-        loaded = load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
-    except SuiteError as error:
-        raise told_together(error, prepared) from None
-    return prepared(loaded)
+    return prepared(
+        load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
+    )
 
 
 def _check_all(prepared: PreparedSuite, most: int) -> None:

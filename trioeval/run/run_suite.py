@@ -243,7 +243,7 @@ async def prepared_of(
     """A suite, prepared if it is not. A checkpoint if files are read.
 
     Raises:
-        SuiteError: Everything that is wrong with it.
+        SuiteError: As for `prepare`.
         UsageError: As for `trioeval.run.run_suite`.
     """
     if kinds is not None and isinstance(suite, Suite | PreparedSuite):

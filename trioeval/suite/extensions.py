@@ -66,15 +66,6 @@ def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ..
     return tuple(found)
 
 
-def extension_mistakes(texts: Sequence[str], around: Around) -> Sequence[Mistake]:
-    """What is wrong with the functions that are named."""
-    try:
-        read_extensions(texts, around)
-    except MistakenError as error:
-        return error.parts
-    return ()
-
-
 def _extension(text: str, around: Around) -> Extension:
     file, function = code_file(text, around)
     if file.suffix != ".py":

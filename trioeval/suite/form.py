@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -335,15 +335,22 @@ def places_of(name: str, providers: Sequence[Any]) -> list[int]:
         [2]
     """
     named: dict[str, list[int]] = {"label": [], "id": []}
+    for place, settings in _readable(providers):
+        for key, places in named.items():
+            if settings.get(key) == name:
+                places.append(place)
+    return named["label"] or named["id"]
+
+
+def _readable(providers: Sequence[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The providers that have settings, by their place; problems in others are reported elsewhere."""
     for place, entry in enumerate(providers):
         try:
             _, settings = provider_settings(entry)
-        except MistakenError:  # told where it stands
+        except MistakenError:
             continue
-        for key, places in named.items():
-            if isinstance(settings, dict) and settings.get(key) == name:
-                places.append(place)
-    return named["label"] or named["id"]
+        if isinstance(settings, dict):
+            yield place, settings
 
 
 @attrs.define
@@ -355,9 +362,9 @@ class Roster:
     listed: int
     """How many of them, from the first on, may be named; the others stand where they are used."""
     written: Sequence[Any]
-    """As they stand in the file."""
+    """Those that may be named, as they stand in the file."""
     is_right: bool
-    """Whether nothing is wrong with them."""
+    """Whether the suite that they are of can be read; otherwise there are no entries."""
     structure: Callable[[Any], ProviderEntry]
     """Reads one that is written where it is used."""
     _used: list[int] = attrs.field(init=False, factory=list)
@@ -398,6 +405,9 @@ class Roster:
         ):
             return 0
         names = {entry.label or entry.id for entry in entries}
+        if not self.is_right:
+            said = (one.get("label") or one.get("id") for _, one in _readable(self.written))
+            names = {name for name in said if isinstance(name, str)}
         hint = f"{nearest(name, names)}; {_OWN}" if names else f"there are no providers; {_OWN}"
         raise MistakenError(Mistake(f"there is no provider {quote(name)}", hint))
 

@@ -485,6 +485,10 @@ class Suite:
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""
 
 
+UNREADABLE = Suite(providers=(), prompts=(), directory=Path())
+"""Stands for a suite that is wrong, so that what is named in it by others can be looked at all the same."""
+
+
 @attrs.frozen(kw_only=True)
 class Task:
     """One of several things that a suite does."""

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
     Count,
@@ -18,7 +18,7 @@ from trioeval.documents.structure import (
 )
 from trioeval.grading import Assertion, AsWritten, quote
 from trioeval.grading.grade import is_code
-from trioeval.suite.model import RowsOfTask, Suite
+from trioeval.suite.model import UNREADABLE, RowsOfTask, Suite
 from trioeval.templates import Templates, is_template
 from trioeval.templates.expressions import GLOBAL_NAMES
 
@@ -82,21 +82,23 @@ def suite_of_rows(
     converter: cattrs.Converter,
     templates: Templates,
     structure: Callable[[Mapping[str, Any]], Suite],
-) -> Suite:
-    """The suite of a task whose tests may be the rows of an earlier one: `{"tests": {"fromTask": …}}`.
+) -> tuple[Suite, list[Mistake]]:
+    """The suite of a task whose tests may be the rows of an earlier one, and all that is wrong with it.
+
+    Such tests are `{"fromTask": …}`. If the rest is wrong, the suite has nothing but the rows.
 
     Args:
         data: The task as a whole suite file would say it.
         converter: Of suites.
         templates: Tell what is wrong with templates.
         structure: Gives the suite of what has no such tests.
-
-    Raises:
-        PartlyRightError: Everything that is wrong with it, with the suite that the rest is.
     """
     tests = data.get("tests")
     if not names_task(tests):
-        return structure(data)
+        try:
+            return structure(data), []
+        except MistakenError as error:
+            return UNREADABLE, [*error.parts]
     mistakes: list[Mistake] = []
     rows_of: RowsOfTask | None = None
     hooks: dict[str, Hook] = {"task": some_text, "vars": _vars_hook(templates)}
@@ -108,16 +110,13 @@ def suite_of_rows(
     if data.get("scenarios") is not None:
         message = f"scenarios cannot stand beside tests of {FROM_TASK}"
         mistakes.append(Mistake(message, "write them into a task of their own", at=("scenarios",)))
+    suite = UNREADABLE
     try:
         suite = structure({key: part for key, part in data.items() if key != "tests"})
-    except PartlyRightError as error:
+    except MistakenError as error:
         mistakes += error.parts
-        suite = error.right
     mistakes += _made_code(data, suite, rows_of)
-    suite = attrs.evolve(suite, tests=(), rows_of=rows_of)
-    if mistakes:
-        raise PartlyRightError(*mistakes, right=suite)
-    return suite
+    return attrs.evolve(suite, tests=(), rows_of=rows_of), mistakes
 
 
 def _made_code(

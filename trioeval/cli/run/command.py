@@ -3,7 +3,6 @@
 What is wrong with a suite is told before Trio is imported.
 """
 
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.streams import layered
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import SuiteError, TrioevalError, UsageError
-from trioeval.loading.load import told_together
 from trioeval.loading.own_files import read_own_env_files
 from trioeval.suite.model import Suite
 
@@ -69,15 +67,7 @@ def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]
     """
     environ = environ_with(flags.what.env_file)
     read_environment(environ)  # files are read as it says
-    try:
-        loaded = load_inputs(suite, flags, environ)
-    except SuiteError as error:
-        if error.partial is None:
-            raise
-        from trioeval.run import prepare  # noqa: PLC0415 - see above
-
-        check = functools.partial(prepare, environ=environ, replay=flags.what.replay)
-        raise told_together(error, check) from None
+    loaded = load_inputs(suite, flags, environ)
     if not flags.what.env_file:
         environ = with_unset(environ, read_own_env_files(loaded))
     return loaded, environ

@@ -1,4 +1,4 @@
-"""What is wrong with a suite is told in one go, whoever finds it: the loader, or the checks of a run."""
+"""Problems of a suite come in lists: those of its file first, then those of what a right file names."""
 
 import os
 from collections.abc import Mapping
@@ -37,6 +37,30 @@ lanes: {slow: {rpm: 0}}
 """
 
 
+MENDED = """\
+targets:
+- opnai:gpt-4
+- id: openai:chat:gpt-4.1
+  config: {temprature: 1, apiKey: k}
+  transform: "output..x("
+- {id: echo, lane: slow, label: five, transform: "x("}
+prompts: ["{{x}}", "ok {{a}}"]
+defaultTest:
+  options: {transform: "file://none.py"}
+  assert: [{type: contains, value: x}]
+tests:
+- vars: {a: 1}
+  assert: [{type: equals, value: x}]
+  options: {transform: "}{", repeat: 1}
+- vars: {a: 2}
+  options: {transformVars: "python:nope"}
+nunjucksFilters: {f: nof.py}
+extensions: ["file://noext.py:x"]
+lanes: {slow: {rpm: 1}}
+"""
+"""The same, as a file without problems."""
+
+
 def write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,35 +71,41 @@ def places(error: SuiteError) -> list[tuple[str | None, int | None, str]]:
     return [(problem.file, problem.line, problem.path) for problem in error.problems]
 
 
-@pytest.mark.slow
-def test_everything_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, in the order of the file, and without what only follows from something else."""
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, {"s.yaml": FULL})
+def problems_of(text: str) -> list[tuple[int | None, str]]:
+    """Line and path of each problem of a suite of this text, in the working directory."""
+    Path("s.yaml").write_text(text)
     with pytest.raises(SuiteError) as caught:
         prepare("s.yaml", environ={"PATH": os.environ["PATH"]})
-    assert places(caught.value) == [
-        ("s.yaml", line, path)
-        for line, path in [
-            (2, "$.targets[0].id"),
-            (4, "$.targets[1].config.temprature"),
-            (5, "$.targets[1].transform"),
-            (6, "$.targets[2].label"),
-            (6, "$.targets[2].transform"),
-            (7, "$.prompts[0]"),
-            (9, "$.defaultTest.options.transform"),
-            (10, "$.defaultTest.assert[0].type"),
-            (12, "$.tests[0]"),
-            (14, "$.tests[1].assert[0]"),
-            (15, "$.tests[1].options.transform"),
-            (15, "$.tests[1].options.repeat"),
-            (16, "$.tests[2].vars.a"),
-            (19, "$.tests[3].options.transformVars"),
-            (20, "$.nunjucksFilters.f"),
-            (21, "$.extensions[0]"),
-            (22, "$.provders"),
-            (23, "$.lanes.slow.rpm"),
-        ]
+    assert {problem.file for problem in caught.value.problems} == {"s.yaml"}
+    return [(problem.line, problem.path) for problem in caught.value.problems]
+
+
+@pytest.mark.slow
+def test_each_list_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every problem once, in the order of the file, and without what only follows from something else."""
+    monkeypatch.chdir(tmp_path)
+    assert problems_of(FULL) == [
+        (6, "$.targets[2].label"),
+        (7, "$.prompts[0]"),
+        (10, "$.defaultTest.assert[0].type"),
+        (12, "$.tests[0]"),
+        (14, "$.tests[1].assert[0]"),
+        (15, "$.tests[1].options.repeat"),
+        (16, "$.tests[2].vars.a"),
+        (22, "$.provders"),
+        (23, "$.lanes.slow.rpm"),
+    ]
+    # Code that makes variables runs before anything else is looked at that the file names.
+    assert problems_of(MENDED) == [(16, "$.tests[1].options.transformVars")]
+    assert problems_of(MENDED.replace("python:nope", "python:vars")) == [
+        (2, "$.targets[0].id"),
+        (4, "$.targets[1].config.temprature"),
+        (5, "$.targets[1].transform"),
+        (6, "$.targets[2].transform"),
+        (9, "$.defaultTest.options.transform"),
+        (14, "$.tests[0].options.transform"),
+        (17, "$.nunjucksFilters.f"),
+        (18, "$.extensions[0]"),
     ]
 
 
@@ -83,8 +113,8 @@ _RUBRIC = "providers: [echo]\ntests: [{assert: [{type: llm-rubric, value: x}]"
 _BEST = "tests: [{assert: [{type: select-best, value: x, provider: echo}]}]"
 
 
-def test_a_wrong_assertion_hides_no_other(tmp_path: Path) -> None:
-    """Nor the test's judges, comparisons and transforms, in sets as well."""
+def test_a_wrong_assertion_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In sets as well; then the same of the test's judges, comparisons and transforms."""
     text = """\
 providers: [echo]
 tests:
@@ -94,22 +124,30 @@ tests:
   - {type: select-best, value: x, provider: echo}
   - type: assert-set
     assert: [{type: contians, value: x}, {type: similar, value: x}]
-  - {type: llm-rubric, provider: echo}
+  - {type: contains-all}
   options: {transform: "}{"}
 - {threshold: x}
 """
-    write(tmp_path, {"s.yaml": text})
-    with pytest.raises(SuiteError) as caught:
-        prepare(tmp_path / "s.yaml", environ={"PATH": os.environ["PATH"]})
-    assert [(line, path) for _, line, path in places(caught.value)] == [
+    monkeypatch.chdir(tmp_path)
+    assert problems_of(text) == [
         (4, "$.tests[0].assert[0]"),
+        (8, "$.tests[0].assert[3].assert[0].type"),
+        (9, "$.tests[0].assert[4]"),
+        (11, "$.tests[1].threshold"),
+    ]
+    for wrong, right in {
+        "contains}": "contains, value: x}",
+        "contians": "contains",
+        "contains-all}": "llm-rubric, provider: echo}",
+        "threshold: x": "threshold: 1",
+    }.items():
+        text = text.replace(wrong, right)
+    assert problems_of(text) == [
         (5, "$.tests[0].assert[1]"),
         (6, "$.tests[0].assert[2]"),
-        (8, "$.tests[0].assert[3].assert[0].type"),
         (8, "$.tests[0].assert[3].assert[1]"),
         (9, "$.tests[0].assert[4]"),
         (10, "$.tests[0].options.transform"),
-        (11, "$.tests[1].threshold"),
     ]
 
 
@@ -188,35 +226,66 @@ def test_programs_that_make_tests_are_called_once(tmp_path: Path) -> None:
     )
     with pytest.raises(SuiteError) as caught:
         prepare(tmp_path / "s.yaml")
-    assert [problem.path for problem in caught.value.problems] == [
-        "$.providers[1].id",
-        "$.tests[1].threshold",
-    ]
+    assert [problem.path for problem in caught.value.problems] == ["$.tests[1].threshold"]
     assert (tmp_path / "calls").read_text() == "x"
-
-
-def test_tasks_are_told_of_together(tmp_path: Path) -> None:
-    """Those that are right and those that are not, each where it stands."""
-    write(
-        tmp_path,
-        {
-            "s.yaml": (
-                "providers: [opnai:x]\n"
-                "tasks:\n"
-                "- {type: prompt_eval, prompts: [a], tests: [{threshold: x}]}\n"
-                "- 5\n"
-                "- {type: prompt_eval, prompts: [a], tests: [{options: {transform: '}{'}}]}\n"
-            )
-        },
-    )
+    write(tmp_path, {"s.yaml": "providers: [echo, opnai:x]\ntests: 'file://gen.py:make'\n"})
     with pytest.raises(SuiteError) as caught:
         prepare(tmp_path / "s.yaml")
-    assert [problem.path for problem in caught.value.problems] == [
-        "$.providers[0].id",
-        "$.tasks[0].tests[0].threshold",
-        "$.tasks[1]",
-        "$.tasks[2].tests[0].options.transform",
+    assert [problem.path for problem in caught.value.problems] == ["$.providers[1].id"]
+    assert (tmp_path / "calls").read_text() == "xx"
+
+
+def test_problems_of_all_tasks_are_in_one_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each where it stands; then likewise what tasks that can be read name."""
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "providers: [opnai:x]\n"
+        "tasks:\n"
+        "- {type: prompt_eval, prompts: [a], tests: [{threshold: x}]}\n"
+        "- 5\n"
+        "- {type: prompt_eval, prompts: [a], tests: [{options: {transform: '}{'}}]}\n"
+    )
+    assert problems_of(text) == [(3, "$.tasks[0].tests[0].threshold"), (4, "$.tasks[1]")]
+    mended = text.replace("threshold: x", "threshold: 1").replace("- 5\n", "")
+    assert problems_of(mended) == [
+        (1, "$.providers[0].id"),
+        (4, "$.tasks[1].tests[0].options.transform"),
     ]
+
+
+def test_a_mistake_hides_no_names_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of providers, columns, rows, cases and tasks are looked for beside any other mistake."""
+    monkeypatch.chdir(tmp_path)
+    text = """\
+providers: [{id: echo, label: back, delay: x}]
+tasks:
+- id: made
+  type: columns
+  rows: 1
+  columns:
+  - {name: a, type: llm, provider: bcak, prompt: hi}
+- id: also
+  type: columns
+  rows: 1
+  columns: [{name: a, type: llm, provider: back, prompt: hi}]
+- {id: exam, type: prompt_eval, prompts: [a], tests: {fromTask: also, vars: {q: b}}}
+- {id: quiz, type: question_eval, questions: {fromTask: also, question: b, answers: a, correctAnswers: a}}
+- {id: work, type: agent, dependsOn: exma, prompts: [a], tests: [{id: one, dependsOn: two}]}
+"""
+    assert problems_of(text) == [
+        (1, "$.providers[0].delay"),
+        (7, "$.tasks[0].columns[0].provider"),
+        (12, "$.tasks[2].tests.vars.q"),
+        (13, "$.tasks[3].questions.question"),
+        (14, "$.tasks[4].dependsOn[0]"),
+        (14, "$.tasks[4].tests[0].dependsOn"),
+    ]
+    with pytest.raises(SuiteError, match='there is no provider "bcak"\n  did you mean "back"'):
+        load_suite("s.yaml")
 
 
 def test_files_that_can_be_read_are_looked_at_beside_one_that_cannot(
