@@ -79,7 +79,7 @@ def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
         return _CONVERTER.structure(data, wanted)
     except SuiteError as error:
         placed = [attrs.evolve(one, path=at + one.path[1:]) for one in error.problems]
-        raise SuiteError(placed, partial=error.partial) from None
+        raise SuiteError(placed) from None
 
 
 def limit_data(limit: Limit) -> dict[str, Any]:
@@ -148,21 +148,21 @@ def _limit_or_state(data: Any, wanted: Any) -> Limit | LimitState:
     key_by_name = {field.name: key for key, field in fields.items()}
     order = [*key_by_name]
     broken.sort(key=lambda rule: order.index(_TOLD_WITH.get(rule[0], rule[0])))
-    right: Limit | LimitState | None = None
     if not broken:
         names = [field.name for field in DEFINITION.values() if field.name in found]
+        right: Limit | LimitState
         right = limit = Limit(**{name: found.pop(name) for name in names})
         if wanted is LimitState:
             found.pop("paused_for", None)
             usual = "decreasing" if "pending_capacity" in found else "active"
             right = LimitState(limit=limit, **{"status": usual, **found})
             broken += right.broken_rules()
-    if right is not None and not broken and not problems:
-        return right
+        if not broken and not problems:
+            return right
     for name, message, hint in broken:
         key = key_by_name[name]
         problems.append(Problem(_below(spelled.get(key, key)), message, hint))
-    raise SuiteError(problems, partial=right)
+    raise SuiteError(problems)
 
 
 def _spellings(data: Any, fields: Fields) -> tuple[dict[str, str], list[Problem]]:
@@ -194,23 +194,21 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
         raise _wrong(f"{seen(data)} is not a list", "a list of limits")
     problems: list[Problem] = []
-    found: dict[int, Limit | LimitState] = {}
+    found: list[Limit | LimitState] = []
     for place, part in enumerate(data):
         try:
-            found[place] = from_json(part, get_args(wanted)[0], f"$[{place}]")
+            found.append(from_json(part, get_args(wanted)[0], f"$[{place}]"))
         except SuiteError as error:
             problems += error.problems
-            if error.partial is not None:  # of another key than those that are wrong
-                found[place] = error.partial
     first: dict[str, int] = {}
-    for place, one in found.items():
-        key = one.key if isinstance(one, Limit) else one.limit.key
-        if first.setdefault(key, place) != place:
+    for place, part in enumerate(data):
+        key = part.get("key") if isinstance(part, dict) else None
+        if isinstance(key, str) and first.setdefault(key, place) != place:
             message = f"[{first[key]}] has the key {seen(key)} as well"
             problems.append(Problem(f"$[{place}].key", message, "one limit for each key"))
     if problems:
         raise SuiteError(problems)
-    return tuple(found.values())
+    return tuple(found)
 
 
 def _text(value: Any, _wanted: Any) -> str:
