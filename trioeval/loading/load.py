@@ -210,7 +210,8 @@ def load_suite(
     suite, mistakes = UNREADABLE, dict.fromkeys(document.mistakes)
     try:
         suite = structure_suite(apply_given(document.data, given), around, whole=whole)
-        suite = _with_variables(suite, around)
+        if not mistakes:
+            suite = _with_variables(suite, around)
     except MistakenError as error:
         parts = map(placed, error.parts)
         mistakes |= dict.fromkeys(part for part in parts if not document.follows(part))
