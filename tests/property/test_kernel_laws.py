@@ -6,7 +6,6 @@ ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces o
 
 from collections import Counter
 
-import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +25,6 @@ from trioeval.testing import (
     scenarios,
     simple_scenarios,
 )
-
-pytestmark = pytest.mark.slow
 
 
 @given(scenario=scenarios(), _schedule=st.random_module())
