@@ -44,8 +44,6 @@ NEAR_LAW = {
 """The tests nearest to a mutant of kernel/, by its law; those of `NEAR_KERNEL` for all other laws."""
 NEAR_KERNEL = (
     f"{_KERNEL_LAWS}::test_every_law_holds_with_faulty_providers_dependencies_and_budgets",
-    f"{_KERNEL_LAWS}::test_every_law_holds_whatever_befalls_a_run",
-    f"{_LEASE_LAW}::test_every_law_holds_under_shared_limits",
     _NAMED,
 )
 NEAR_RATES = {
