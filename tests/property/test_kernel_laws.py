@@ -1,6 +1,6 @@
 """The laws of the kernel over drawn scenarios, each in a Trio run of its own on a virtual clock.
 
-Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK FREE AIMD
+Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK AIMD
 ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their own).
 """
 
