@@ -468,7 +468,7 @@ MUTANTS = (
         "spent tokens are not waited for",
         "example",
         "rates/throttle.py",
-        "            self._block(now, _until_some(hint.tokens))\n",
+        "            self._block(now, hint.tokens.until_some)\n",
         "            pass\n",
     ),
     Mutant(
@@ -489,9 +489,9 @@ MUTANTS = (
     Mutant(
         "a bad request closes the lane",
         "example",
-        "kernel/lane_spec.py",
-        "        case Fault.REFUSED:\n            pass\n",
-        "        case Fault.REFUSED:\n            throttle.refused(why)\n",
+        "rates/throttle.py",
+        "            case Fault.REFUSED:\n                pass\n",
+        "            case Fault.REFUSED:\n                self.breaker.refused(why)\n",
     ),
     Mutant(
         "one mishap less",

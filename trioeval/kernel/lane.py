@@ -32,7 +32,6 @@ from trioeval.kernel.lane_spec import (
     LaneStatistics,
     Rng,
     check_rates,
-    learn_failure,
     make_throttle,
     pacer,
 )
@@ -278,16 +277,9 @@ class Lane:
     def failed(
         self, error: CallError, now: float, mark: int, *, mishaps: int, refusals: int
     ) -> float | None:
-        """A call failed: learn from it, as `learn_failure` says.
-
-        Returns:
-            The instant before which the call is not made again; None if it never is.
-        """
+        """A call failed: learn from it, as `Throttle.failed` says."""
         self._refused += error.fault is Fault.RATE_LIMITED
-        if isinstance(error.hint, RateHint):
-            self.throttle.follow(error.hint)
-        again_at = learn_failure(
-            self.throttle,
+        again_at = self.throttle.failed(
             error,
             now,
             mark=mark,
@@ -297,7 +289,7 @@ class Lane:
             spread=self._rng(),
         )
         self._apply_limit()
-        return None if self.closed is not None else again_at
+        return again_at
 
     def unanswered(self, now: float) -> None:
         """A call was given up in flight."""

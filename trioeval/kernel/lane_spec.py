@@ -6,17 +6,16 @@ from typing import Literal, TypeAlias, assert_never
 
 import attrs
 
-from trioeval.errors import CallError, Fault, PlanError
+from trioeval.errors import PlanError
 from trioeval.kernel.events import Why
 from trioeval.rates import (
-    AdaptiveLimit,
     AimdLimit,
     Backoff,
     Breaker,
     BreakerState,
     Delivery,
-    FixedLimit,
     GradientLimit,
+    Limit,
     Pace,
     Throttle,
     TokenPace,
@@ -204,55 +203,6 @@ def check_rates(spec: LaneSpec, rpm: float | None, tpm: float | None) -> None:
         raise PlanError(msg)
 
 
-def learn_failure(
-    throttle: Throttle,
-    error: CallError,
-    now: float,
-    *,
-    mark: int,
-    in_flight: int,
-    mishaps: int,
-    refusals: int,
-    spread: float,
-) -> float | None:
-    """Tell a throttle of a failed call.
-
-    Args:
-        throttle: Of the call's lane.
-        error: What the call's sender made of the failure.
-        now: The instant.
-        mark: The throttle's mark when the call started.
-        in_flight: Calls in flight, this one included.
-        mishaps: Transient failures of the call, this one included.
-        refusals: How often it was one too many, this time included.
-        spread: A number from 0 to 1, by chance.
-
-    Returns:
-        The instant before which the call is not made again; None if there is no sense in that.
-    """
-    why, wait = str(error), error.retry_after
-    match error.fault:
-        case Fault.RATE_LIMITED:
-            return throttle.congested(
-                now,
-                mark=mark,
-                in_flight=in_flight,
-                refusals=refusals,
-                retry_after=wait,
-                why=why,
-                spread=spread,
-            )
-        case Fault.TRANSIENT:
-            return throttle.failed(now, mishaps - 1, wait, why, spread)
-        case Fault.FATAL:
-            throttle.refused(why)
-        case Fault.QUOTA_EXHAUSTED:
-            throttle.exhausted(why)
-        case Fault.REFUSED:
-            pass
-    return None
-
-
 def pacer(throttle: Throttle, open_at: float, now: float) -> Why:
     """What it is that lets nothing start at `now`, but only at `open_at`."""
     if open_at == throttle.blocked_until:
@@ -262,13 +212,13 @@ def pacer(throttle: Throttle, open_at: float, now: float) -> Why:
     return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS
 
 
-def _make_limit(spec: LaneSpec) -> AdaptiveLimit:
+def _make_limit(spec: LaneSpec) -> Limit:
     match spec.adaptive:
         case "aimd":
             return AimdLimit(spec.width, spec.slow_start)
         case "latency":
             return GradientLimit(spec.width)
         case "off":
-            return FixedLimit(spec.width)
+            return Limit(spec.width)
         case other:
             assert_never(other)
