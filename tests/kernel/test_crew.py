@@ -23,7 +23,7 @@ def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
 
     async def main() -> list[int | None]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))
-        running = Running(silent, lanes, Ledger(9), Backlog(plan), math.inf, trio.Event())
+        running = Running(lanes, math.inf, trio.Event(), silent, Ledger(9), Backlog(plan))
         crew = Crew(running, lanes["a"], max_live=2)
         admitted = [crew.admit_nowait(0.0) for _ in range(3)]
         crew.leave()
@@ -39,7 +39,7 @@ def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
 
     async def main() -> tuple[bool, object]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of([Job(0, "a", None)])
-        running = Running(silent, lanes, Ledger(1), Backlog(plan), math.inf, trio.Event(), rounds=2)
+        running = Running(lanes, math.inf, trio.Event(), silent, Ledger(1), Backlog(plan), rounds=2)
         crew = Crew(running, lanes["a"], max_live=2)
         job = crew.admit_nowait(0.0)
         assert job is not None

@@ -141,18 +141,21 @@ async def run_plan(
     _check(plan, lanes, max_live_jobs, salvage_rounds, reorder_window)
     _check_times(deadline, flush_grace)
     ledger: Ledger[V] = Ledger(len(plan.jobs))
+    backlog = Backlog(
+        plan, range(len(plan.jobs)) if plan.serial else frozenset(plan.serial_indices)
+    )
     running = Running(
-        perform,
         lanes,
-        ledger,
-        Backlog(plan, range(len(plan.jobs)) if plan.serial else frozenset(plan.serial_indices)),
         deadline,
         trio.Event() if stop is None else stop,
-        guarded(observe),
-        budget,
+        perform,
+        ledger,
+        backlog,
         salvage_rounds,
         math.inf if reorder_window is None else reorder_window,
         settled,
+        observe=guarded(observe),
+        budget=budget,
     )
     sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on, never_ran)
     started_at = trio.current_time()

@@ -17,16 +17,12 @@ import trio
 
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog, Released
-from trioeval.kernel.calls import Attempts, Calls, worth_salvaging
-from trioeval.kernel.events import Admitted, Finished, Observer, Salvaged, Waiting, Why
+from trioeval.kernel.calls import Attempts, CallContext, Calls, worth_salvaging
+from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
-from trioeval.kernel.reservations import Need, Purse
-from trioeval.kernel.terms import Terms, Withdrawal
 from trioeval.kernel.timeouts import Timeouts, Timer
-from trioeval.rates import Budget
 
 
 class Standing(Protocol):
@@ -51,17 +47,12 @@ class Standing(Protocol):
 
 
 @attrs.define(eq=False)
-class Running(Generic[P, V]):
+class Running(CallContext, Generic[P, V]):
     """The state of one run."""
 
     perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
-    lanes: Lanes
     ledger: Ledger[V]
     backlog: Backlog[P]
-    deadline: float
-    stop: trio.Event
-    observe: Observer | None = None
-    budget: Budget | None = None
     rounds: int = 0
     """How often a job that failed by mishap is run again."""
     window: float = math.inf
@@ -70,7 +61,6 @@ class Running(Generic[P, V]):
     """Told of each outcome as soon as it is there."""
     scope: trio.CancelScope = attrs.field(init=False)
     """What all jobs of the run live in; its deadline is the run's."""
-    terms: Terms = attrs.field(init=False)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     """When jobs are cut off."""
     standing: list[Standing] = attrs.field(factory=list)
@@ -97,15 +87,6 @@ class Running(Generic[P, V]):
 
     def __attrs_post_init__(self) -> None:
         self.scope = trio.CancelScope(deadline=self.deadline)
-        purse = None if self.budget is None else Purse(self.budget, self.exhaust)
-        self.terms = Terms(
-            self.lanes.by_name,
-            self.deadline,
-            self.observe,
-            purse,
-            Need(purse=purse),
-            Withdrawal(self.stop),
-        )
 
     @property
     def over(self) -> bool:
@@ -137,10 +118,10 @@ class Running(Generic[P, V]):
         made, attempts = 0, None
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made, attempts = before.calls, self._attempts.get(job.index)
-        calls = Calls(job, self.terms, timer, now, made=made, rested=rested)
+        calls = Calls(job, self, timer, now, made=made, rested=rested)
         calls.attempts = attempts
         if job.lane is not None:  # its lane was found ready for its first call
-            self.lanes.by_name[job.lane].favourite = calls
+            self.lanes.by_name[job.lane].admitted = calls
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
         return calls
@@ -242,7 +223,7 @@ class Running(Generic[P, V]):
         self.scope.cancel(f"the run failed: {error}")
 
     def exhaust(self, error: BudgetError) -> None:
-        """A call found the budget used up; one that no budget of this size could serve tells nothing."""
+        """Admit no more jobs, unless the call is too large for any budget of this size."""
         if self.exhausted is None and error.wanted <= error.limit:
             self.exhausted = error
             self.stand_down()
@@ -255,7 +236,7 @@ class Running(Generic[P, V]):
     def drain(self) -> None:
         """The caller has set `stop`: no new job starts, and no first request waits for its permit."""
         self.stand_down()
-        self.terms.withdrawal.withdraw()
+        self.withdraw_first_requests()
 
     def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
         try:
