@@ -696,7 +696,8 @@ MUTANTS = (
         "who is cut with a permit keeps it",
         "LEASE",
         "kernel/wait_queue.py",
-        "            if call is not None and obstacle is not None:\n                call.give_back_permit()\n",
+        "            if call is not None and obstacle is not None:\n"
+        "                call.give_back_permit()\n",
         "",
     ),
     Mutant(
@@ -753,7 +754,8 @@ MUTANTS = (
         "LEASE",
         "kernel/lane.py",
         "        if obstacle is not None:\n            return obstacle\n        if not call",
-        "        if obstacle is not None and self._permits is None:\n            return obstacle\n        if not call",
+        "        if obstacle is not None and self._permits is None:\n"
+        "            return obstacle\n        if not call",
     ),
     Mutant(
         "permit asked for while the budget has no room",
@@ -774,7 +776,8 @@ MUTANTS = (
         "LEASE",
         "kernel/wait_queue.py",
         "        if self.permit is not None:\n            self.permit.settle",
-        "        if self.permit is not None and self.reservation is not None:\n            self.permit.settle",
+        "        if self.permit is not None and self.reservation is not None:\n"
+        "            self.permit.settle",
     ),
     Mutant(
         "a permit is settled to what was reserved",
@@ -879,7 +882,7 @@ MUTANTS = (
         "who waits for a withdrawn job stays in line",
         "LEAK",
         "kernel/workers.py",
-        "        if self.running.backlog.first(self.name) is None:\n            self.stand_down()\n",
+        "        if self.running.backlog.first(self.name) is None:\n            self.stop_admitting()\n",
         "",
     ),
     Mutant(
@@ -973,7 +976,8 @@ MUTANTS = (
         "SLOT",
         "kernel/calls.py",
         "                again_at = self._learn_failure(target, call, error, attempts)\n",
-        "                again_at = self._learn_failure(target, call, error, attempts)\n                await trio.sleep_until(again_at or 0)\n",
+        "                again_at = self._learn_failure(target, call, error, attempts)\n"
+        "                await trio.sleep_until(again_at or 0)\n",
     ),
     Mutant(
         "a failed call does not rest",
@@ -1159,14 +1163,14 @@ MUTANTS = (
         "blocked jobs block nobody",
         "BLOCK",
         "kernel/run_state.py",
-        "            self.settle(self._failed.get(index) or Blocked(index, by))\n",
+        "            self.settle(self._failure_of(index) or Blocked(index, by))\n",
         "            self.ledger.record(Blocked(index, by))\n",
     ),
     Mutant(
         "salvage beside other jobs",
         "example",
         "kernel/run_state.py",
-        "        if not all(standing.idle for standing in self.standing):\n",
+        "        if not all(source.idle for source in self.sources):\n",
         "        if False:\n",
     ),
     Mutant(
@@ -1180,21 +1184,21 @@ MUTANTS = (
         "what was set aside has no outcome",
         "HONEST",
         "kernel/run_state.py",
-        "            self.settle(failed)\n",
+        "            self.settle(salvage.failed)\n",
         "            pass\n",
     ),
     Mutant(
         "a salvaged job of a closed lane was never run",
         "HONEST",
         "kernel/run_state.py",
-        "self._failed.get(index) or NotRun(index, cut, reason)",
+        "self._failure_of(index) or NotRun(index, cut, reason)",
         "NotRun(index, cut, reason)",
     ),
     Mutant(
         "who was set aside and is withdrawn never ran",
         "HONEST",
         "kernel/run_state.py",
-        "self._failed.get(index) or Blocked(index, by)",
+        "self._failure_of(index) or Blocked(index, by)",
         "Blocked(index, by)",
     ),
     Mutant(
@@ -1246,7 +1250,7 @@ MUTANTS = (
         "        if self.failure is not None:\n            return False\n",
         "",
     ),
-    # kernel/work.py
+    # kernel/workers.py
     Mutant(
         "nobody hears of admissions",
         "example",
@@ -1257,32 +1261,32 @@ MUTANTS = (
     Mutant(
         "an error in cleanup passes with the cancellation",
         "TOTAL",
-        "kernel/work.py",
+        "kernel/workers.py",
         "return cancelled if cancelled is not None and isinstance(rest, ExceptionGroup) else group",
         "return group",
     ),
     Mutant(
         "spent scope used again",
         "LIMIT",
-        "kernel/work.py",
+        "kernel/workers.py",
         "                while now < timer.told:\n",
         "                while now < math.inf:\n",
     ),
     Mutant(
         "interrupted jobs not recorded",
         "HONEST",
-        "kernel/work.py",
+        "kernel/workers.py",
         "            running.finish(calls, _cut_off(running, calls))\n",
         "",
     ),
     Mutant(
         "cancellation taken for a failure",
         "LIMIT",
-        "kernel/work.py",
+        "kernel/workers.py",
         "    except Exception as error:  # noqa: BLE001 - whatever",
         "    except BaseException as error:  # noqa: BLE001 - whatever",
     ),
-    # a stop, in kernel/running.py, kernel/calls.py, kernel/work.py
+    # a stop, in kernel/running.py, kernel/calls.py, kernel/workers.py
     Mutant(
         "a stop leaves alone who waits for its first permit",
         "DRAIN",
@@ -1335,9 +1339,9 @@ MUTANTS = (
     Mutant(
         "who was withdrawn has timed out",
         "LIMIT",
-        "kernel/work.py",
-        "_cut_off(running, calls) if calls.withdrawn else _timed_out(calls)",
-        "_timed_out(calls)",
+        "kernel/workers.py",
+        "_cut_off(running, calls) if calls.withdrawn else timed_out",
+        "timed_out",
     ),
     # kernel/ledger.py, kernel/run.py
     Mutant(

@@ -294,6 +294,10 @@ class Calls(Generic[P]):
         """Seconds until `now` in which the clock stood."""
         return self._waited + (0.0 if self._paused_at is None else now - self._paused_at)
 
+    def course(self, now: float) -> tuple[int, float, float, float, int]:
+        """What the outcome of a job that ends `now` begins with: see `Started`."""
+        return self.job.index, self.started_at, now, self.waited(now), self.count
+
     @overload
     async def __call__(
         self,
