@@ -2,29 +2,16 @@
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import ColumnGraph
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob
 from trioeval.columns.makers.base import Tally
-from trioeval.columns.progress import FINISH, PREPARE, MakeJob
 from trioeval.columns.result import SHOWN_FAILURES, Cause, ColumnProfile, DatasetResult, DroppedRow
-from trioeval.errors import (
-    BudgetError,
-    CallError,
-    Fault,
-    GradingError,
-    LaneClosedError,
-    ProviderError,
-    QuotaError,
-    TooLateError,
-    TrioevalError,
-    leaves,
-)
 from trioeval.usage import Usage
 
 # What it means for a row that something of it was not made. Pure.
@@ -32,50 +19,6 @@ from trioeval.usage import Usage
 
 _STAGES = {PREPARE: "its processors", FINISH: "its end"}
 _SHOWN = 5  # jobs that a message names
-
-
-@attrs.frozen
-class Trouble:
-    """How a maker failed."""
-
-    error: Exception
-    attempts: int
-    """Requests that its job has made."""
-    is_own: bool = False
-    """Whether its call was refused while the lane served others."""
-
-    @property
-    def reason(self) -> str | None:
-        """Why it is no failure of the row, which may be made in another run; None if it is one."""
-        if self.is_own:
-            return None
-        reasons = [_reason(leaf) for leaf in leaves(self.error)]
-        return next((reason for reason in reasons if reason is not None), None)
-
-    @property
-    def is_mishap(self) -> bool:
-        """Whether it might have gone well."""
-        return all(_is_mishap(leaf) for leaf in leaves(self.error))
-
-    def dropped(self, row: int, column: str) -> DroppedRow:
-        """What becomes of a row."""
-        first = next(leaves(self.error))
-        return DroppedRow(
-            row=row,
-            cause="failed",
-            column=column,
-            error=say(self.error),
-            kind=first.kind if isinstance(first, ProviderError) else None,
-            attempts=self.attempts,
-        )
-
-
-def say(error: BaseException) -> str:
-    """What went wrong, for a person."""
-    first = next(leaves(error))
-    if isinstance(first, TrioevalError) and str(first):
-        return str(first)
-    return f"{type(first).__name__}: {first}"
 
 
 def timed_out(row: int, column: str, seconds: float, attempts: int) -> DroppedRow:
@@ -126,28 +69,6 @@ def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
     more = f", and {len(needed) - _SHOWN} more" if len(needed) > _SHOWN else ""
     shown = ", ".join(said)
     return f"group {group} waits for what will never be made: {shown}{more}; please report this"
-
-
-def _reason(error: BaseException) -> str | None:
-    match error:
-        case LaneClosedError():
-            return "lane"
-        case BudgetError() if error.wanted <= error.limit:
-            return "budget_exceeded"
-        case TooLateError():
-            return "deadline"
-        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
-            return "quota"
-        case CallError(fault=Fault.RATE_LIMITED):
-            return "rate_limited"
-        case _:
-            return None
-
-
-def _is_mishap(error: BaseException) -> bool:
-    if isinstance(error, GradingError):
-        return error.mishap
-    return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
 @attrs.define(eq=False)
@@ -267,50 +188,3 @@ class Account:
             cost=sum(costs) if costs else None,
             duration_s=duration_s,
         )
-
-
-def tally_json(tally: Tally) -> Mapping[str, Any]:
-    """What a job used, as it is written down; empty where it asked nobody.
-
-    Example:
-        >>> tally_json(Tally(calls=1, usages=[Usage(total=3)], seconds=0.5))
-        {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
-    """
-    told: dict[str, Any] = {}
-    for name in ("calls", "recalled", "seconds"):
-        if getattr(tally, name):
-            told[name] = getattr(tally, name)
-    if tally.cost is not None:
-        told["cost"] = tally.cost
-    if tally.usages:
-        usage = Usage.sum(tally.usages)
-        told["usage"] = {
-            name: count for name, count in attrs.asdict(usage).items() if count is not None
-        }
-    return told
-
-
-def read_tally(told: Mapping[str, Any]) -> Tally:
-    """What `tally_json` has told."""
-    usage = told.get("usage")
-    return Tally(
-        calls=told.get("calls", 0),
-        recalled=told.get("recalled", 0),
-        usages=[] if usage is None else [Usage(**usage)],
-        cost=told.get("cost"),
-        seconds=told.get("seconds", 0.0),
-    )
-
-
-def both(first: Tally | None, second: Tally) -> Tally:
-    """What two rounds of one job used."""
-    if first is None:
-        return second
-    costs = [cost for cost in (first.cost, second.cost) if cost is not None]
-    return Tally(
-        calls=first.calls + second.calls,
-        recalled=first.recalled + second.recalled,
-        usages=[*first.usages, *second.usages],
-        cost=sum(costs) if costs else None,
-        seconds=first.seconds + second.seconds,
-    )

@@ -9,17 +9,17 @@ from typing import Any, Protocol, TypeVar
 import attrs
 import trio
 
-from trioeval.columns.account import left_out, say
+from trioeval.columns.account import left_out
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.cells import as_read
-from trioeval.columns.graph import Grouping
-from trioeval.columns.groups import GroupState
+from trioeval.columns.graph import FINISH, Grouping, MakeJob
+from trioeval.columns.groups import OpenGroup
+from trioeval.columns.makers.base import Order, say
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import FINISH, MakeJob
+from trioeval.columns.progress import Progress
 from trioeval.columns.result import DroppedRow
-from trioeval.columns.scheduling import Progress
 from trioeval.columns.spec import Processed, Rows, StageProcessor, check
 from trioeval.errors import DatasetError
 
@@ -209,50 +209,44 @@ class Finishing:
     output: Output
     profiles: Profiles
 
-    async def prepare(self, index: int) -> None:
+    async def prepare(self, order: Order) -> None:
         """Let processors see a group that has its seeds, and nothing else. A checkpoint if one is.
 
         Raises:
             DatasetError: One failed, and the run is to fail with it.
         """
         progress = self.progress
-        job = progress.ready[index].job
-        flight, group = progress.begin(index), progress.groups[job.group]
+        scope, group = progress.start(order), progress.groups[order.job.group]
         stages = progress.spec.stages.before_batch
         before = self._rows(group)
         processed: Processed | str | None = None
-        with flight.scope:
+        with scope:
             processed = await self._process(stages, group.number, before)
-        if flight.is_gone or processed is None:
+        if order.is_gone or processed is None:
             return
         if isinstance(processed, str):
             progress.drop(group, _lost(before, processed))
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
-            if not progress.tracker.is_dropped(row):
+            if not group.is_gone(row):
                 progress.buffer.set(row, values)
         progress.drop(group, _left_out(before, kept))
         progress.drop_again(group)
-        progress.complete(job)
+        if group.left:
+            progress.complete(order.job)
 
-    async def finish(self, number: int, index: int | None = None) -> None:
+    async def finish(self, order: Order) -> None:
         """Write a group that is complete. Always a checkpoint.
-
-        Args:
-            number: The group.
-            index: Of its job; None behind the plan.
 
         Raises:
             DatasetError: It cannot be written, or a processor failed and the run is to fail with it.
         """
-        progress, group = self.progress, self.progress.groups[number]
-        if index is None:
-            progress.tracker.begin(MakeJob(FINISH, number))
-        else:
-            progress.begin(index)
-        stages = progress.spec.stages.after_batch
-        rows = self._rows(group) if stages else self._as_they_are(group)
+        progress, number = self.progress, order.job.group
+        progress.start(order)
+        group, stages = progress.groups[number], progress.spec.stages.after_batch
+        view = progress.buffer.view
+        rows = self._rows(group) if stages else [(row, view(row)) for row in group.rows_left()]
         aside: Rows = ()
         gone: Sequence[DroppedRow] = ()
         if rows and stages:
@@ -269,7 +263,7 @@ class Finishing:
         file = await self.output.write(number, written, dict(counts))
         await self.profiles.add(written, group.skipped)
         progress.drop(group, gone)
-        progress.written(group, file)
+        progress.write(group, file)
 
     async def generation(self, deadline: float = math.inf) -> bool:
         """Let processors see the whole dataset, once. A checkpoint if there are any.
@@ -331,12 +325,13 @@ class Finishing:
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "done")
 
-    def complete_groups(self) -> Sequence[int]:
-        """Groups that are open, and lack nothing but their end."""
+    def complete_groups(self) -> Sequence[Order]:
+        """The last stages of groups that are open, and lack nothing else."""
+        ends = {number: MakeJob(FINISH, number) for number in self.progress.groups}
         return [
-            number
-            for number in self.progress.groups
-            if self.progress.tracker.needed(number) == (MakeJob(FINISH, number),)
+            Order(end)
+            for number, end in ends.items()
+            if self.progress.groups[number].needed() == (end,)
         ]
 
     async def _process(
@@ -359,10 +354,9 @@ class Finishing:
         return Processed(rows, sorted(aside.items()), left_out_columns)
 
     async def _run(self, processor: StageProcessor, group: int | None, rows: Rows) -> Processed:
-        observe = self.progress.observe
+        notify = self.progress.notify
         error: str | None = None
-        if observe is not None:
-            observe(ProcessorBegun(trio.current_time(), processor.name, group))
+        notify(ProcessorBegun, processor.name, group)
         try:
             processed = await processor.run(group, rows)
             check(rows, processed.rows)
@@ -372,8 +366,7 @@ class Finishing:
             where = "" if group is None else f" (group {group})"
             raise DatasetError(f"{processor.name}{where}: {error}") from caught
         finally:
-            if observe is not None:
-                observe(ProcessorEnded(trio.current_time(), processor.name, group, error))
+            notify(ProcessorEnded, processor.name, group, error)
         return attrs.evolve(processed, rows=back)
 
     async def _back(self, given: Mapping[int, Mapping[str, Any]], processed: Processed) -> Rows:
@@ -393,18 +386,10 @@ class Finishing:
                 await trio.lowlevel.checkpoint()
         return back
 
-    def _rows(self, group: GroupState) -> Rows:
-        """What there is of a group, copied."""
+    def _rows(self, group: OpenGroup) -> Rows:
+        """The rows of a group, copied."""
         buffer = self.progress.buffer
-        return [
-            (row, buffer.copy(row, buffer.view(row)))
-            for row in self.progress.tracker.left(group.number)
-        ]
-
-    def _as_they_are(self, group: GroupState) -> Rows:
-        """The same for who changes nothing."""
-        view = self.progress.buffer.view
-        return [(row, view(row)) for row in self.progress.tracker.left(group.number)]
+        return [(row, buffer.copy(row, buffer.view(row))) for row in group.rows_left()]
 
     def _columns(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Those that are written."""

@@ -4,11 +4,10 @@
     run = DatasetRun(spec, output, journal=journal)
     result = await build(run, lanes)
 
-The jobs of the plan are cells, groups and the stages of groups; which of them may start is decided while it
-runs (`readiness`), what they do is in `cells` and `finish`, and everything that
-changes in `scheduling`. What is left of it when the plan is over is put in order here: groups that are
-complete are written, however the plan ended; what has no ending gets one; and when all is written, processors
-see the whole of it.
+The jobs of the plan are cells, groups and the stages of groups; `progress` decides while it runs which of
+them may start, and holds everything that changes; what they do is in `cells` and `finish`. What is left of
+it when the plan is over is put in order here: groups that are complete are written, however the plan ended;
+rows without an ending get one; and when all is written, processors see the whole of it.
 """
 
 import math
@@ -16,18 +15,15 @@ from collections.abc import Callable
 
 import trio
 
-from trioeval.columns.account import Account, Spent
 from trioeval.columns.cells import Cells
 from trioeval.columns.events import DatasetBegun, DatasetObserver
 from trioeval.columns.finish import Finishing, Output
-from trioeval.columns.graph import Numbering
+from trioeval.columns.graph import PREPARE
 from trioeval.columns.journal import DatasetJournal
-from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.makers.base import OWN_LANES, CellOrder, GroupOrder, Order
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import FINISH, PREPARE, MakeJob, Tracker
-from trioeval.columns.readiness import MakeJobs, MakeReadiness
+from trioeval.columns.progress import DatasetJobs, Progress
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.scheduling import Admission, Progress, recall_earlier
 from trioeval.columns.spec import DatasetSpec
 from trioeval.errors import PlanError, TrioevalError
 from trioeval.kernel import (
@@ -73,30 +69,11 @@ class DatasetRun:
         """No new job starts: somebody said so, or nothing new is worth it."""
         self.failure: Exception | None = None
         """What the whole failed with."""
-        prepares = bool(spec.stages.before_batch)
-        numbering = Numbering(spec.graph, spec.grouping, output.written, prepares=prepares)
-        settings = spec.settings
-        self._progress = Progress(
-            spec,
-            journal,
-            numbering,
-            Tracker(spec.graph, spec.grouping, prepares=prepares),
-            Admission(
-                spec.grouping,
-                sum(map(len, spec.graph.columns)),
-                settings.max_open_cells,
-                settings.max_open_bytes,
-                iter(numbering.groups),
-            ),
-            Account([Spent() for _ in spec.graph.producers]),
-            guarded(observe),
-            self.stop.set,
-        )
+        self._progress = Progress(spec, output.written, journal, guarded(observe), self.stop.set)
         self._output = output
         self._warn = warn
-        self._readiness = MakeReadiness(self._progress)
         goes_on = bool(output.written) or (journal is not None and journal.resumed)
-        self._cells = Cells(self._progress, self._readiness, goes_on)
+        self._cells = Cells(self._progress, goes_on)
         self._profiles = Profiles(spec)
         self._finishing = Finishing(self._progress, output, self._profiles)
         self._broken = set[int]()
@@ -108,10 +85,10 @@ class DatasetRun:
         self._earlier = tuple(output.written.values())
         self._began_at: float | None = None
 
-    def plan(self) -> Plan[MakeJob]:
+    def plan(self) -> Plan[Order]:
         """What is not made yet, as jobs."""
-        lanes = {making.maker.lane for making in self.spec.makings}
-        return Plan(MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness)
+        progress, lanes = self._progress, {making.maker.lane for making in self.spec.makings}
+        return Plan(DatasetJobs(progress), OWN_LANES | lanes, readiness=lambda: progress)
 
     def job_name(self, index: int) -> str:
         """What a job makes, for a person: a column of a row or of a group, or a stage of a group."""
@@ -121,37 +98,38 @@ class DatasetRun:
         name = self._progress.producer_name(job)
         return f"{name} of group {job.group}" if job.row is None else f"{name} of row {job.row}"
 
-    async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
+    async def perform(self, job: Job[Order], calls: Calls[Order]) -> None:
         """The body of a job.
 
         Raises:
             Exception: What its maker raised; or, with `failure` set, what the whole fails with.
         """
-        make, index = job.payload, job.index
+        order = job.payload
         failure: Exception | None = None
         try:
-            if make.producer == FINISH:
-                await self._finishing.finish(make.group, index)
-            elif make.producer == PREPARE:
-                await self._finishing.prepare(index)
-            elif make.row is None:
-                failure = await self._cells.group(index, self._progress.ready[index], calls)
-            else:
-                failure = await self._cells.cell(index, self._progress.ready[index], calls)
+            match order:
+                case CellOrder():
+                    failure = await self._cells.cell(order, calls)
+                case GroupOrder():
+                    failure = await self._cells.group(order, calls)
+                case _ if order.job.producer == PREPARE:
+                    await self._finishing.prepare(order)
+                case _:
+                    await self._finishing.finish(order)
         except Exception as error:
             self.failure = self.failure or error
-            self._broken.add(make.group)
+            self._broken.add(order.job.group)
             raise
         if failure is not None:
             raise failure
 
     def settled(self, outcome: Outcome[None]) -> None:
-        """A job has its outcome.
+        """A job has its outcome; the kernel asks next what that sets free.
 
         Raises:
             Exception: What the whole fails with.
         """
-        self._readiness.settled(outcome)
+        self._progress.last = outcome
         if self.failure is not None:
             raise self.failure
 
@@ -168,9 +146,7 @@ class DatasetRun:
             progress.journal.begin(spec.grouping, spec.fingerprint)
         for file in self._earlier:
             progress.account.add_earlier(file)
-        if progress.observe is not None:
-            account = progress.account
-            progress.observe(DatasetBegun(now, account.written, account.dropped.total()))
+        progress.notify(DatasetBegun, progress.account.written, progress.account.dropped.total())
 
     async def written_down(self) -> None:
         """Return when it is known that the dataset was begun: before anything of it is in its folder.
@@ -179,7 +155,7 @@ class DatasetRun:
         """
         journal = self._progress.journal
         if journal is not None:
-            await recall_earlier(self.spec, self._progress.account, journal, self._earlier)
+            await self._progress.recall(self._earlier)
             await journal.durable()
 
     async def write_complete(self) -> None:
@@ -190,11 +166,11 @@ class DatasetRun:
         """
         self._progress.is_cut = True
         failure: Exception | None = None
-        for number in self._finishing.complete_groups():
-            if number in self._broken:
+        for order in self._finishing.complete_groups():
+            if order.job.group in self._broken:
                 continue
             try:
-                await self._finishing.finish(number)
+                await self._finishing.finish(order)
             except Exception as error:  # noqa: BLE001 - the others are written all the same
                 failure = failure or error
         if failure is not None:
@@ -209,8 +185,8 @@ class DatasetRun:
         self.failure = failure
         progress, account = self._progress, self._progress.account
         cut = "fault" if failure is not None else self._cut
-        for number, group in progress.groups.items():
-            for row in progress.tracker.left(number):
+        for group in progress.groups.values():
+            for row in group.rows_left():
                 account.not_run[group.reasons.get(row, cut)] += 1
         known = account.written + account.dropped.total() + account.not_run.total()
         if rest := self.spec.grouping.rows - known:
