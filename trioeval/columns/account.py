@@ -3,15 +3,13 @@
 from bisect import insort
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
 
 import attrs
 
 from trioeval.columns.files import GroupFile
 from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob
 from trioeval.columns.makers.base import Tally
-from trioeval.columns.result import SHOWN_FAILURES, Cause, ColumnProfile, DatasetResult, DroppedRow
+from trioeval.columns.result import SHOWN_FAILURES, Cause, DroppedRow
 from trioeval.usage import Usage
 
 # What it means for a row that something of it was not made. Pure.
@@ -109,8 +107,6 @@ class Account:
     failures: list[DroppedRow] = attrs.field(factory=list)
     """The first of them by their numbers."""
     first_error: str | None = None
-    error: str | None = None
-    """Why the whole failed."""
 
     def drop(self, row: DroppedRow, producer: int | None) -> None:
         """A row is gone.
@@ -150,41 +146,3 @@ class Account:
         """So many rows that were written are no more: a processor after generation left them out."""
         self.written -= rows
         self.dropped["processor"] += rows
-
-    def result(
-        self,
-        *,
-        task: str | None,
-        requested: int,
-        unfinished: str | None = None,
-        columns: tuple[ColumnProfile, ...] = (),
-        folder: Path | None = None,
-        file_format: Literal["parquet", "jsonl"] | None = None,
-        duration_s: float = 0.0,
-    ) -> DatasetResult:
-        """What became of the dataset."""
-        costs = [spent.cost for spent in self.spent if spent.cost is not None]
-        error = self.error
-        if error is None and self.early_shutdown and not self.written:
-            error = f"too much failed for good; the first failure: {self.first_error}"
-        return DatasetResult(
-            task=task,
-            requested=requested,
-            written=self.written,
-            dropped={cause: count for cause, count in sorted(self.dropped.items()) if count},
-            not_run={reason: count for reason, count in sorted(self.not_run.items()) if count},
-            unfinished=unfinished,
-            groups=self.groups,
-            partial_groups=tuple(sorted(self.partial)),
-            early_shutdown=self.early_shutdown,
-            failures=tuple(self.failures),
-            first_error=self.first_error,
-            error=error,
-            columns=columns,
-            folder=folder,
-            format=file_format,
-            calls=sum(spent.calls for spent in self.spent),
-            usage=Usage.sum(spent.usage for spent in self.spent),
-            cost=sum(costs) if costs else None,
-            duration_s=duration_s,
-        )

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -14,6 +15,7 @@ from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.cells import as_read
+from trioeval.columns.files.header import Format
 from trioeval.columns.graph import FINISH, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup
 from trioeval.columns.makers.base import Order, say
@@ -31,6 +33,16 @@ T = TypeVar("T")
 
 class Output(Protocol):
     """Where the rows go."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of the files; None if there are none."""
+        ...
+
+    @property
+    def format(self) -> Format | None:
+        """The format of the files; None if there are none."""
+        ...
 
     @property
     def written(self) -> Mapping[int, GroupFile]:
@@ -70,6 +82,14 @@ class Output(Protocol):
         """All of it is there."""
         ...
 
+    def rows_written(self) -> Sequence[Mapping[str, Any]]:
+        """All rows, as they are in the end."""
+        ...
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        ...
+
 
 @attrs.define(eq=False)
 class MemoryOutput:
@@ -85,6 +105,8 @@ class MemoryOutput:
     """What was left out of the whole."""
     processed: dict[int, Rows] | None = None
     """Those that took their place."""
+    path = None
+    format = None
 
     @property
     def is_processed(self) -> bool:
@@ -128,6 +150,18 @@ class MemoryOutput:
 
     async def finish(self, _result: Mapping[str, Any], /) -> None:
         """Nothing is left to do."""
+
+    @property
+    def numbered(self) -> Rows:
+        """All rows as they are in the end, with their numbers."""
+        return [row for group in sorted(self.last) for row in self.last[group]]
+
+    def rows_written(self) -> Sequence[Mapping[str, Any]]:
+        """All rows, as they are in the end."""
+        return [values for _, values in self.numbered]
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class FolderOutput:
@@ -176,6 +210,24 @@ class FolderOutput:
     async def finish(self, result: Mapping[str, Any], /) -> None:
         """Note that all of it is there."""
         await self._in_thread(lambda: self.folder.finish(result))
+
+    @property
+    def path(self) -> Path:
+        """The folder of the files."""
+        return self.folder.path
+
+    @property
+    def format(self) -> Format:
+        """The format of the files."""
+        return self.folder.format
+
+    def rows_written(self) -> Sequence[Mapping[str, Any]]:
+        """All rows, read as they are looked at."""
+        return DatasetRows(self.path)
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        self.folder.close()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._one)

@@ -1,4 +1,3 @@
-# Apart from `columns.task`: a dataset is also built without a suite.
 """Builds one dataset on the kernel: one plan of all that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)
@@ -39,6 +38,7 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.kernel.events import guarded
+from trioeval.usage import Usage
 
 CLOSE_GRACE = 30.0
 """Seconds that writing what is complete may take behind the end of a run that was cut off."""
@@ -70,7 +70,7 @@ class DatasetRun:
         self.failure: Exception | None = None
         """What the whole failed with."""
         self._progress = Progress(spec, output.written, journal, guarded(observe), self.stop.set)
-        self._output = output
+        self.output = output
         self._warn = warn
         goes_on = bool(output.written) or (journal is not None and journal.resumed)
         self._cells = Cells(self._progress, goes_on)
@@ -202,13 +202,13 @@ class DatasetRun:
         """
         progress, account = self._progress, self._progress.account
         for file in sorted(self._earlier, key=lambda one: one.group):
-            await self._profiles.add_earlier(await self._output.read(file.group))
+            await self._profiles.add_earlier(await self.output.read(file.group))
         if self.failure is None and account.groups == len(self.spec.grouping):
             try:
                 is_over = await self._finishing.generation(deadline)
                 result = self.result(trio.current_time())
                 if is_over and result.error is None and not result.not_run:
-                    await self._output.finish(_noted(result))
+                    await self.output.finish(_noted(result))
                 self._last = None if is_over else "deadline"
             except TrioevalError as error:
                 self.failure = error
@@ -224,16 +224,33 @@ class DatasetRun:
 
     def result(self, now: float) -> DatasetResult:
         """What became of the dataset until now."""
-        account = self._progress.account
-        if self.failure is not None and account.error is None:
-            account.error = str(self.failure) or type(self.failure).__name__
-        stages = self.spec.stages.after_generation
-        all_is_there = self.failure is None and account.groups == len(self.spec.grouping)
-        return account.result(
-            task=self.spec.task,
-            requested=self.spec.grouping.rows,
-            unfinished=self._last if stages and all_is_there else None,
+        account, spec = self._progress.account, self.spec
+        error = None
+        if self.failure is not None:
+            error = str(self.failure) or type(self.failure).__name__
+        elif account.early_shutdown and not account.written:
+            error = f"too much failed for good; the first failure: {account.first_error}"
+        all_is_there = self.failure is None and account.groups == len(spec.grouping)
+        costs = [spent.cost for spent in account.spent if spent.cost is not None]
+        return DatasetResult(
+            task=spec.task,
+            requested=spec.grouping.rows,
+            written=account.written,
+            dropped={cause: count for cause, count in sorted(account.dropped.items()) if count},
+            not_run={why: count for why, count in sorted(account.not_run.items()) if count},
+            unfinished=self._last if spec.stages.after_generation and all_is_there else None,
+            groups=account.groups,
+            partial_groups=tuple(sorted(account.partial)),
+            early_shutdown=account.early_shutdown,
+            failures=tuple(account.failures),
+            first_error=account.first_error,
+            error=error,
             columns=self._profiles.columns(account.spent),
+            folder=self.output.path,
+            format=self.output.format,
+            calls=sum(spent.calls for spent in account.spent),
+            usage=Usage.sum(spent.usage for spent in account.spent),
+            cost=sum(costs) if costs else None,
             duration_s=0.0 if self._began_at is None else now - self._began_at,
         )
 
