@@ -25,7 +25,7 @@ from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import Producer
 from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
 from trioeval.columns.progress import Progress
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.testing import run_virtual
 
@@ -307,7 +307,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
     spec = dataset(SEED, a.col("seed"), rows=2)
 
     async def main() -> None:
-        await build(DatasetRun(spec, MemoryOutput(spec.grouping)), lanes_of(P))
+        await DatasetRun(spec, MemoryOutput(spec.grouping)).build(lanes_of(P))
 
     with pytest.raises(RuntimeError, match=r"column 'a' of row 1.*its end.*please report this"):
         run_virtual(main)
@@ -369,7 +369,7 @@ def test_nothing_of_a_dataset_without_columns_to_ask_takes_time() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(beat)
             run = DatasetRun(spec, MemoryOutput(spec.grouping))
-            result = await build(run, lanes_of())
+            result = await run.build(lanes_of())
             nursery.cancel_scope.cancel()
         return result.written
 

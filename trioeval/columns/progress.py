@@ -8,7 +8,7 @@ happens to its rows: they are dropped, or not run.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import attrs
@@ -35,7 +35,7 @@ from trioeval.columns.events import (
     ShutDown,
 )
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import FINISH, PREPARE, Grouping, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, MakeJob
 from trioeval.columns.groups import OpenGroup, OpenGroups
 from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
 from trioeval.columns.makers.base import (
@@ -68,59 +68,6 @@ AHEAD = 4
 """How many budgets of values may lie between the oldest open group and one that is opened."""
 
 
-@attrs.define(eq=False)
-class Admission:
-    """The groups that are to be opened."""
-
-    grouping: Grouping
-    columns: int
-    """Values of a row."""
-    max_cells: int
-    max_bytes: int
-    _waiting: Iterator[int]
-    """Groups that were not opened, in order."""
-    _next: int | None = attrs.field(init=False, default=None)
-    _open: dict[int, int] = attrs.field(init=False, factory=dict)
-    """The values of groups that are open."""
-    _cells: int = attrs.field(init=False, default=0)
-
-    def __attrs_post_init__(self) -> None:
-        self._next = next(self._waiting, None)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether groups are left that were not opened."""
-        return self._next is not None
-
-    def take(self, weight: int) -> int | None:
-        """The next group, if it may be opened now; it is then.
-
-        Args:
-            weight: Bytes that open groups hold.
-        """
-        group = self._next
-        if group is None:
-            return None
-        cells = len(self.grouping.rows_of(group)) * self.columns
-        if self._open and not self._fits(group, cells, weight):
-            return None
-        self._next = next(self._waiting, None)
-        self._open[group] = cells
-        self._cells += cells
-        return group
-
-    def close(self, group: int) -> None:
-        """A group is over."""
-        self._cells -= self._open.pop(group)
-
-    def _fits(self, group: int, cells: int, weight: int) -> bool:
-        if self._cells + cells > self.max_cells or weight >= self.max_bytes:
-            return False
-        oldest = self.grouping.rows_of(next(iter(self._open)))
-        ahead = (self.grouping.rows_of(group).start - oldest.start) * self.columns
-        return ahead <= AHEAD * self.max_cells
-
-
 _ROWS_AT_ONCE = 1000
 """Rows that are opened without a checkpoint: more than lanes have jobs under way."""
 
@@ -147,7 +94,7 @@ class Progress(OpenGroups, Readiness):
         super().__init__(
             spec.graph, spec.grouping, written, prepares=bool(spec.stages.before_batch)
         )
-        settings, shutdown = spec.settings, spec.settings.shutdown
+        shutdown = spec.settings.shutdown
         self.spec = spec
         self.journal = journal
         self.buffer = Buffer()
@@ -158,13 +105,13 @@ class Progress(OpenGroups, Readiness):
         """The outcome that the kernel reports next."""
         self._observe = observe
         self._end = end
-        self._admission = Admission(
-            spec.grouping,
-            sum(map(len, spec.graph.columns)),
-            settings.max_open_cells,
-            settings.max_open_bytes,
-            iter(self.numbering.groups),
-        )
+        self._columns = sum(map(len, spec.graph.columns))
+        """The number of values of a row."""
+        self._open_rows = 0
+        """The number of rows of all open groups."""
+        self._waiting = iter(self.numbering.groups)
+        self._next = next(self._waiting, None)
+        """The next group to open; None if all were opened."""
         self._lines: defaultdict[str, FairLine] = defaultdict(FairLine)
         """The order of the jobs of each lane."""
         self._window: FailureWindow | None = None
@@ -445,19 +392,33 @@ class Progress(OpenGroups, Readiness):
         """Open groups as far as the budget goes: some at once, and others with each job that is over."""
         self._has_more = False
         if self.account.early_shutdown or self.is_cut or self.standing:
-            if not self.groups and self._admission.waiting:
+            if not self.groups and self._next is not None:
                 self._end()
             return
         rows = 0
         while rows < _ROWS_AT_ONCE:
-            number = self._admission.take(self.buffer.bytes)
-            if number is None:
+            if self._next is None or not self._fits(self._next):
                 return
+            number, self._next = self._next, next(self._waiting, None)
             rows += len(self._open(number).rows)
         self._has_more = True
 
+    def _fits(self, number: int) -> bool:
+        """Whether the values of a group fit beside those of the open groups; alone, each one does."""
+        if not self.groups:
+            return True
+        settings, wanted = self.spec.settings, self.grouping.rows_of(number)
+        oldest = next(iter(self.groups.values())).rows
+        ahead = wanted.start - oldest.start
+        return (
+            (self._open_rows + len(wanted)) * self._columns <= settings.max_open_cells
+            and self.buffer.bytes < settings.max_open_bytes
+            and ahead * self._columns <= AHEAD * settings.max_open_cells
+        )
+
     def _open(self, number: int) -> OpenGroup:
         group = self.admit(number)
+        self._open_rows += len(group.rows)
         restored = Restored()
         if self.journal is not None and self.journal.resumed:
             restored = self.journal.restored(number, group.rows)
@@ -519,10 +480,10 @@ class Progress(OpenGroups, Readiness):
 
     def _forget(self, group: OpenGroup) -> None:
         self.close(group)
+        self._open_rows -= len(group.rows)
         self.buffer.close(group.rows)
         for line in self._lines.values():
             line.close(group.number)
-        self._admission.close(group.number)
         self._open_more()
 
     def _shut_down(self, finishes: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """Builds one dataset on the kernel: one plan of all that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)
-    result = await build(run, lanes)
+    result = await run.build(lanes)
 
 The jobs of the plan are cells, groups and the stages of groups; `progress` decides while it runs which of
 them may start, and holds everything that changes; what they do is in `cells` and `finish`. What is left of
@@ -98,7 +98,67 @@ class DatasetRun:
         name = self._progress.producer_name(job)
         return f"{name} of group {job.group}" if job.row is None else f"{name} of row {job.row}"
 
-    async def perform(self, job: Job[Order], calls: Calls[Order]) -> None:
+    async def build(
+        self,
+        lanes: Lanes,
+        *,
+        deadline: float = math.inf,
+        stop: trio.Event | None = None,
+        observe: Observer | None = None,
+        budget: Budget | None = None,
+        max_live_jobs: int | None = None,
+    ) -> DatasetResult:
+        """Build the dataset, once. A checkpoint.
+
+        Args:
+            lanes: Those of its providers, and `OWN_LANES`.
+            deadline: Instant on the Trio clock at which everything under way is cut.
+            stop: When set, nothing new is begun.
+            observe: Told of the jobs, as by `run_plan`.
+            budget: What all calls may use.
+            max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
+
+        Returns:
+            What became of it. Whoever cancels this asks `result` afterwards.
+
+        Raises:
+            Exception: A fault of ours; groups that were complete are written all the same.
+        """
+        failure: Exception | None = None
+        self._began_at = trio.current_time()
+        try:
+            async with trio.open_nursery() as nursery:
+                if stop is not None:
+                    nursery.start_soon(_pass_on, stop, self.stop)
+                try:
+                    await self._begin()
+                    await run_plan(
+                        self.plan(),
+                        self._perform,
+                        lanes=lanes,
+                        emit=self._emit,
+                        settled=self._settled,
+                        deadline=deadline,
+                        stop=self.stop,
+                        observe=observe,
+                        max_live_jobs=max_live_jobs,
+                        salvage_rounds=self.spec.settings.salvage_rounds,
+                        budget=budget,
+                    )
+                except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
+                    failure = self.failure or _cause(error)
+                nursery.cancel_scope.cancel("the plan is over")
+        finally:
+            # What was paid for is kept also where the caller was cancelled: test_co_66….
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                failure = await self._write_complete(failure)
+            self._count_rest(failure)
+        result = await self._close(deadline)
+        if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
+            raise failure
+        return result
+
+    async def _perform(self, job: Job[Order], calls: Calls[Order]) -> None:
         """The body of a job.
 
         Raises:
@@ -123,7 +183,7 @@ class DatasetRun:
         if failure is not None:
             raise failure
 
-    def settled(self, outcome: Outcome[None]) -> None:
+    def _settled(self, outcome: Outcome[None]) -> None:
         """A job has its outcome; the kernel asks next what that sets free.
 
         Raises:
@@ -133,39 +193,36 @@ class DatasetRun:
         if self.failure is not None:
             raise self.failure
 
-    async def emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
+    async def _emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
         """An outcome comes in its turn: rows are told of by groups, and not here."""
         if isinstance(outcome, NotRun | Interrupted):
             self._cut = outcome.cut.value
 
-    def begin(self, now: float) -> None:
-        """The plan is about to be run."""
-        self._began_at = now
+    async def _begin(self) -> None:
+        """Record that the dataset is begun, and count what earlier executions have made and spent.
+
+        Returns when that is durable: before anything of it is in its folder.
+        """
         progress, spec = self._progress, self.spec
         if progress.journal is not None:
             progress.journal.begin(spec.grouping, spec.fingerprint)
         for file in self._earlier:
             progress.account.add_earlier(file)
         progress.notify(DatasetBegun, progress.account.written, progress.account.dropped.total())
+        if progress.journal is not None:
+            await progress.recall(self._earlier)
+            await progress.journal.durable()
 
-    async def written_down(self) -> None:
-        """Return when it is known that the dataset was begun: before anything of it is in its folder.
+    async def _write_complete(self, failure: Exception | None) -> Exception | None:
+        """Write what is complete behind the plan. A checkpoint if there is anything.
 
-        What earlier executions have spent is counted meanwhile.
-        """
-        journal = self._progress.journal
-        if journal is not None:
-            await self._progress.recall(self._earlier)
-            await journal.durable()
+        Args:
+            failure: The failure of the whole.
 
-    async def write_complete(self) -> None:
-        """Behind the plan: write what is complete and is not written. A checkpoint if there is any.
-
-        Raises:
-            TrioevalError: It cannot be written.
+        Returns:
+            It, or else the first error of writing.
         """
         self._progress.is_cut = True
-        failure: Exception | None = None
         for order in self._finishing.complete_groups():
             if order.job.group in self._broken:
                 continue
@@ -173,10 +230,9 @@ class DatasetRun:
                 await self._finishing.finish(order)
             except Exception as error:  # noqa: BLE001 - the others are written all the same
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        return failure
 
-    def count_rest(self, failure: Exception | None) -> None:
+    def _count_rest(self, failure: Exception | None) -> None:
         """Behind that: give every row an ending that has none. Once.
 
         Args:
@@ -194,7 +250,7 @@ class DatasetRun:
                 cut = "early_shutdown" if account.early_shutdown else progress.held_up or cut
             account.not_run[cut] += rest
 
-    async def close(self, deadline: float = math.inf) -> DatasetResult:
+    async def _close(self, deadline: float) -> DatasetResult:
         """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do.
 
         Args:
@@ -253,71 +309,6 @@ class DatasetRun:
             cost=sum(costs) if costs else None,
             duration_s=0.0 if self._began_at is None else now - self._began_at,
         )
-
-
-async def build(
-    run: DatasetRun,
-    lanes: Lanes,
-    *,
-    deadline: float = math.inf,
-    stop: trio.Event | None = None,
-    observe: Observer | None = None,
-    budget: Budget | None = None,
-    max_live_jobs: int | None = None,
-) -> DatasetResult:
-    """Build a dataset. A checkpoint.
-
-    Args:
-        run: It; each is built once.
-        lanes: Those of its providers, and `OWN_LANES`.
-        deadline: Instant on the Trio clock at which everything under way is cut.
-        stop: When set, nothing new is begun.
-        observe: Told of the jobs, as by `run_plan`.
-        budget: What all calls may use.
-        max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
-
-    Returns:
-        What became of it. Whoever cancels this asks `run.result` afterwards.
-
-    Raises:
-        Exception: A fault of ours; groups that were complete are written all the same.
-    """
-    failure: Exception | None = None
-    run.begin(trio.current_time())
-    try:
-        async with trio.open_nursery() as nursery:
-            if stop is not None:
-                nursery.start_soon(_pass_on, stop, run.stop)
-            try:
-                await run.written_down()
-                await run_plan(
-                    run.plan(),
-                    run.perform,
-                    lanes=lanes,
-                    emit=run.emit,
-                    settled=run.settled,
-                    deadline=deadline,
-                    stop=run.stop,
-                    observe=observe,
-                    max_live_jobs=max_live_jobs,
-                    salvage_rounds=run.spec.settings.salvage_rounds,
-                    budget=budget,
-                )
-            except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
-                failure = run.failure or _cause(error)
-            nursery.cancel_scope.cancel("the plan is over")
-    finally:
-        # What was paid for is kept also where the caller was cancelled: test_co_66….
-        with trio.move_on_after(CLOSE_GRACE, shield=True):
-            try:
-                await run.write_complete()
-            except Exception as error:  # noqa: BLE001 - told like any other
-                failure = failure or error
-        run.count_rest(failure)
-    result = await run.close(deadline)
-    if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
-        raise failure
-    return result
 
 
 def _cause(error: Exception) -> Exception:

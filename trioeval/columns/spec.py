@@ -35,14 +35,17 @@ class Processed:
     """The names of columns that it has left out."""
 
 
+Process: TypeAlias = Callable[[int | None, Rows], Awaitable[Processed]]
+"""Gets the number of a group, or None with all rows of the dataset, and the rows, copied."""
+
+
 @attrs.frozen(kw_only=True)
 class StageProcessor:
     """One processor of one stage, ready to be called."""
 
     name: str
     """For messages: `processors[2]`, and what it is."""
-    run: Callable[[int | None, Rows], Awaitable[Processed]]
-    """Gets the number of a group, or None with all rows of the dataset, and the rows, copied."""
+    run: Process
     on_error: Literal["abort", "drop_group"] = "abort"
 
 

@@ -16,7 +16,7 @@ from trioeval.columns.makers.seeds import Source, seed_rows
 from trioeval.columns.model import ColumnsSettings, SeedColumns
 from trioeval.columns.open import DatasetParts, open_run
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.task_run import TaskRun
 from trioeval.kernel import Cut
@@ -61,8 +61,7 @@ class DatasetTask:
         parts, output = self.parts, dataset.output
         result: DatasetResult | None = None
         try:
-            result = await build(
-                dataset,
+            result = await dataset.build(
                 run.lanes,
                 deadline=run.deadline,
                 stop=run.stop,
