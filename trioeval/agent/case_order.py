@@ -22,8 +22,7 @@ import attrs
 import trio
 
 from trioeval.agent.bus.messages import MessageType
-from trioeval.agent.loop import Marker
-from trioeval.agent.protocols import Slots
+from trioeval.agent.protocols import Marker, Slots
 from trioeval.errors import AgentError, BlockedError
 from trioeval.evaluation.outcomes import StoppedError
 from trioeval.kernel import Cut

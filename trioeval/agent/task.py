@@ -17,13 +17,13 @@ import attrs
 import trio
 
 from trioeval.agent.attempts import (
-    AttemptsMade,
+    RecordedAttempts,
     answer_of,
     attempts_told,
     ended_as,
     with_cut_attempt,
 )
-from trioeval.agent.bus_messages import Patience, Posts
+from trioeval.agent.bus_messages import CasePosts, Patience
 from trioeval.agent.case_folder import (
     CaseFiles,
     CaseNames,
@@ -49,6 +49,7 @@ from trioeval.agent.protocols import (
     CaseQueued,
     FileMarker,
     LoopTerms,
+    Posts,
 )
 from trioeval.agent.restarts import RestartPolicy
 from trioeval.agent.workers import Workers
@@ -253,20 +254,17 @@ class AgentWork:
             raise StoppedError
         return answer_of(ended, self._about(step, room))
 
-    def _posts(self, step: Step) -> Posts:
-        return Posts(
-            folder=self._files(step.index).bus,
+    def _posts(self, step: Step) -> CasePosts:
+        return CasePosts(
             project=self._run.project,
             task=self._names.rooms[step.index],
-            troubles=self._run.troubles,
-            patience=Patience(self._files(step.index).bus, self._run.stop),
+            patience=Patience(self._files(step.index).bus, self._run.stop, self._run.troubles),
             rng=self._run.terms.rng,
             buses=self._run.terms.buses,
-            rotate_bytes=self._prepared.suite.run_limits.bus_rotate_bytes,
-            keep_segments=self._prepared.suite.run_limits.bus_keep_segments,
+            settings=self._run.bus,
         )
 
-    async def _wait(self, step: Step, room: CaseRoom, post: Posts, turn: Turn | None) -> None:
+    async def _wait(self, step: Step, room: CaseRoom, post: CasePosts, turn: Turn | None) -> None:
         """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled.
 
         Raises:
@@ -289,7 +287,7 @@ class AgentWork:
             room.files.cancelled.unlink(missing_ok=True)  # who runs the row again wants it
             raise AgentError(_CANCELLED)
 
-    async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
+    async def _pass_gate(self, step: Step, room: CaseRoom, post: CasePosts) -> None:
         case = case_of(step.test)
         column = self._names.columns[step.index]
         if case is None or column not in self._names.dependents:
@@ -362,14 +360,14 @@ class AgentWork:
         self._tell(step, CaseQueued, position=0)
 
     async def _claim(
-        self, step: Step, asked: Asked, told: ComeTo, room: CaseRoom, post: Posts
-    ) -> tuple[AttemptsMade, Wanted]:
+        self, step: Step, asked: Asked, told: ComeTo, room: CaseRoom, post: CasePosts
+    ) -> tuple[RecordedAttempts, Wanted]:
         """See that the folder of a case is its own before it waits: who waits may be marked as done there.
 
         Returns:
             The attempts that earlier executions have made, and what the folder is to be.
         """
-        made = AttemptsMade(
+        made = RecordedAttempts(
             asker=self._asker,
             step=step,
             asked=asked,
@@ -392,7 +390,12 @@ class AgentWork:
         return made, wanted
 
     async def _work(
-        self, made: AttemptsMade, calls: Calls[Any], wanted: Wanted, room: CaseRoom, place: Place
+        self,
+        made: RecordedAttempts,
+        calls: Calls[Any],
+        wanted: Wanted,
+        room: CaseRoom,
+        place: Place,
     ) -> LoopEnd:
         step, asked, post = made.step, made.asked, made.post
         if self._run.stop.is_set():
@@ -412,9 +415,8 @@ class AgentWork:
                 slots=InOrder(worker.slots, place),
                 marker=FileMarker(room.files.done),
                 children=worker.children,
-                post=post,
-                begin=made.next,
-                ended=made.over,
+                posts=Posts(post),
+                attempts=made,
                 stop=self._run.stop,
                 idle=calls.waiting,
                 observe=self._pass_on,
@@ -424,8 +426,7 @@ class AgentWork:
             )
             if worker.child_runs is not None:
                 worker.child_runs.tell = lambda event: terms.tell(event, number=len(made.ends))
-            ended = await run_until_done(worker.agent, terms, made.earlier)
-        return attrs.evolve(ended, attempts=tuple(made.ends))
+            return await run_until_done(worker.agent, terms)
 
     def _template(self, step: Step, asked: Asked) -> Path | None:
         """What the workspace of a case is a copy of. Blocks on files."""
@@ -449,6 +450,9 @@ class AgentWork:
             files=self._files(step.index),
             suite=self._prepared.suite.directory,
             vars=asked.vars,
+            index=step.index,
+            row=self._asker.row_ids(step.index),
+            agent=self._agent(step),
         )
 
     def _files(self, index: int) -> CaseFiles:

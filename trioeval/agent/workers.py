@@ -1,37 +1,31 @@
 # Apart from `agent.task`: together they exceed 600 lines.
 """Who works on cases: a program in a process of its own, or a model with tools."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
-import trio
 
-from trioeval.agent.bus_messages import Posts
+from trioeval.agent.bus_messages import CasePosts
 from trioeval.agent.case_folder import CaseRoom
 from trioeval.agent.child_runs import ChildRuns, open_child_runs
 from trioeval.agent.command_agent import CommandAgent
-from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
+from trioeval.agent.journal import AgentJournal
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.model_agent import ModelAgent
 from trioeval.agent.processes import end_survivors, open_family
-from trioeval.agent.protocols import Agent, Children, Slots
+from trioeval.agent.protocols import Agent, Family, Slots, at_once
 from trioeval.agent.report_file import ReportTroubles
-from trioeval.agent.restarts import Attempt, AttemptEnd
+from trioeval.agent.slots import LaneSlots
 from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.evaluation.prompt import Asked
 from trioeval.evaluation.provider_calls import Asker
-from trioeval.kernel import Calls, Metered
+from trioeval.kernel import Calls
 from trioeval.providers import Request
 from trioeval.providers.programs.entries import AGENT_RUNS, CommandAgentSettings
 from trioeval.suite.expand import Step
 from trioeval.templates import Templates
-
-R = TypeVar("R")
-
-_LEAST = 1e-6
-"""US dollars that have to be left for an attempt to begin: budgets count millionths."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,8 +34,7 @@ class Worker:
 
     agent: Agent
     slots: Slots
-    children: Children
-    is_model: bool
+    children: Family
     child_runs: ChildRuns | None = None
     """What its programs submit; None where it runs none."""
 
@@ -75,44 +68,42 @@ class Workers:
 
     @asynccontextmanager
     async def of(
-        self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: Posts
+        self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: CasePosts
     ) -> AsyncGenerator[Worker]:
         """Who works on a case, for as long as the block."""
         settings = self._spec(step)
         if not isinstance(settings, CommandAgentSettings):
-            await trio.lowlevel.checkpoint()
-            yield self._model(step, asked, room, calls, post)
+            async with open_family(self.settings.grace) as family:
+                agent = self._model(step, asked, room, calls, post)
+                yield Worker(agent=agent, slots=at_once, children=family)
             return
-        ledger = None
-        if self.journal is not None:
-            row, name = self.asker.row_ids(step.index), self.asker.names[step.provider_index]
-            ledger = _Ledger(self.journal, step.index, row, name)
+        # What stands first in the suite goes on first.
+        slots = LaneSlots(calls, AGENT_RUNS, ahead=True)
         async with (
-            open_child_runs(_LaneSlots(calls)) as child_runs,
+            open_child_runs(slots) as child_runs,
             open_family(self.settings.grace) as family,
         ):
-            agent = CommandAgent(
+            program = CommandAgent(
                 settings=settings,
                 room=room,
                 templates=self.templates,
                 family=family,
-                ledger=ledger,
+                journal=self.journal,
                 timeout=self.settings.attempt_timeout,
                 max_processes=self.settings.max_processes,
                 reports=self.reports,
                 child_runs=child_runs,
             )
             yield Worker(
-                agent=agent,
+                agent=program,
                 slots=child_runs,
                 children=family,
-                is_model=False,
                 child_runs=child_runs,
             )
 
     def _model(
-        self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: Posts
-    ) -> Worker:
+        self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: CasePosts
+    ) -> ModelAgent:
         request = Request(
             prompt=asked.prompt,
             vars=asked.vars,
@@ -121,7 +112,7 @@ class Workers:
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
         )
-        agent = ModelAgent(
+        return ModelAgent(
             asker=self.asker,
             index=step.index,
             place=step.provider_index,
@@ -131,84 +122,3 @@ class Workers:
             settings=self.settings,
             tools=WorkspaceTools.of(room.files, self.settings, self.environ, post),
         )
-        return Worker(agent=agent, slots=_NoSlots(), children=_NoChildren(), is_model=True)
-
-
-@attrs.frozen
-class _LaneSlots:
-    """Run slots: a lane like any other.
-
-    What an attempt will use nobody knows before it is over. So it begins where anything at all is left of the
-    budget of the run, and is settled to what it reports.
-    """
-
-    calls: Calls[Any]
-
-    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something in a slot; what it used is settled, where it says so."""
-
-        async def send() -> Metered[R]:
-            result = await run()
-            if not isinstance(result, AttemptEnd):
-                return Metered(result, tokens=0, money=0.0)
-            return Metered(result, tokens=result.usage.in_all or 0, money=result.cost or 0.0)
-
-        # What stands first in the suite goes on first.
-        return await self.calls(AGENT_RUNS, send, tokens=1, money=_LEAST, ahead=True)
-
-
-@attrs.frozen
-class _NoSlots:
-    """A model needs none: each of its replies is a call on the lane of its provider."""
-
-    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something at once."""
-        return await run()
-
-
-@attrs.frozen
-class _NoChildren:
-    """A model starts nothing that lives on."""
-
-    def alive(self) -> Sequence[str]:
-        """Nothing."""
-        return ()
-
-    async def wait(self) -> None:
-        """There is nothing to wait for. A checkpoint."""
-        await trio.lowlevel.checkpoint()
-
-    async def end(self) -> None:
-        """There is nothing to end. A checkpoint."""
-        await trio.lowlevel.checkpoint()
-
-
-@attrs.frozen
-class _Ledger:
-    """Writes down the processes of one case."""
-
-    journal: AgentJournal
-    index: int
-    row: str
-    agent: str
-
-    def started(self, attempt: Attempt, process: ProcessIdentity, /) -> None:
-        """A process is about to begin, or has begun."""
-        self.journal.started(
-            RunningAttempt(
-                run_id=attempt.run_id,
-                index=self.index,
-                row=self.row,
-                number=attempt.number,
-                agent=self.agent,
-                process=process,
-            )
-        )
-
-    def gone(self, attempt: Attempt, /) -> None:
-        """Nothing of it is left."""
-        self.journal.gone(attempt.run_id)
-
-    async def durable(self) -> None:
-        """Return when what was written down so far is safe."""
-        await self.journal.durable()
