@@ -207,7 +207,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
                 parents = (Parent(msg_id="of its own bus"),)
                 one = draft(f"fact {number}")
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
-        monkeypatch.setattr("trioeval.agent.bus.posting.LARGEST", 2000)
+        monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
             assert await told_on(run, troubles).pass_on(tmp_path / "calc") == 20
             assert run.stats.batches < 20
