@@ -1,4 +1,4 @@
-# Apart from `agent.workers`: one of the kinds of workers, beside `model_agent`.
+# Apart from `agent.task`: one of the two kinds of agents, beside `model_agent`.
 """An agent that is a program: it is run once for each attempt, in the workspace of its case."""
 
 import errno
