@@ -18,7 +18,6 @@ from trioeval.agent.protocols import (
     CaseEnded,
     CaseQueued,
 )
-from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.progress.agent import AgentsProgress, event_line
 from trioeval.cli.settings import settle
@@ -104,8 +103,8 @@ def test_lines_of_events_come_in_place_of_the_progress(tmp_path: Path) -> None:
     """Of suites with agents, as of those with questions."""
     suite = suite_of(tmp_path)
     verbose = RunFlags(output=OutputFlags(verbose=True))
-    assert not settle(suite, verbose, EnvironmentSettings()).progress
-    assert settle(suite, RunFlags(), EnvironmentSettings()).progress
+    assert not settle(suite, verbose).output.progress
+    assert settle(suite, RunFlags()).output.progress
 
 
 def suite_of(folder: Path) -> trioeval.Suite:

@@ -59,18 +59,18 @@ def preview(wanted: Preview, interrupts: Interrupts) -> int:
         )
     )
     check_flags(flags)
-    suite, environ = load(wanted.suite, flags)
+    loaded = load(wanted.suite, flags)
     prepared = prepare(
-        suite,
-        environ=environ,
+        loaded.suite,
+        environ=loaded.environ,
         max_concurrency=wanted.max_concurrency,
         replay=wanted.replay,
         max_rows=0,
     )
     for warning in prepared.warnings:
         say(f"warning: {warning}")
-    environment = read_environment(environ)
-    is_cached = suite.evaluate_options.cache and environment.cache is not False
+    environment = read_environment(loaded.environ)
+    is_cached = loaded.suite.evaluate_options.cache and environment.cache is not False
     if wanted.cache is not None:
         is_cached = wanted.cache
     file = cache_path(environment) if is_cached else None

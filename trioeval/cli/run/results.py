@@ -15,7 +15,6 @@ import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
 from trioeval.cli.progress.columns import ended_lines
-from trioeval.cli.run.start import Beginning
 from trioeval.cli.terminal import draw, say, show
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
@@ -33,7 +32,7 @@ from trioeval.report.results import range_json
 from trioeval.report.tables import Failures, FirstRows
 from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
-from trioeval.store import StoredRun
+from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.suite.tests import KEEP_ALL
 
@@ -130,7 +129,7 @@ class Collector:
     def of(
         cls,
         prepared: PreparedSuite,
-        beginning: Beginning,
+        start: RunStart,
         run: StoredRun,
         outputs: Sequence[Path],
         info: RunInfo,
@@ -142,7 +141,7 @@ class Collector:
 
         Args:
             prepared: The suite.
-            beginning: How the run begins.
+            start: What is known of the run when it begins.
             run: Where it is kept.
             outputs: Result files.
             info: Of the run as it begins.
@@ -156,10 +155,10 @@ class Collector:
                 first_rows=FirstRows(cell, tests) if tests else None,
                 failures=Failures(_FAILURES),
                 totals=Totals.of(head.columns, cluster=head.cluster),
-                keys=beginning.keys[head.task],
+                keys=start.keys[head.task],
                 kept=run.kept(head.task),
             )
-            for head, task in zip(beginning.heads, prepared.parts, strict=True)
+            for head, task in zip(map(Head.read, start.heads), prepared.parts, strict=True)
         ]
         return cls(parts, run, outputs, info)
 

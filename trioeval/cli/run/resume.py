@@ -14,7 +14,7 @@ from trioeval.cli.inputs import check_files, check_spared, environ_with
 from trioeval.cli.output import check_outputs
 from trioeval.cli.run.exit_status import ending
 from trioeval.cli.run.start import Continued
-from trioeval.cli.settings import RunSettings, first
+from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
 from trioeval.cli.terminal import say
@@ -79,11 +79,7 @@ class Found:
         with open_runs(self.flags.keep.db, self.environment) as reader:
             reconciled = self._reconciled(reader, prepared, digests)
         return Continued(
-            id=self.facts.id,
-            utc_created=self.facts.utc_created,
-            duration_ms=self.facts.duration_ms,
-            retry=self.retry,
-            reconciled=reconciled,
+            retry=self.retry, reconciled=reconciled, duration_ms=self.facts.duration_ms
         )
 
     def _reconciled(
@@ -261,11 +257,14 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
             unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
     for error in unwritten:
         say(error)
-    settings = RunSettings(
-        environment=environment,
-        fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
+    ended = ending(
+        counted(facts),
+        None,
+        needed=environment.pass_rate_threshold,
+        failed_code=first(found.flags.output.fail_exit_code, environment.failed_exit_code),
+        datasets=datasets,
+        unwritten=bool(unwritten),
     )
-    ended = ending(counted(facts), settings, None, datasets=datasets, unwritten=bool(unwritten))
     say(f"{facts.id} is finished: nothing is left to run")
     say(ended.line)
     return ended.code

@@ -68,19 +68,11 @@ class Keeping:
         return shlex.join(["trioeval", *words, *named])
 
 
-@attrs.frozen
-class Kept:
-    """What is open for a run."""
-
-    store: Store
-    cache: Cache | None
-
-
 @asynccontextmanager
 async def open_kept(
     keeping: Keeping, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
-) -> AsyncIterator[Kept]:
-    """Open what a run is kept in, for as long as the block.
+) -> AsyncIterator[tuple[Store, Cache | None]]:
+    """Open the store and the cache of a run, for as long as the block.
 
     Args:
         keeping: What that is.
@@ -110,4 +102,4 @@ async def open_kept(
                     told=lambda error: warn(str(error)),
                 )
             )
-        yield Kept(store, cache)
+        yield store, cache
