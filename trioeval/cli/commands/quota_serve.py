@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from trioeval.cli.commands.quota_target import TOKEN_VARIABLE, Place, open_place, place_of
+from trioeval.cli.commands.quota_limits import TOKEN_VARIABLE, Place, open_place, place_of
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
