@@ -19,7 +19,7 @@ from trioeval.agent.protocols import (
     CaseQueued,
 )
 from trioeval.cli.flags import OutputFlags, RunFlags
-from trioeval.cli.progress.agent import AgentsProgress, event_line
+from trioeval.cli.progress.tasks import TaskProgress, event_line
 from trioeval.cli.settings import settle
 from trioeval.run import prepare, run_suite
 from trioeval.store.planner.planner import open_planner
@@ -36,7 +36,7 @@ def told(
 
 def test_a_line_tells_how_many_cases_do_what() -> None:
     """Only what there is; of each case the last that was told of it."""
-    progress = AgentsProgress()
+    progress = TaskProgress(print)
     progress.expect("t", 6)
     assert progress.lines() == []
     for event in (
@@ -68,7 +68,7 @@ def test_a_line_tells_how_many_cases_do_what() -> None:
 
 def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
     """Each task has one of its own, with a harmless name."""
-    progress = AgentsProgress()
+    progress = TaskProgress(print)
     progress.observe(told(AttemptStarted, task="red\x1b[31m", **RUN))
     progress.observe(told(CaseEnded, task=None, ending="failed"))
     assert progress.lines() == ["  red [31m: 1 running, 0 over", "  agents: 1 over"]
@@ -95,7 +95,7 @@ def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
 def test_each_event_is_a_line(event: AgentEvent, line: str) -> None:
     """For `--verbose`; names do nothing to a terminal."""
     lines: list[str] = []
-    AgentsProgress(lines.append, began_at=10.0).observe(event)
+    TaskProgress(print, tell=lines.append, began_at=10.0).observe(event)
     assert lines == [event_line(event, 10.0)] == [f"2.500 s {line}"]
 
 
@@ -135,7 +135,7 @@ def suite_of(folder: Path) -> trioeval.Suite:
 
 def test_every_case_ends_once_however_it_ends(tmp_path: Path) -> None:
     """Also one that was blocked, or could not begin: nothing is left that runs or waits."""
-    progress, ended = AgentsProgress(), Counter[tuple[str, str]]()
+    progress, ended = TaskProgress(print), Counter[tuple[str, str]]()
     progress.expect("t", 4)
 
     def observe(event: AgentEvent) -> None:

@@ -12,8 +12,8 @@ import trio
 from trioeval.cli.environment import cache_path, read_environment
 from trioeval.cli.flags import PreviewFlags, RunFlags, WhatFlags, check_flags
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.progress.columns import ended_lines
 from trioeval.cli.run.command import load
+from trioeval.cli.run.results import ended_lines
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.report import inert
 from trioeval.report.columns import dropped_view, rows_view, trouble

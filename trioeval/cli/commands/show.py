@@ -11,7 +11,7 @@ from typing import Any
 
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
-from trioeval.cli.progress.columns import ended_lines
+from trioeval.cli.run.results import ended_lines
 from trioeval.cli.run.storage import Keeping
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show

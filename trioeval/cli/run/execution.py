@@ -20,8 +20,7 @@ from trioeval.agent.open import AgentTerms
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.progress.columns import DatasetProgress
-from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.run import Watching
 from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import ending, is_unfinished, spent_line
@@ -115,7 +114,7 @@ class Execution:
     """What a run goes on from; None for a new one."""
     interrupts: Interrupts
     recorder: Recorder | None = None
-    log: RunLog = attrs.field(factory=RunLog)
+    progress: Progress = attrs.field(factory=Progress)
     """Tells of it on stderr while it goes on, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""
@@ -191,7 +190,7 @@ class Execution:
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.flags.output.quiet:
-                with self.log.results():
+                with self.progress.results():
                     command = partial(self.keeping.show, run.id)
                     unshown = show_results(collector, info, command)
                 if unshown is not None:
@@ -213,10 +212,8 @@ class Execution:
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _built(
-        self, collector: Collector, progress: DatasetProgress, result: DatasetResult
-    ) -> None:
-        progress.ended(result)
+    def _built(self, collector: Collector, watching: Watching, result: DatasetResult) -> None:
+        watching.tasks.ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
             self.stopping.stop()
@@ -239,7 +236,7 @@ class Execution:
             collector,
             metrics,
             verbose=self.flags.output.verbose,
-            log=self.log,
+            progress=self.progress,
             stopping=self.stopping.event.is_set,
             warn=self._warn,
         )
@@ -302,7 +299,7 @@ class Execution:
                 ) as tell_live,
                 trio.open_nursery() as nursery,
             ):
-                nursery.start_soon(watching.progress.show)
+                nursery.start_soon(watching.show)
                 await run_suite(
                     self.prepared,
                     emit=emit,
@@ -318,10 +315,10 @@ class Execution:
                     record_observers=records,
                     cache=cache,
                     refresh_cache=self.keeping.refresh,
-                    questions=watching.questions.observe,
+                    questions=watching.tasks.observe,
                     settled=watching.settled,
-                    datasets=partial(self._built, collector, watching.datasets),
-                    dataset_events=watching.datasets.observe,
+                    datasets=partial(self._built, collector, watching),
+                    dataset_events=watching.observe_dataset,
                     reconcile=self.keeping.reconcile,
                     agents=attrs.evolve(agents, observe=watching.observe_agent),
                 )
@@ -393,7 +390,7 @@ class Execution:
         spent = None if self.flags.output.quiet else spent_line(totals, datasets)
         if spent is not None:
             say(spent)
-        self.log.end(ended.code, ended.line)
+        self.progress.end(ended.code, ended.line)
         return ended.code
 
     @staticmethod

@@ -14,7 +14,6 @@ import attrs
 import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
-from trioeval.cli.progress.columns import ended_lines
 from trioeval.cli.terminal import draw, say, show
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
@@ -25,7 +24,7 @@ from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
-from trioeval.report.columns import dataset_json, read_dataset
+from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
 from trioeval.report.formats.json import compact
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import range_json
@@ -395,6 +394,15 @@ def show_results(
     if (left := unfinished_line(totals)) is not None:
         say(left)
     return failure
+
+
+def ended_lines(result: DatasetResult) -> Sequence[str]:
+    """The block of a dataset at the end of a run, as it is seen from the working folder."""
+    first, *others = dataset_lines(result, Path.cwd())
+    return [
+        f"task {inert(result.task or 'dataset', _NAME)}: {first}",
+        *(f"  {line}" for line in others),
+    ]
 
 
 def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:

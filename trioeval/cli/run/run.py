@@ -23,8 +23,7 @@ from trioeval.cli.inputs import Loaded, Named, check_files, check_spared, enviro
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
-from trioeval.cli.progress.log import RunLog
-from trioeval.cli.progress.progress import open_log
+from trioeval.cli.progress.progress import Progress, open_progress
 from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.observers import check_telemetry, check_trace
@@ -133,7 +132,7 @@ def run_loaded(
         continued=None if found is None else found.continued(prepared, digests),
         start=start_of(prepared, stored.json(), None if found is None else found.facts),
         interrupts=interrupts,
-        log=_log(suite, flags, environment),
+        progress=_progress(suite, flags, environment),
         environ=os.environ,
     )
     check_spared(_written(flags), [*execution.start.files, *named_files(suite)])
@@ -194,12 +193,12 @@ def _execute(execution: Execution) -> int:
     return code
 
 
-def _log(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> RunLog:
+def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Progress:
     """What tells of a run."""
     if not flags.output.progress:
-        return RunLog()
+        return Progress()
     mode, strip = flags.output.progress_mode, environment.strip
-    return open_log(mode, os.environ, sys.stderr, suite=suite.file, strip=strip)
+    return open_progress(mode, os.environ, sys.stderr, suite=suite.file, strip=strip)
 
 
 def _check_files(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> None:
