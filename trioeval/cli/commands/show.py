@@ -85,12 +85,6 @@ def show_folder(folder: Path, rows: int, index: int | None) -> int:
 def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None:
     """Show the dataset of a task of a run.
 
-    Args:
-        reader: The store.
-        facts: The run.
-        head: Of the task.
-        rows: First rows that are shown.
-
     Raises:
         StoreError: What is stored of it is damaged.
     """

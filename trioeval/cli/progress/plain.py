@@ -42,12 +42,7 @@ class PlainProgress(Progress):
 
 
 def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
-    """How a run stands, on one line; of many lanes only the busiest.
-
-    Args:
-        state: The picture of the moment.
-        more: Further lines, which are inert.
-    """
+    """How a run stands, on one line; of many lanes only the busiest."""
     lanes = named(state.lanes)
     busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
     told = [", ".join(_run(state))]

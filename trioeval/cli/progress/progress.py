@@ -68,12 +68,7 @@ class Progress:
         yield
 
     def end(self, _code: int, line: str) -> None:
-        """The run is over.
-
-        Args:
-            _code: The exit code.
-            line: Why it is that one.
-        """
+        """The run is over."""
         say(line)
 
 

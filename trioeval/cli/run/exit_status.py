@@ -166,10 +166,6 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
     """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
 
     Tokens alone are told in the table.
-
-    Args:
-        totals: Of all rows.
-        datasets: How those of its tasks ended.
     """
     columns = totals.columns
     costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))

@@ -128,9 +128,6 @@ class MetricsPage:
 def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
     """What the library makes its text of.
 
-    Args:
-        snapshot: Tells how everything stands.
-
     Raises:
         UsageError: The library is not installed.
     """

@@ -283,9 +283,6 @@ class Collector:
         A document that cannot be written costs no other one. They are made from what the store of the
         run has, and what it could not write.
 
-        Args:
-            info: Of the run as it ended.
-
         Returns:
             Why files could not be written.
         """
@@ -294,11 +291,7 @@ class Collector:
         return [*self._errors(), *write_documents(self.outputs, self.results(info))]
 
     def results(self, info: RunInfo) -> Sequence[Results]:
-        """What documents are made from: the run, or its tasks.
-
-        Args:
-            info: Of the run as it ended.
-        """
+        """What documents are made from: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
     def _results(self, part: Part, info: RunInfo) -> Results:

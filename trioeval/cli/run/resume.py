@@ -60,10 +60,6 @@ class Found:
     def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continued:
         """How the run goes on, where its suite is now this one.
 
-        Args:
-            prepared: The suite.
-            digests: Of each task, `settings_digest`.
-
         Raises:
             UsageError: It is another suite now, and nobody said that this is meant; or rows are to be
                 run again that there are not.
@@ -239,12 +235,7 @@ def _enter(directory: Path, run: str) -> None:
 
 
 def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
-    """Say that nothing is left of a run, write the files that are wanted, and end as it did.
-
-    Args:
-        found: The run.
-        outputs: The files.
-    """
+    """Say that nothing is left of a run, write the files that are wanted, and end as it did."""
     facts, environment = found.facts, found.environment
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(found.flags.keep.db, environment), written=written)

@@ -50,11 +50,6 @@ class Keeping:
     def show(self, run: str, task: str | None, index: int) -> str | None:
         """The command that shows a row of a run; None where the run is not kept.
 
-        Args:
-            run: Its id.
-            task: That of the row.
-            index: Of the row.
-
         Example:
             >>> Keeping(database=Path("runs.db")).show("eval-1", "quiz", 3)
             'trioeval show eval-1 3 --task quiz'
