@@ -53,10 +53,6 @@ class StoredFlags(RunFlags):
     def read(cls, found: Mapping[str, Any], run: str) -> "StoredFlags":
         """What `json` made.
 
-        Args:
-            found: That.
-            run: The id of the run, to be told.
-
         Raises:
             UsageError: Another version made it, or it is no run of a suite.
         """
@@ -118,14 +114,7 @@ class StoredFlags(RunFlags):
 def stored_flags(
     suite: Path | None, flags: RunFlags, outputs: Sequence[Path], settings: Mapping[str, str]
 ) -> StoredFlags:
-    """The flags of a run that begins here.
-
-    Args:
-        suite: The suite file, as it was named.
-        flags: Those that were given.
-        outputs: Result files that it writes.
-        settings: Of each task, `settings_digest`.
-    """
+    """The flags of a run that begins here."""
     here, keep, output = Path.cwd(), flags.keep, flags.output
     return StoredFlags(
         directory=here,

@@ -207,14 +207,6 @@ def show_run(
 ) -> int:
     """Show the first rows of a run and its totals, and its datasets.
 
-    Args:
-        db: The database of runs.
-        run: Which, or the folder of a dataset.
-        failed: Only rows that did not pass.
-        limit: Rows of at most so many tests.
-        rows: Rows of each dataset.
-        task: Only this task.
-
     Raises:
         UsageError: There is no such run, or no such task.
         StoreError: The database cannot be read.

@@ -45,11 +45,7 @@ class Progress:
     """Tells of a run on stderr. This one tells nothing but the last line; others do more of it."""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take note of a row that is there.
-
-        Args:
-            record: As `row_json` made it, with nothing left out.
-        """
+        """Take note of a row that is there, by its record with nothing left out."""
 
     async def show(
         self, _state: Callable[[], RunState], _more: Callable[[], Sequence[str]], /

@@ -148,10 +148,6 @@ def _short(file: str) -> str:
 def find_run(suite: Path | None, flags: RunFlags) -> Found:
     """The stored run that flags ask for. Goes to the folder in which it was begun.
 
-    Args:
-        suite: The suite that was named, if any.
-        flags: Those that were given.
-
     Raises:
         UsageError: There is none, or it cannot go on like this.
         StoreError: The database cannot be read.

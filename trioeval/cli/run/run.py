@@ -202,13 +202,7 @@ def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -
 
 
 def _check_files(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> None:
-    """Refuse a file that is named twice.
-
-    Args:
-        suite: What is run.
-        flags: As `settle` made them.
-        environment: That of the process, which says where databases are.
-    """
+    """Refuse a file that is named twice."""
     read = {
         "the suite": suite.file,
         "--replay": flags.what.replay,
