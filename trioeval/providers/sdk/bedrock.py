@@ -46,6 +46,7 @@ from trioeval.providers.http.replies import (
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.messages import to_messages
 from trioeval.providers.sdk.entries import check_extra
+from trioeval.providers.secrets import longest_first
 from trioeval.providers.vendors.streams import read_data_uri, read_image_url, read_options
 from trioeval.usage import Usage
 
@@ -349,8 +350,7 @@ class BedrockSettings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What the config and the environment say of who asks; the id of a key is no secret."""
-        texts = (self.access.secret_access_key, self.access.session_token)
-        return tuple(one for one in texts if one)
+        return self.adapter.endpoint.signing_secrets
 
     @property
     def credential_choices(self) -> Mapping[str, str]:
@@ -388,9 +388,10 @@ def read(
     account = access.access_key_id or access.profile or ""
     if values.get("access_key_id") is None:  # the environment, or a file of this machine
         endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
+    signing = {access.secret_access_key or "", access.session_token or ""} - {""}
     shown = values.get("show_thinking")
     adapter = ConverseAdapter(
-        attrs.evolve(endpoint, credential=account),
+        attrs.evolve(endpoint, credential=account, signing_secrets=longest_first(signing)),
         inference=present(named(INFERENCE, values)),
         arguments=present(named(ARGUMENTS, values)),
         show_thinking=True if shown is None else shown,
