@@ -216,7 +216,6 @@ MESSAGES = Vendor(
         (529, api_error("overloaded_error"), "overloaded"),
         (200, api_error("overloaded_error"), "overloaded"),
     ),
-    refuses=True,
     limits=(
         {
             "date": "Fri, 07 Aug 2026 20:59:30 GMT",

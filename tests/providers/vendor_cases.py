@@ -146,8 +146,6 @@ class Vendor:
     """The body of an error with a message."""
     errors: Sequence[tuple[int, Data, str]] = ()
     """Statuses and bodies of errors with their kinds, beyond those that all have."""
-    refuses: bool = False
-    """Whether `content_filter` of a gateway is a refusal; a bad request otherwise."""
     limits: tuple[Mapping[str, str], RateHint] = (LIMITS, RateHint(Allowance(50, 0)))
     usage: tuple[str, str] | None
     """The field of the usage, and that of its prompt tokens."""

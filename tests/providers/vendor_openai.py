@@ -213,7 +213,6 @@ CHAT = Vendor(
     ),
     lane=f"openai|{BASE}|{DIGEST}|-|gpt-4.1",
     missing=MISSING,
-    refuses=True,
     usage=("usage", "prompt_tokens"),
     sends=(
         (

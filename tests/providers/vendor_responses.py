@@ -115,7 +115,6 @@ RESPONSES = Vendor(
     ),
     lane=f"openai|{BASE}|{DIGEST}|-|gpt-4.1",
     missing=MISSING,
-    refuses=True,
     usage=("usage", "input_tokens"),
     sends=(
         (

@@ -29,7 +29,7 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.http.adapter import HttpProvider, ServerEvent
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
-from trioeval.providers.http.failures import classify
+from trioeval.providers.http.failures import classify, find_refusal
 from trioeval.providers.http.replies import (
     FILTERED,
     count,
@@ -38,9 +38,9 @@ from trioeval.providers.http.replies import (
     field,
     is_success,
     objects,
+    read_answer,
     read_hint,
     read_metadata,
-    read_object,
     text,
 )
 from trioeval.providers.http.wire import HttpReply, HttpRequest
@@ -151,9 +151,11 @@ class ConverseAdapter:
         Raises:
             ProviderError: The reply tells of a failure, or is not what Converse promises.
         """
-        if not is_success(reply):
+        if not is_success(reply) and find_refusal(reply) is None:
             raise explain(reply, self.endpoint.secrets)
-        data = read_object(self.endpoint, reply)
+        data = read_answer(self.endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         content = field(data, "output", "message", "content")
         if not isinstance(content, list):
             what = "the reply is not one of Converse"

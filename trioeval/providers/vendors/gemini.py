@@ -29,10 +29,10 @@ from trioeval.providers.http.replies import (
     failure,
     field,
     objects,
+    read_answer,
     read_hint,
     read_metadata,
     read_number,
-    read_object,
     text,
 )
 from trioeval.providers.http.wire import HttpReply, HttpRequest
@@ -110,7 +110,9 @@ class EmbedAdapter:
         Raises:
             ProviderError: The reply tells of a failure, or holds no vector.
         """
-        data = read_object(self.endpoint, reply)
+        data = read_answer(self.endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         values = field(data, "embedding", "values")
         vector = [read_number(value) for value in values] if isinstance(values, list) else []
         if not vector or None in vector:
@@ -307,7 +309,9 @@ class GenerateAdapter:
             ProviderError: The reply tells of a failure, or holds no answer.
         """
         reply = join_stream(self.endpoint, reply, read_reply)
-        data = read_object(self.endpoint, reply)
+        data = read_answer(self.endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         answer = self._answer(data)
         if answer is None:
             if data.get("candidates") or not data.keys() & IN_EVERY_REPLY:

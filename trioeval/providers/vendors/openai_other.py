@@ -29,9 +29,9 @@ from trioeval.providers.http.replies import (
     count,
     failure,
     field,
+    read_answer,
     read_hint,
     read_metadata,
-    read_object,
 )
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.vendors.streams import PreparedBody, read_options
@@ -100,7 +100,9 @@ class EmbeddingAdapter:
         Raises:
             ProviderError: The reply tells of a failure, or holds no vector.
         """
-        data = read_object(self.endpoint, reply)
+        data = read_answer(self.endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         found = data.get("data")
         if found == []:
             raise failure("empty_reply", "the reply holds no vector", self.endpoint, reply)
@@ -240,7 +242,9 @@ class ModerationAdapter:
         Raises:
             ProviderError: The reply tells of a failure, or holds no judgement.
         """
-        data = read_object(self.endpoint, reply)
+        data = read_answer(self.endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         results = data.get("results")
         if results == []:
             raise failure("empty_reply", "the reply holds no result", self.endpoint, reply)
