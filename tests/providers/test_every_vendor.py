@@ -39,8 +39,9 @@ from vendor_vectors import EMBED_CONTENT, EMBEDDINGS, MODERATIONS
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Request
-from trioeval.providers.http.adapter import HttpProvider, ServerEvent
+from trioeval.providers.http.adapter import HttpProvider
 from trioeval.providers.http.client import open_http
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpReply
 from trioeval.usage import Usage
 

@@ -11,7 +11,8 @@ import pytest
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.config import Reader, Settings, Surroundings
-from trioeval.providers.http.adapter import Adapter, HasAdapter, ServerEvent
+from trioeval.providers.http.adapter import Adapter, AdapterSettings
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpReply
 from trioeval.rates.throttle import Allowance, RateHint
 from trioeval.templates import Templates
@@ -172,7 +173,7 @@ class Vendor:
     def adapter(self, **config: Any) -> Adapter:
         """The adapter of an entry with this config."""
         settings = self.read(config)
-        assert isinstance(settings, HasAdapter), settings
+        assert isinstance(settings, AdapterSettings), settings
         return settings.adapter
 
     def priced(self, **config: Any) -> Adapter:

@@ -18,7 +18,7 @@ from vendor_openai import (
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.vendors.openai import read
 from trioeval.usage import Usage
 

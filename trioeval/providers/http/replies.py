@@ -41,20 +41,18 @@ def is_success(reply: HttpReply) -> bool:
     return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
 
 
-def read_answer(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | Reply:
-    """The object that the body of a success is, or the reply that a refusal of the prompt is.
+def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
+    """The object that the body of a success is.
 
     Raises:
-        ProviderError: The reply tells of any other failure, with whatever status, or is no JSON object.
+        ProviderError: `malformed_reply`: it is none.
     """
-    if not is_success(reply):
-        return read_failure(endpoint, reply)
     data = read_json(reply.body)
     if data is NOT_JSON:
         raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
     if not isinstance(data, dict):
         raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
-    return read_failure(endpoint, reply) if data.get("error") else data
+    return data
 
 
 def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
