@@ -1,4 +1,3 @@
-# Apart from `providers.abilities`: together they exceed 600 lines.
 """`python:<file>[:function]`: a function of the user's, mostly in worker processes.
 
 `Class.method` names a method that needs no object.
