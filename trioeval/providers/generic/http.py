@@ -14,7 +14,7 @@ import trio
 from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Shared, Surroundings, Templates, show, to_snake
+from trioeval.providers.config import Settings, Shared, Surroundings, Templates, show, to_snake
 from trioeval.providers.generic.auth import Token, TokenSource
 from trioeval.providers.generic.entry import Entry, read_entry
 from trioeval.providers.generic.identity import SHORTEST_VALUE, may_see_variables, secret_texts
@@ -357,7 +357,7 @@ def fill(entry: Entry, rewrite: str | None, request: Request, templates: Templat
 
 
 @attrs.frozen
-class GenericSettings:
+class GenericSettings(Settings):
     """A service that the suite describes."""
 
     entry: Entry

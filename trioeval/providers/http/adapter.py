@@ -19,7 +19,7 @@ from trioeval.errors import Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import SLOW, has_more_marks, most_marks
 from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Key, Shared, is_json_list, read_config, to_snake
+from trioeval.providers.config import Key, Settings, Shared, is_json_list, read_config, to_snake
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.http.replies import (
     empty,
@@ -342,7 +342,7 @@ def _tell(problem: Problem) -> str:
 
 
 @attrs.frozen
-class AdapterSettings:
+class AdapterSettings(Settings):
     """The settings of a provider that asks one model of a service, over the client of the run."""
 
     adapter: Adapter
