@@ -84,7 +84,6 @@ def event_line(event: QuestionEvent, began_at: float) -> str:
         ...     at=12.5,
         ...     task="quiz",
         ...     index=2,
-        ...     job="quiz-3",
         ...     name="correct",
         ...     details={"answer": "Blue"},
         ... )
