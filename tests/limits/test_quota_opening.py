@@ -20,8 +20,7 @@ from redis_server import RedisServer, needs_redis, open_server
 from trioeval import Row, parse_suite, run_suite
 from trioeval.errors import QuotaError, SuiteError
 from trioeval.limits import Ask, Limit, LimitState, Requirement, Unknown, remote
-from trioeval.limits.availability import difference
-from trioeval.limits.backend import Backend, KeyUse, Quota
+from trioeval.limits.backend import Backend, KeyUse, Quota, difference
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.limits_file import write_limits
 from trioeval.limits.memory import MemoryQuota

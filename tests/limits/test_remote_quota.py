@@ -726,7 +726,7 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
             await trio.sleep(1.0)
             for lease in leases:
                 lease.settle(1, 0.0)
-        await program.quota.wait_told()
+        await program.quota.flush(60.0)
         [trouble] = program.troubles
         assert trouble.leases == ("id-2",)
         assert trouble.message == (

@@ -143,7 +143,7 @@ async def run_program(case: Case, number: int, trace: Trace) -> None:
                 if customer.program == number:
                     nursery.start_soon(visit, quota, customer, index, trace)
         await trio.sleep_until(LONG_ENOUGH)
-        trace.left.append((quota._settling.left, len(quota._turns), len(quota._heartbeat._held)))
+        trace.left.append((quota.untold, len(quota._turns), len(quota._heartbeat._held)))
 
 
 async def visit(quota: RemoteQuota, customer: Customer, index: int, trace: Trace) -> None:

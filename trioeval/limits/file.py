@@ -23,8 +23,7 @@ import trio
 from filelock import FileLock, Timeout
 
 from trioeval.errors import OutputError, QuotaError
-from trioeval.limits.availability import made_of
-from trioeval.limits.backend import Backend
+from trioeval.limits.backend import Backend, made_of
 from trioeval.limits.denials import check_pause
 from trioeval.limits.journal import (
     Journal,
