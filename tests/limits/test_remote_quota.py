@@ -12,8 +12,9 @@ from faulty_network import Fault, FaultyNetwork
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
-from trioeval.limits.backend import KeyUse, Trouble, actuals_of
+from trioeval.limits.backend import Trouble, actuals_of
 from trioeval.limits.ledger import Book
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.remote import RemoteQuota, open_remote
 from trioeval.testing import run_virtual
 
@@ -34,7 +35,7 @@ class Program:
     shortages: list[Shortage]
 
     def permits(self, *units: tuple[str, Any], lane: str = "lane") -> Permits:
-        return self.quota.permits(lane, [KeyUse(key, unit) for key, unit in units])
+        return self.quota.permits(lane, [QuotaKey(key, unit) for key, unit in units])
 
     async def take(self, permits: Permits, index: int = 0, tokens: int = 1) -> Permit:
         return await permits.take(index, tokens, 0.0, self.shortages.append)
@@ -739,5 +740,5 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
 
 def test_less_than_nothing_was_used_by_nobody() -> None:
     """A reply that says so must not cost the lease its end."""
-    keys = [KeyUse("tpm", "tokens"), KeyUse("money", "cost_micro")]
+    keys = [QuotaKey("tpm", "tokens"), QuotaKey("money", "cost_micro")]
     assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))

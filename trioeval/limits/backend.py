@@ -16,6 +16,7 @@ from trioeval.limits.model import (
     Decision,
     Limit,
     LimitState,
+    QuotaKey,
     Requirement,
     Settlement,
     Unit,
@@ -88,19 +89,10 @@ class Backend(Protocol):
         ...
 
 
-@attrs.frozen
-class KeyUse:
-    """A limit that the calls of a lane count against."""
-
-    key: str
-    unit: Unit
-    """What of a call counts: 1 for `requests` and `slots`, its tokens, or its cost in millionths."""
-
-
 class Quota(Protocol):
     """An open quota, as lanes use it."""
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> Permits:
+    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
         """What the calls of one lane ask before they start.
 
         Args:
@@ -122,7 +114,7 @@ class Quota(Protocol):
 _MICRO = 1_000_000
 
 
-def requirements_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Requirement, ...]:
+def requirements_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Requirement, ...]:
     """What a request takes at most of each limit, 1 at least.
 
     Args:
@@ -131,14 +123,14 @@ def requirements_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[
         money: Likewise, ≥ 0.
 
     Example:
-        >>> keys = KeyUse("m:rpm", "requests"), KeyUse("m:tpm", "tokens")
+        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("m:tpm", "tokens")
         >>> [one.amount for one in requirements_of(keys, 512, 0.0)]
         [1, 512]
     """
     return tuple(Requirement(use.key, max(1, _amount(use.unit, tokens, money))) for use in keys)
 
 
-def actuals_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Actual, ...]:
+def actuals_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Actual, ...]:
     """What it has used; of requests and slots nothing is said: they keep what they took.
 
     Args:
@@ -147,7 +139,7 @@ def actuals_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Actua
         money: Likewise.
 
     Example:
-        >>> keys = KeyUse("m:rpm", "requests"), KeyUse("team:cost_micro", "cost_micro")
+        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("team:cost_micro", "cost_micro")
         >>> actuals_of(keys, 512, 0.0125)
         (Actual(key='team:cost_micro', amount=12500),)
     """
@@ -203,7 +195,7 @@ class LanePermits:
 
     _leases: Leases
     _lane: str
-    _keys: tuple[KeyUse, ...]
+    _keys: tuple[QuotaKey, ...]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
         """See `Permits`."""
@@ -237,7 +229,7 @@ class _Lease:
     _leases: Leases
     _ask: Ask | None
     """None for a call that nobody could be asked about, and nobody counts."""
-    _keys: tuple[KeyUse, ...]
+    _keys: tuple[QuotaKey, ...]
     _is_over: bool = False
 
     def settle(self, tokens: int, money: float) -> None:

@@ -26,7 +26,7 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permits, Shortage
-from trioeval.limits.backend import KeyUse, LanePermits, nothing_of, requirements_of
+from trioeval.limits.backend import LanePermits, nothing_of, requirements_of
 from trioeval.limits.denials import check_pause, refusal, wrong_ask
 from trioeval.limits.ledger import Book
 from trioeval.limits.model import (
@@ -37,6 +37,7 @@ from trioeval.limits.model import (
     Granted,
     Limit,
     LimitState,
+    QuotaKey,
     Requirement,
     Settlement,
 )
@@ -118,7 +119,7 @@ class MemoryQuota:
         ...     quota = MemoryQuota(
         ...         [Limit(key="calls", kind="concurrency", capacity=1, timeout=60)]
         ...     )
-        ...     permits = quota.permits("model", [KeyUse("calls", "slots")])
+        ...     permits = quota.permits("model", [QuotaKey("calls", "slots")])
         ...     permit = await permits.take(0, 0, 0.0, print)
         ...     assert permits.take_nowait(1, 0, 0.0) is None
         ...     permit.settle(0, 0.0)
@@ -146,7 +147,7 @@ class MemoryQuota:
         """A snapshot. Not a checkpoint."""
         return MemoryStatistics(self._leases, len(self._places), self._granted)
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> Permits:
+    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
         """What the calls of one lane ask before they start. See `Quota`.
 
         Raises:

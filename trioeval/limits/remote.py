@@ -29,7 +29,6 @@ from trioeval.errors import QuotaError
 from trioeval.kernel import Shortage
 from trioeval.limits.backend import (
     Backend,
-    KeyUse,
     LanePermits,
     ToldTrouble,
     Trouble,
@@ -46,6 +45,7 @@ from trioeval.limits.model import (
     Granted,
     Limit,
     LimitState,
+    QuotaKey,
     Requirement,
     Settlement,
     Unknown,
@@ -102,7 +102,7 @@ async def open_remote(
     Example:
         ```python
         async with open_remote(backend) as quota:
-            permits = quota.permits("gpt", [KeyUse("team:rpm", "requests")])
+            permits = quota.permits("gpt", [QuotaKey("team:rpm", "requests")])
         ```
     """
     new_id = ids or lease_ids(time.time, secrets.randbits)
@@ -157,7 +157,7 @@ class RemoteQuota:
         """How many leases there are of which something is still to be told."""
         return len(self._settlements.items) + len(self._doubts.items)
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> LanePermits:
+    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> LanePermits:
         """What the calls of one lane ask before they start.
 
         Args:
