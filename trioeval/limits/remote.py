@@ -27,6 +27,7 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.kernel import Shortage
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.backend import (
     Backend,
     LanePermits,
@@ -108,18 +109,13 @@ async def open_remote(
     new_id = ids or lease_ids(time.time, secrets.randbits)
     reach, brought = Reach(backend, patience), tuple(limits)
     quota = RemoteQuota(reach, brought, unreachable, told, new_id, spread)
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         background = await nursery.start(quota.serve, wakes)
         try:
             yield quota
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             await quota.flush(FLUSH_WITHIN)
             background.cancel("the quota is closed")
-    if failure is not None:
-        raise failure
 
 
 @attrs.define(eq=False)
