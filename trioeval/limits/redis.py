@@ -511,22 +511,8 @@ def _lack(key: str, amount: int, capacity: int, left: int, anew: int) -> Lack:
 
 
 def _state(row: Sequence[Any]) -> LimitState:
-    (
-        key,
-        kind,
-        capacity,
-        span,
-        overage,
-        unit,
-        description,
-        pending,
-        used,
-        outstanding,
-        debt,
-        paused,
-        began,
-        closed,
-    ) = row
+    key, kind, capacity, span, overage, unit, description, *standing = row
+    pending, used, outstanding, debt, paused, began, closed = standing
     seconds = span / _MICRO or None
     return LimitState(
         limit=Limit(
