@@ -1734,14 +1734,14 @@ MUTANTS = (
         "who comes passes those that wait",
         "example",
         "limits/memory.py",
-        "if self._places and self._order.obstacles(",
-        "if not self._places and self._order.obstacles(",
+        "if self._waiting and self._order.obstacles(",
+        "if not self._waiting and self._order.obstacles(",
     ),
     Mutant(
         "a lease granted to who is cancelled is lost",
         "LEASE",
         "limits/memory.py",
-        "            self.end(place.end, nothing_of(place.requirements))\n",
+        "            self.end(waiter.end, nothing_of(waiter.requirements))\n",
         "            pass\n",
     ),
     Mutant(
