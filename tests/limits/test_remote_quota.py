@@ -742,3 +742,18 @@ def test_less_than_nothing_was_used_by_nobody() -> None:
     """A reply that says so must not cost the lease its end."""
     keys = [QuotaKey("tpm", "tokens"), QuotaKey("money", "cost_micro")]
     assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))
+
+
+def test_in_a_cancelled_block_a_quota_opens_and_closes_at_once() -> None:
+    """Its own tasks are shielded, and end all the same."""
+
+    async def main() -> None:
+        with trio.fail_after(60), trio.CancelScope() as scope:
+            scope.cancel("before anything was opened")
+            async with trio.open_nursery() as nursery:
+                async with open_remote(FaultyNetwork.over(nursery, [SLOTS])):
+                    raise AssertionError
+        assert scope.cancelled_caught
+        assert trio.current_time() == 0.0
+
+    run_virtual(main)

@@ -110,12 +110,15 @@ async def open_remote(
     reach, brought = Reach(backend, patience), tuple(limits)
     quota = RemoteQuota(reach, brought, unreachable, told, new_id, spread)
     async with open_plain_nursery() as nursery:
-        background = await nursery.start(quota.serve, wakes)
+        opened = trio.Event()
+        # Not `start`: a shielded task that is started in a cancelled block would never end.
+        nursery.start_soon(quota.serve, wakes, opened)
         try:
+            await opened.wait()
             yield quota
         finally:
             await quota.flush(FLUSH_WITHIN)
-            background.cancel("the quota is closed")
+            quota.stop_serving()
 
 
 @attrs.define(eq=False)
@@ -134,6 +137,10 @@ class RemoteQuota:
     _doubts: Outbox[Ask] = attrs.field(init=False)
     """Requests of which nobody knows the answer, and whose calls do not want it any more."""
     _background: trio.Nursery = attrs.field(init=False)
+    _serving: trio.CancelScope = attrs.field(
+        init=False, factory=lambda: trio.CancelScope(shield=True)
+    )
+    """The shield around it: what a cancelled block leaves is told too."""
     _usual: float = attrs.field(init=False, default=0.0)
     """Seconds that the last answer took."""
     _unleased_since: float | None = attrs.field(init=False, default=None)
@@ -171,23 +178,19 @@ class RemoteQuota:
         with self._reach.asking(is_repeated=False):
             return await self._reach.backend.states()
 
-    async def serve(
-        self,
-        wakes: Wakes | None,
-        *,
-        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Tell what leases have used, and keep them alive, until the scope that it starts with is cancelled.
-
-        Nothing else ends it: what a cancelled block leaves is told too.
-        """
-        with trio.CancelScope(shield=True) as scope:
+    async def serve(self, wakes: Wakes | None, opened: trio.Event) -> None:
+        """Tell what leases have used, and keep them alive, until `stop_serving`; nothing else ends it."""
+        with self._serving:
             async with trio.open_nursery() as self._background:
                 for run in (self._settlements.run, self._doubts.run, self._heartbeat.run):
                     self._background.start_soon(run)
                 if wakes is not None:
                     self._background.start_soon(wakes, self._turns.tell)
-                task_status.started(scope)
+                opened.set()
+
+    def stop_serving(self) -> None:
+        """End `serve`, also if it has not begun. Synchronous."""
+        self._serving.cancel("the quota is closed")
 
     async def flush(self, within: float) -> None:
         """Wait until everything is told of leases that are over, for so many seconds also if cancelled."""
