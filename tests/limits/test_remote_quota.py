@@ -750,9 +750,11 @@ def test_in_a_cancelled_block_a_quota_opens_and_closes_at_once() -> None:
     async def main() -> None:
         with trio.fail_after(60), trio.CancelScope() as scope:
             scope.cancel("before anything was opened")
-            async with trio.open_nursery() as nursery:
-                async with open_remote(FaultyNetwork.over(nursery, [SLOTS])):
-                    raise AssertionError
+            async with (
+                trio.open_nursery() as nursery,
+                open_remote(FaultyNetwork.over(nursery, [SLOTS])),
+            ):
+                raise AssertionError
         assert scope.cancelled_caught
         assert trio.current_time() == 0.0
 
