@@ -14,7 +14,6 @@ def event(name: str, index: int | None = 0, /, **details: Any) -> QuestionEvent:
         at=11.5,
         task="quiz",
         index=index,
-        job=None if index is None else f"quiz-{index + 1}",
         name=name,
         details=details,
     )

@@ -8,10 +8,11 @@ import pytest
 
 from trioeval.errors import SuiteError
 from trioeval.limits import Limit
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.wire import BATCH
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.suite.limit_form import MOST_IN_BATCH, unit_of
-from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
+from trioeval.suite.limit_settings import BatchSettings, QuotaSettings
 from trioeval.suite.model import LaneSettings, Suite
 
 RPM = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}

@@ -32,7 +32,7 @@ from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
 from trioeval.limits.json import DEFINITION
-from trioeval.limits.model import MOST, SPANS, Limit
+from trioeval.limits.model import MOST, SPANS, Limit, QuotaKey
 from trioeval.loading.structure import RENAMED
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 from trioeval.question_eval.form import FILE_KEY, ROWS_KEY
@@ -44,7 +44,7 @@ from trioeval.suite.form import (
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
 )
-from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
+from trioeval.suite.limit_settings import BatchSettings, QuotaSettings
 from trioeval.suite.model import (
     BudgetSettings,
     CommandLineOptions,

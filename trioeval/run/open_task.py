@@ -311,7 +311,7 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
         has.asker,
         tools=has.tools,
         templates=prepared.templates,
-        box=ToolBox.of(settings.tools, has.scripts),
+        box=ToolBox.of(settings.tools, has.scripts.call),
         events=events,
         stop=stop,
         task=part.id,

@@ -6,16 +6,7 @@ from typing import Literal
 import attrs
 
 from trioeval.documents.structure import Count, Milliseconds
-from trioeval.limits.model import Limit, Unit
-
-
-@attrs.frozen(kw_only=True)
-class QuotaKey:
-    """A limit that the calls of a lane count against."""
-
-    key: str
-    unit: Unit
-    """What of a call counts; where the file says nothing, it is told from the end of the key."""
+from trioeval.limits.model import Limit
 
 
 @attrs.frozen(kw_only=True)

@@ -14,8 +14,9 @@ from trioeval.documents.structure import Count, ErrorStatus, NotNegative, Number
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
+from trioeval.limits.model import QuotaKey
 from trioeval.suite.dependencies import FailedDependency
-from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
+from trioeval.suite.limit_settings import QuotaSettings
 
 
 @attrs.frozen(kw_only=True)

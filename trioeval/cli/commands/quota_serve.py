@@ -18,7 +18,7 @@ from trioeval.cli.commands.quota_limits import TOKEN_VARIABLE, Place, open_place
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
-from trioeval.limits.availability import made_of, make_missing
+from trioeval.limits.backend import made_of, make_missing
 from trioeval.limits.limits_file import read_limits
 from trioeval.limits.model import Limit
 from trioeval.limits.open import needing

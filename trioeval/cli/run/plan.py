@@ -21,7 +21,7 @@ from trioeval.columns.open_makers import kind_of
 from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
-from trioeval.limits.model import Limit
+from trioeval.limits.model import Limit, QuotaKey
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report import inert
@@ -29,7 +29,7 @@ from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
+from trioeval.suite.limit_settings import QuotaSettings
 from trioeval.suite.model import EvaluateOptions, RunLimits
 from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
 
