@@ -18,7 +18,6 @@ from trioeval.cli.run.start import Beginning, Continued, beginning_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.report import Results, RunInfo
-from trioeval.report.records import status_of
 from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
 from trioeval.store import open_store
 
@@ -160,7 +159,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
         async with open_store(database) as store:
             run = await beginning.begin(store)
             found = Collector.of(prepared, beginning, run, [], INFO, cell=40, tests=0)
-            found.watch = lambda record, _kept: told.append(status_of(record))
+            found.watch = lambda record, _kept: told.append(record.status)
 
             async def emit(row: Row) -> None:
                 await found.add(row)

@@ -40,7 +40,7 @@ def test_no_part_of_a_row_or_a_call_holds_a_key(tmp_path: Path) -> None:
             run.call(attrs.evolve(call, prompt=f"say {KEY}"))
             run.call(call_at(1, "4"))
             await run.durable()
-            record = run.record(row)
+            record = run.record(row).json
             assert record["prompt"] == {
                 "raw": "say it is [hidden] [hidden]",
                 "label": "label [hidden]",

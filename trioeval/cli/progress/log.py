@@ -1,24 +1,20 @@
 """What a way of telling of a run has to do. This one shows nothing but the last line."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import trio
 
 from trioeval.cli.terminal import say
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
 
 
 class RunLog:
     """Tells of a run on stderr; others do more of it."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Take note of a row that is there.
-
-        Args:
-            record: As `row_json` made it, with nothing left out.
-        """
+    def add(self, record: RowRecord) -> None:
+        """Take note of a row that is there, with nothing left out."""
 
     async def show(
         self, _state: Callable[[], RunState], _more: Callable[[], Sequence[str]], /

@@ -25,7 +25,7 @@ from trioeval.evaluation.journal import KeptRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
-from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
+from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests, inert
 from trioeval.report.columns import dataset_json, read_dataset
 from trioeval.report.formats.json import compact
 from trioeval.report.question_eval import run_sentence, sentence
@@ -69,7 +69,7 @@ class Part:
     def __attrs_post_init__(self) -> None:
         self.kept_left = len(self.kept)
 
-    def kept_before(self, index: int) -> Iterator[Mapping[str, Any]]:
+    def kept_before(self, index: int) -> Iterator[RowRecord]:
         """The rows that are there already, of those that were not taken, up to an index; they are taken."""
         while self.taken < index:
             if not self.kept_left:
@@ -78,7 +78,7 @@ class Part:
             self.taken += 1
             if self.taken - 1 in self.kept:
                 self.kept_left -= 1
-                yield self.kept.record(self.taken - 1)
+                yield RowRecord.of(self.kept.record(self.taken - 1))
 
     @property
     def makes_dataset(self) -> bool:
@@ -117,7 +117,7 @@ class Collector:
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
-    watch: Callable[[Mapping[str, Any], bool], None] = lambda _row, _kept: None
+    watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
     """Told of each row, as a record with nothing left out, and whether it was there already."""
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
@@ -257,16 +257,14 @@ class Collector:
                 # Rows are taken also when the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(
-        self, part: Part, record: Mapping[str, Any], text: str | None, *, is_kept: bool
-    ) -> None:
+    def _take(self, part: Part, record: RowRecord, text: str | None, *, is_kept: bool) -> None:
         part.totals.add(record)
         self.watch(record, is_kept)
         if part.first_rows is not None:
             part.first_rows.add(record)
         part.failures.add(part.taken - 1, record)
         if self._lines:
-            line = compact(stripped(record, self.info.strip)) if text is None else text
+            line = compact(record.stripped(self.info.strip).json) if text is None else text
             for lines in self._lines:
                 lines.add(line)
 
