@@ -69,7 +69,7 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
             run = store.begin(start_of(rows={None: 7}))
 
             async def emit(row: trioeval.Row) -> None:  # noqa: ASYNC124
-                assert json.loads(run.text(row)) == run.record(row).json
+                assert json.loads(run.record(row).text) == run.record(row).json
                 shown.append(run.record(row).json)
 
             await trioeval.run_suite(
@@ -347,7 +347,7 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
                 assert (told is None) == (row.outcome == "done" or row.index == 4)
                 assert told is None or told == run.record(row).json == before[row.index]
                 assert (
-                    json.loads(run.text(row))
+                    json.loads(run.record(row).text)
                     == run.record(row).json
                     == [*run.records(None)][row.index]
                 )
@@ -706,7 +706,7 @@ def test_compact_text_of_a_record_is_what_is_stored(tmp_path: Path) -> None:
             row = row_at(0, {"a": math.nan})
             run.row(row)
             await run.durable()
-            assert compact(run.record(row).json) == run.text(row)
+            assert compact(run.record(row).json) == run.record(row).text
             (record,) = run.records(None)
             assert record["response"]["output"] == {"a": None}
 

@@ -14,7 +14,6 @@ from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError, UsageError
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals
 from trioeval.report.columns import read_dataset
-from trioeval.report.formats.json import compact
 from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
@@ -153,6 +152,6 @@ def _write_lines(path: Path, results: Sequence[Results]) -> OutputError | None:
     lines.open()
     for part in results:
         for record in part.shown():
-            lines.add(compact(record.json))
+            lines.add(record.text)
     lines.close()
     return lines.error

@@ -10,7 +10,7 @@ import attrs
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
 from trioeval.report.columns import shown_path
-from trioeval.report.formats.json import shallow
+from trioeval.report.formats.json import compact, shallow
 from trioeval.report.text import inert
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
@@ -89,6 +89,7 @@ class RowRecord:
 
     json: Mapping[str, Any] = attrs.field(repr=False)
     """All of it, as the store and documents have it."""
+    _text: str | None = attrs.field(repr=False, eq=False)
     id: str
     task: str | None
     """None where the suite has no tasks but is one."""
@@ -134,8 +135,8 @@ class RowRecord:
     """US dollars of judges."""
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "RowRecord":
-        """Read the JSON of a row."""
+    def of(cls, found: Mapping[str, Any], text: str | None = None) -> "RowRecord":
+        """Read the JSON of a row, whose text may be at hand."""
         get = found.get
         provider, prompt = _object(get("provider")), _object(get("prompt"))
         response, verdict = _object(get("response")), _object(get("gradingResult"))
@@ -143,6 +144,7 @@ class RowRecord:
         outcome, usage = str(own.get("outcome") or "done"), _object(get("tokenUsage"))
         return cls(
             json=found,
+            text=text,
             id=get("id", ""),
             task=get("task"),
             test_idx=get("testIdx", 0),
@@ -171,6 +173,11 @@ class RowRecord:
             wait_ms=own.get("waitMs") or 0.0,
             grading_cost=own.get("gradingCost"),
         )
+
+    @property
+    def text(self) -> str:
+        """All of it as compact JSON text."""
+        return compact(self.json) if self._text is None else self._text
 
     @property
     def is_ended(self) -> bool:

@@ -285,7 +285,6 @@ class Totals:
     """What is known of all rows. `add` gets them in index order."""
 
     columns: Sequence[ColumnTotals]
-    usage: UsageSum = attrs.field(factory=UsageSum)
     vars: dict[str, None] = attrs.field(factory=dict)
     """Names of the variables of all rows, in the order in which they turn up."""
     has_descriptions: bool = False
@@ -322,8 +321,6 @@ class Totals:
         self.columns[record.prompt_idx].add(record, self._last[1])
         self.vars.update(dict.fromkeys(record.vars))
         self.has_descriptions = self.has_descriptions or record.title is not None
-        self.usage.add(record.usage)
-        self.usage.add_judges(record.usage)
 
     def add_not_run(
         self, outcome: str, columns: Mapping[int, int], question: QuestionOutcome | None = None
@@ -337,6 +334,15 @@ class Totals:
         """
         for column, rows in columns.items():
             self.columns[column].add_not_run(outcome, rows, question)
+
+    @property
+    def usage(self) -> UsageSum:
+        """What all columns used together."""
+        found = UsageSum()
+        for used in (column.usage.json() for column in self.columns):
+            found.add(used)
+            found.add_judges(used)
+        return found
 
     @property
     def rows(self) -> int:

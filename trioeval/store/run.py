@@ -321,25 +321,16 @@ class StoredRun(RunJournal):
 
     def record(self, row: Row) -> RowRecord:
         """The record of a row that is durable, or kept in memory; of what stands in its place."""
-        recent = self._place.recent.get((row.task, row.index))
-        if recent is not None:
-            return recent[0]
-        try:
-            return RowRecord.of(self._source(row.task).parsed(row.index, self.text(row)))
-        except StoreError:
-            return make_record(row, self._place)[0]
-
-    def text(self, row: Row) -> str:
-        """Its JSON text."""
         place = (row.task, row.index)
-        recent = self._place.recent.get(place)
-        if recent is not None:
-            return recent[1]
-        text = self._place.unsaved.get(place)
-        if text is None and row.task in self._place.parts:
-            with contextlib.suppress(StoreError):
-                text = read_body(self._read(), self._place.key(*place), self._source(row.task))
-        return make_record(row, self._place)[1] if text is None else text
+        if (recent := self._place.recent.get(place)) is not None:
+            return recent
+        source, text = self._source(row.task), self._place.unsaved.get(place)
+        with contextlib.suppress(StoreError):
+            if text is None and row.task in self._place.parts:
+                text = read_body(self._read(), self._place.key(*place), source)
+            if text is not None:
+                return RowRecord.of(source.parsed(row.index, text), text)
+        return make_record(row, self._place)
 
     def _source(self, task: str | None) -> Source:
         return Source(self._writer.path, task)

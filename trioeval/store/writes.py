@@ -194,22 +194,22 @@ class Work(Protocol):
 class Recent:
     """The records that were made last, for whoever shows them in a moment. One thread puts, others look."""
 
-    _by_place: dict[tuple[str | None, int], tuple[RowRecord, str]] = attrs.field(factory=dict)
+    _by_place: dict[tuple[str | None, int], RowRecord] = attrs.field(factory=dict)
     _order: deque[tuple[tuple[str | None, int], int]] = attrs.field(factory=deque)
     _size: int = 0
 
-    def put(self, place: tuple[str | None, int], record: RowRecord, text: str) -> None:
-        """Keep one, and forget the oldest where there are too many."""
-        self._by_place[place] = record, text
-        self._order.append((place, len(text)))
-        self._size += len(text)
+    def put(self, place: tuple[str | None, int], record: RowRecord, size: int) -> None:
+        """Keep one of so many characters, and forget the oldest where there are too many."""
+        self._by_place[place] = record
+        self._order.append((place, size))
+        self._size += size
         while len(self._order) > _RECENT or (self._size > _RECENT_SIZE and len(self._order) > 1):
-            oldest, size = self._order.popleft()
-            self._size -= size
+            oldest, gone = self._order.popleft()
+            self._size -= gone
             if oldest != place:
                 self._by_place.pop(oldest, None)
 
-    def get(self, place: tuple[str | None, int]) -> tuple[RowRecord, str] | None:
+    def get(self, place: tuple[str | None, int]) -> RowRecord | None:
         """One of them, if it is there still."""
         return self._by_place.get(place)
 
@@ -249,19 +249,19 @@ class RowWork:
         """Make its record."""
         if isinstance(self.what, Row):
             row = self.what
-            record, self.text = make_record(row, self.place)
+            record = make_record(row, self.place)
             step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
             who: tuple[Value, Value] = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
         else:
-            record, repeat = RowRecord.of(self.what), None
-            self.text = compact(self.what)
+            record, repeat = RowRecord.of(self.what, compact(self.what)), None
             who = (row_id_of(self.what), None)
+        self.text = record.text
         test, prompt, *rest = result_columns(record)
         self._columns = (*who, test, prompt, repeat, *rest)
         self._scores = [*score_columns(record)]
-        self.place.recent.put((self.task, self.index), record, self.text)
+        self.place.recent.put((self.task, self.index), record, len(self.text))
         return len(self.text)
 
     def lose(self) -> None:
@@ -279,8 +279,8 @@ class RowWork:
         )
 
 
-def make_record(row: Row, place: Place) -> tuple[RowRecord, str]:
-    """The record of a row, and its text; of one that cannot be told, what can be."""
+def make_record(row: Row, place: Place) -> RowRecord:
+    """The record of a row with its text; of one that cannot be told, what can be."""
     keys = place.keys.get(row.task, ())
     try:
         return _told(row, place.eval_id, keys)
@@ -293,13 +293,13 @@ def make_record(row: Row, place: Place) -> tuple[RowRecord, str]:
         return _told(bare, place.eval_id, keys)
 
 
-def _told(row: Row, eval_id: str, keys: Sequence[str]) -> tuple[RowRecord, str]:
+def _told(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
     record: Mapping[str, Any] = row_json(row, eval_id)
     text = compact(record)
     if _may_hold(text, keys):
         record = hide_in(record, keys)
         text = compact(record)
-    return RowRecord.of(record), text
+    return RowRecord.of(record, text)
 
 
 def _may_hold(text: str, keys: Sequence[str]) -> bool:
