@@ -143,9 +143,6 @@ class Comparison:
         """All rows that are not the same: those of the new run in its order, then those that are gone.
 
         Rows that never came to an end in one of the runs are counted alone.
-
-        Args:
-            new: The records of the new run.
         """
         several = _Several()
         for record in new:

@@ -121,13 +121,7 @@ class ColumnChange:
         sides: tuple[Side, Side],
         metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
     ) -> None:
-        """Count a row that both runs have.
-
-        Args:
-            place: Its test and its cluster.
-            sides: It, before and after.
-            metrics: What `metrics_of` makes of both.
-        """
+        """Count a row that both runs have."""
         before, after = sides
         passed = (after.status is Status.PASS) - (before.status is Status.PASS)
         judged = before.judged, after.judged
@@ -156,12 +150,7 @@ class KeptMetrics:
     """Of each metric, values and weights in turn; a weight of 0 stands for nothing."""
 
     def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """Keep those of a row; rows come in order.
-
-        Args:
-            row: Its number, from 0.
-            metrics: What `metrics_of` made of it.
-        """
+        """Keep those of a row; rows come in order."""
         for name, pair in metrics.items():
             if (kept := self._values.get(name)) is None:
                 kept = self._values[name] = array("d")

@@ -70,12 +70,7 @@ def config_json(suite: Suite, keys: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def config_tests(suite: Suite, keys: Sequence[str] = ()) -> Iterator[Any]:
-    """The tests of a suite, one by one; those of a large file are its name.
-
-    Args:
-        suite: Any suite.
-        keys: Texts that must not stand in them.
-    """
+    """The tests of a suite, one by one; those of a large file are its name."""
     return (hide_in(test, keys) for test in _tests(suite.tests))
 
 

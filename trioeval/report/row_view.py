@@ -55,11 +55,7 @@ def row_view(
 
 
 def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
-    """Calls that were made for something else than a row: what was asked and answered, and what it took.
-
-    Args:
-        calls: They, in their order.
-    """
+    """Calls that were made for something else than a row: what was asked and answered, and what it took."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
         parts += _block(f"call {number}: {inert(call.provider, _NAME)} was asked", call.prompt)

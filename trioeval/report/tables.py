@@ -341,12 +341,7 @@ def _measured(milliseconds: float | None) -> str:
 
 
 def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
-    """What columns are called: their providers, and their prompts where those differ; harmless, and cut.
-
-    Args:
-        columns: Of a task.
-        width: Characters of each name.
-    """
+    """What columns are called: their providers, and their prompts where those differ; harmless, and cut."""
     prompts = {(column.id, column.label) for column in columns}
     for column in columns:
         name = inert(column.provider, width)

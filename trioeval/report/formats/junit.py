@@ -109,11 +109,7 @@ _SKIPPED = {"not_run"}
 
 
 def junit_chunks(*parts: Results) -> Iterator[str]:
-    """The XML text of all rows, a case at a time.
-
-    Args:
-        parts: One run, or its tasks.
-    """
+    """The XML text of all rows, a case at a time."""
     counts = _counts([column for part in parts for column in part.totals.columns], parts)
     yield HEADER
     yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"

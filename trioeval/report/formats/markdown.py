@@ -88,10 +88,6 @@ _BACKTICKS = re.compile("`+")
 def code(text: object, width: int = _NAME) -> str:
     r"""Foreign text as a span of code, which fits into a cell of a table too; a dash if there is none.
 
-    Args:
-        text: Anything.
-        width: Characters that are shown.
-
     Example:
         >>> print(code("a | b <i>"), code("`x`"), code(""))
         `a \| b <i>` `` `x` `` –
@@ -107,11 +103,7 @@ def code(text: object, width: int = _NAME) -> str:
 
 
 def markdown_chunks(*parts: Results) -> Iterator[str]:
-    """The page of a run.
-
-    Args:
-        parts: The run, or its tasks; one at least.
-    """
+    """The page of a run."""
     first, *_ = parts
     description = first.head.config.get("description")
     yield "## trioeval" + (f": {code(description)}" if description else "") + "\n\n"

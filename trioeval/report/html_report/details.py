@@ -33,12 +33,7 @@ Block = list[Any]
 
 
 def details_json(record: RowRecord, most: int = LONG) -> dict[str, Any]:
-    """A row as the page shows it when it is opened.
-
-    Args:
-        record: Without what must not be shown.
-        most: Characters of a text.
-    """
+    """A row as the page shows it when it is opened."""
     output = record.output
     return {
         "facts": [*_facts(record)],
