@@ -41,7 +41,7 @@ from trioeval.columns.model import (
     ValidationColumn,
 )
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.structure import Hook, camel, object_hook, some_text
 from trioeval.grading import Assertion, quote
 from trioeval.scripting import MOST_WORKERS
@@ -137,12 +137,11 @@ class _Forms:
         mistakes, rest = _known(entry, known)
         outer = {key: part for key, part in rest.items() if camel(key) not in inside}
         if inside:
-            try:
-                found = hook({key: rest[key] for key in rest if key not in outer}, None)
-            except MistakenError as error:
-                mistakes += error.parts
-                found = None
-            outer[INSIDE[model]] = found
+            outer[INSIDE[model]] = None
+            with mistakes.below():
+                outer[INSIDE[model]] = hook(
+                    {key: rest[key] for key in rest if key not in outer}, None
+                )
         if model is SeedColumns:
             outer["name"] = ""  # its first column, below
         try:
@@ -151,9 +150,9 @@ class _Forms:
             raise MistakenError(*mistakes, *error.parts) from None
         mistakes += _mistakes_of(column)
         if isinstance(column, ExpressionColumn) and column.python is not None:
-            mistakes += _code_mistakes(column.python, self.around)
-        if mistakes:
-            raise MistakenError(*mistakes)
+            with mistakes.below("python"):
+                self.around.check_code(quote(column.python))
+        mistakes.raise_any()
         return _with_outputs(column)
 
     def _structure(self, model: type[Column]) -> Hook:
@@ -252,35 +251,26 @@ class _Forms:
         }
         structure = object_hook(self.converter, Score, hooks=hooks)
         found: list[Score] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(listed(value, "scores")):
-            try:
+            with mistakes.below(place):
                 score: Score = structure(entry, Score)
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                continue
-            if any(score.name == other.name for other in found):
-                message = f"another score has the name {quote(score.name)} as well"
-                mistakes.append(Mistake(message, at=(place, "name")))
-            found.append(score)
-        if mistakes:
-            raise MistakenError(*mistakes)
+                if any(score.name == other.name for other in found):
+                    message = f"another score has the name {quote(score.name)} as well"
+                    mistakes.append(Mistake(message, at=(place, "name")))
+                found.append(score)
+        mistakes.raise_any()
         return tuple(found)
 
     def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
         found: list[Assertion] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(listed(value, "assertions")):
-            try:
+            with mistakes.below(place):
                 assertion: Assertion = self.converter.structure(entry, Assertion)
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                continue
-            wrong = who_is_asked(assertion, self.around.kinds)
-            mistakes += (part.below(place) for part in wrong)
-            found.append(assertion)
-        if mistakes:
-            raise MistakenError(*mistakes)
+                Mistakes(who_is_asked(assertion, self.around.kinds)).raise_any()
+                found.append(assertion)
+        mistakes.raise_any()
         return tuple(found)
 
 
@@ -295,24 +285,15 @@ def _as_it_is(value: Any, _wanted: Any) -> Any:
     return value
 
 
-def _known(
-    entry: Mapping[str, Any], known: tuple[str, ...]
-) -> tuple[list[Mistake], dict[str, Any]]:
+def _known(entry: Mapping[str, Any], known: tuple[str, ...]) -> tuple[Mistakes, dict[str, Any]]:
     """What is wrong with the keys of an entry, and what stands under the others."""
     rest = {key: part for key, part in entry.items() if camel(key) in known}
-    mistakes = [
+    mistakes = Mistakes(
         Mistake(f'"{key}" is not a key here', nearest(key, known), at=(key,), key=True)
         for key in entry
         if key not in rest
-    ]
+    )
     return mistakes, rest
-
-
-def _code_mistakes(python: str, around: Around) -> Iterator[Mistake]:
-    try:
-        around.check_code(quote(python))
-    except MistakenError as error:
-        yield from (part.below("python") for part in error.parts)
 
 
 def _mistakes_of(column: Column) -> Iterator[Mistake]:

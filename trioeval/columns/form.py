@@ -17,7 +17,7 @@ from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Process
 from trioeval.columns.names import Reader, related
 from trioeval.columns.types import column_types, extras_of, means, written_columns
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
 from trioeval.grading import quote
@@ -64,7 +64,7 @@ def columns_suite(
         reading: What it is read with.
     """
     suite = UNREADABLE
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     listed = entries_of(data.get("providers"))
     inline = _inline_providers(said.get("columns"), listed)
     written = [*listed, *(entry for _, entry in inline)]
@@ -90,10 +90,8 @@ def columns_suite(
         structure=lambda entry: reading.converter.structure(entry, ProviderEntry),
     )
     settings: ColumnsSettings | None = None
-    try:
+    with mistakes.below():
         settings = _settings(said, reading, roster)
-    except MistakenError as error:
-        mistakes += error.parts
     providers = suite.providers if settings is None else roster.used
     suite = attrs.evolve(
         suite,
@@ -131,8 +129,7 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
     }
     structure = object_hook(strict_converter(), ColumnsSettings, renamed=RENAMED, hooks=hooks)
     settings: ColumnsSettings = structure(said, ColumnsSettings)
-    if mistakes := [*_mistakes_of(settings)]:
-        raise MistakenError(*mistakes)
+    Mistakes(_mistakes_of(settings)).raise_any()
     for warning in _hidden(settings):
         around.warn(warning)
     return settings
@@ -154,16 +151,15 @@ def _columns_hook(reading: Reading, roster: Roster) -> Hook:
         if not value:
             raise MistakenError(Mistake("there are no columns"))
         found: list[Column | None] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(value):
-            try:
-                found.append(one(entry, Column))
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                found.append(None)
+            found.append(None)
+            with mistakes.below(place):
+                found[place] = one(entry, Column)
         found, more = related(value, found, names)
-        if mistakes := [*mistakes, *more]:
-            raise MistakenError(*sorted(mistakes, key=lambda part: part.at[:1]))
+        mistakes += more
+        mistakes.sort(key=lambda part: part.at[:1])
+        mistakes.raise_any()
         return tuple(column for column in found if column is not None)
 
     return hook
@@ -188,17 +184,13 @@ def _processors_hook(around: Around) -> Hook:
         if not isinstance(value, list):
             raise MistakenError(Mistake(f"must be a list of processors, got {kind(value)}"))
         found: list[Processor] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(value):
-            try:
+            with mistakes.below(place):
                 processor: Processor = structure(entry, Processor)
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                continue
-            mistakes += (part.below(place) for part in _processor_mistakes(processor))
-            found.append(processor)
-        if mistakes:
-            raise MistakenError(*mistakes)
+                Mistakes(_processor_mistakes(processor)).raise_any()
+                found.append(processor)
+        mistakes.raise_any()
         return tuple(found)
 
     return hook

@@ -22,7 +22,7 @@ from trioeval.columns.model import (
 )
 from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import read_path
 from trioeval.documents.placing import placed, read_placed
 from trioeval.documents.structure import Hook, camel, object_hook, snake, some_text
@@ -70,16 +70,13 @@ def column_names(value: Any, _wanted: Any = None) -> tuple[str, ...]:
     """A list of different names of columns."""
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for place, name in enumerate(value):
-        try:
+        with mistakes.below(place):
             column_name(name)
-        except MistakenError as error:
-            mistakes += (part.below(place) for part in error.parts)
         if name in value[:place]:
             mistakes.append(Mistake(f"{quote(name)} stands twice", at=(place,)))
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(value)
 
 
@@ -165,12 +162,10 @@ def _checked(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         hint = 'write a JSON schema, or "file://schema.json"'
         raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-    mistakes = [
+    Mistakes(
         Mistake(fault.message, fault.hint, at=read_path(f"${fault.path}"))
         for fault in schema_faults(value)
-    ]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    ).raise_any()
     return value
 
 
@@ -219,14 +214,11 @@ def dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
     """A list of columns, or of something in them: `quality.clarity.score`."""
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for place, name in enumerate(value):
-        try:
+        with mistakes.below(place):
             some_text(name)
-        except MistakenError as error:
-            mistakes += (part.below(place) for part in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(value)
 
 
@@ -236,15 +228,14 @@ def seeded_columns(value: Any, _wanted: Any) -> Mapping[str, str]:
         found = {name: name for name in column_names(value)}
     elif isinstance(value, dict):
         found = value
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for name, source in value.items():
             for key, read, part in ((True, column_name, name), (False, some_text, source)):
                 try:
                     read(part)
                 except MistakenError as error:
                     mistakes += (attrs.evolve(one.below(name), key=key) for one in error.parts)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
     else:
         message = f"must be a list of columns, or an object, got {kind(value)}"
         raise MistakenError(Mistake(message, 'for example {"name": "Full name"}'))
@@ -259,19 +250,18 @@ def options_of_score(value: Any, _wanted: Any) -> Mapping[str, str]:
         message = f"must be an object of scores and what they mean, got {kind(value)}"
         message = "there are no options" if value == {} else message
         raise MistakenError(Mistake(message, 'for example {"1": "bad", "5": "good"}'))
-    mistakes = [
+    mistakes = Mistakes(
         Mistake(f"must be text, got {kind(part)}", at=(key,))
         for key, part in value.items()
         if not isinstance(part, str)
-    ]
+    )
     known: dict[str | float, str] = {}
     for key in value:
         before = known.setdefault(_meant(key), key)
         if before != key:
             message = f"means the same as {quote(before)}"
             mistakes.append(Mistake(message, "write one of them", at=(key,), key=True))
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return value
 
 
@@ -285,7 +275,7 @@ def as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
     """One type for all columns of a function, or an object with those of some."""
     types: tuple[ColumnType, ...] = get_args(ColumnType)
     said = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
-    mistakes = [
+    Mistakes(
         Mistake(
             f"{kind(part)} is not a type of columns",
             nearest(part if isinstance(part, str) else "", types),
@@ -293,9 +283,7 @@ def as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
         )
         for name, part in said.items()
         if part not in types
-    ]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    ).raise_any()
     return said
 
 
@@ -340,8 +328,7 @@ def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
 
     def hook(value: Any, wanted: Any) -> Sampler:
         sampler: Sampler = structure(value, wanted)
-        if mistakes := [*check(sampler)]:
-            raise MistakenError(*mistakes)
+        Mistakes(check(sampler)).raise_any()
         return sampler
 
     return hook

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 
 
 def some_text(value: Any, _wanted: Any = None) -> str:
@@ -121,8 +121,7 @@ def object_hook(
                 found[field.alias or field.name] = structure(given[key], field.type)
             except (MistakenError, cattrs.BaseValidationError) as error:
                 mistakes += _below(spelled.get(key, key), error)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return model(**found)
 
     return hook
@@ -143,11 +142,9 @@ class _Keys:
     def _spellings(self) -> Mapping[str, str]:
         return {snake(key): key for key in (*self.known, *self.not_yet)}
 
-    def sort(
-        self, value: Mapping[str, Any]
-    ) -> tuple[dict[str, str], dict[str, Any], list[Mistake]]:
+    def sort(self, value: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any], Mistakes]:
         """How each known key is spelled, the keys that are not known, and what is wrong with others."""
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         others: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, part in value.items():
@@ -305,14 +302,11 @@ def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
         given = _object(value)
         if structure is None:
             return given
-        found, mistakes = {}, []
+        found, mistakes = {}, Mistakes()
         for key, part in given.items():
-            try:
+            with mistakes.below(key):
                 found[key] = structure(part, member)
-            except MistakenError as error:
-                mistakes += [mistake.below(key) for mistake in error.parts]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return found
 
     return hook

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trioeval.documents.files import Around, wrong_paths
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.documents.structure import Hook
 from trioeval.suite.form import one_or_more, scalar_texts
 
@@ -25,15 +25,11 @@ def places_hook(around: Around) -> Hook:
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for position, text in enumerate(texts):
-            try:
+            with mistakes.below(*(() if isinstance(value, str) else (position,))):
                 around.place(text)
-            except MistakenError as error:
-                below = () if isinstance(value, str) else (position,)
-                mistakes += (part.below(*below) for part in error.parts)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return texts
 
     return hook
@@ -44,8 +40,7 @@ def variables_hook(around: Around) -> Hook:
 
     def hook(value: Any, wanted: Any) -> dict[str, str]:
         variables = scalar_texts(value, wanted)
-        if mistakes := [*wrong_paths(variables, around)]:
-            raise MistakenError(*mistakes)
+        Mistakes(wrong_paths(variables, around)).raise_any()
         return variables
 
     return hook

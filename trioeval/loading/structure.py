@@ -17,7 +17,7 @@ from trioeval.agent.form import agent_suite
 from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import Reading, columns_suite
 from trioeval.documents.files import FILE, Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
@@ -281,25 +281,20 @@ def structure_suite(
     filters = filters if isinstance(filters, dict) else {}
     read_prompts = prompts_hook(around, filters)
     own_prompts: tuple[Prompt, ...] | None = None
-    try:
+    with mistakes.below("prompts"):
         if prompts is None:
             own_prompts = read_prompts(known["prompts"], None)
-        known["prompts"] = own_prompts if prompts is None else prompts
-    except MistakenError as error:
-        mistakes += [mistake.below("prompts") for mistake in error.parts]
-        known["prompts"] = ()
+    known["prompts"] = (own_prompts or ()) if prompts is None else prompts
     if whole and not has_tasks:  # what tasks have from the top is looked at in them
         mistakes += check_references(known, own_prompts)
     suite = UNREADABLE
     of_agents = of_agents or has_tasks  # what tasks cannot have from the top, they tell
-    try:
+    with mistakes.below():
         converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
-    except MistakenError as error:
-        mistakes += error.parts
     if mistakes:
         if known["providers"] is document.get("targets") or "providers" not in document:
-            mistakes = [respelled(mistake) for mistake in mistakes]
+            mistakes = Mistakes(map(respelled, mistakes))
         # A task tells what is wrong at the top as well.
         raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
     if not has_tasks:
@@ -407,9 +402,9 @@ def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 def _top(
     document: dict[str, Any], around: Around, *, needs_providers: bool
-) -> tuple[dict[str, Any], list[Mistake]]:
+) -> tuple[dict[str, Any], Mistakes]:
     """The top of a file in its plain form, and what is wrong with it as a whole."""
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     known = {
         key: part
         for key, part in document.items()
@@ -425,7 +420,8 @@ def _top(
         known["providers"] = known.pop("targets")
     _leave_out_options(known, around)
     if "tasks" in known:
-        return known, mistakes + _move_options(known)
+        mistakes += _move_options(known)
+        return known, mistakes
     if not known.get("providers"):
         at = ("providers",) if {"providers", "targets"} & document.keys() else ()
         missing = Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
@@ -452,11 +448,9 @@ def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool)
 def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     """Read the tasks of a file; what is left is a suite without rows of its own."""
     tasks: tuple[Task, ...] = ()
-    mistakes: list[Mistake] = []
-    try:
+    mistakes = Mistakes()
+    with mistakes.below():
         tasks = read_tasks(known, lambda document: _structured_task(document, around))
-    except MistakenError as error:
-        mistakes += error.parts
     known.pop("scenarios", None)
     known.setdefault("providers", [])
     known.update(tasks=tasks, prompts=(), tests=[])
@@ -513,7 +507,7 @@ def _leave_out_options(known: dict[str, Any], around: Around) -> None:
 
 def _move_options(known: dict[str, Any]) -> list[Mistake]:
     """Bring options that stand at the top to where the others are."""
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for name in _HOW_IT_RUNS:
         if name not in known:
             continue

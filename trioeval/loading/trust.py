@@ -8,7 +8,7 @@ import attrs
 import cattrs
 
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, object_hook
 from trioeval.grading import quote
@@ -72,11 +72,8 @@ def run_options_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def _refuse(named: Iterable[tuple[DocumentPath, str]], around: Around) -> None:
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for at, text in named:
-        try:
+        with mistakes.below(*at):
             around.check_code(quote(text))
-        except MistakenError as error:
-            mistakes += (part.below(*at) for part in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()

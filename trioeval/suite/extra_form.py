@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, Mistakes
 from trioeval.documents.structure import Hook
 from trioeval.suite.model import Test
 
@@ -36,18 +36,15 @@ class ExtraForm:
             if not isinstance(value, dict) or self.keys.isdisjoint(value):
                 test: Test = plain(value, wanted)
                 return test
-            mistakes: list[Mistake] = []
+            mistakes = Mistakes()
             read: list[Any] = []
             parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
             for key, part in value.items():
                 parts[key in self.keys][key] = part
             for part, structure in zip(parts, (plain, self.structure), strict=True):
-                try:
+                with mistakes.below():
                     read.append(structure(part, wanted))
-                except MistakenError as error:
-                    mistakes += error.parts
-            if mistakes:
-                raise MistakenError(*mistakes)
+            mistakes.raise_any()
             found, extra = read
             whole: Test = attrs.evolve(found, extra=extra)
             return whole

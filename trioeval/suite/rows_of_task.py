@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
     Count,
@@ -99,22 +99,18 @@ def suite_of_rows(
             return structure(data), []
         except MistakenError as error:
             return UNREADABLE, [*error.parts]
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     rows_of: RowsOfTask | None = None
     hooks: dict[str, Hook] = {"task": some_text, "vars": _vars_hook(templates)}
     read = object_hook(converter, RowsOfTask, renamed=RENAMED, hooks=hooks)
-    try:
+    with mistakes.below("tests"):
         rows_of = read(tests, RowsOfTask)
-    except MistakenError as error:
-        mistakes += (part.below("tests") for part in error.parts)
     if data.get("scenarios") is not None:
         message = f"scenarios cannot stand beside tests of {FROM_TASK}"
         mistakes.append(Mistake(message, "write them into a task of their own", at=("scenarios",)))
     suite = UNREADABLE
-    try:
+    with mistakes.below():
         suite = structure({key: part for key, part in data.items() if key != "tests"})
-    except MistakenError as error:
-        mistakes += error.parts
     mistakes += _made_code(data, suite, rows_of)
     return attrs.evolve(suite, tests=(), rows_of=rows_of), mistakes
 
@@ -239,17 +235,13 @@ def _vars_hook(templates: Templates) -> Hook:
         if not isinstance(value, dict):
             hint = 'for example {"question": "problem", "answer": "{{ answer }}"}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for name, said in value.items():
-            try:
+            with mistakes.below(name):
                 some_text(said)
-            except MistakenError as error:
-                mistakes += (one.below(name) for one in error.parts)
-                continue
-            if is_made(said) and (fault := templates.syntax_error(said)):
-                mistakes.append(Mistake(fault, at=(name,)))
-        if mistakes:
-            raise MistakenError(*mistakes)
+                if is_made(said) and (fault := templates.syntax_error(said)):
+                    raise MistakenError(Mistake(fault))
+        mistakes.raise_any()
         return value
 
     return hook

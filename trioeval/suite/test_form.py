@@ -9,7 +9,7 @@ import cattrs
 
 from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
@@ -75,14 +75,11 @@ def own_types_hook(around: Around) -> Hook:
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         if not _is(value):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for name, text in value.items():
-            try:
+            with mistakes.below(name):
                 _own_type(name, text, around)
-            except MistakenError as error:
-                mistakes += [part.below(name) for part in error.parts]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return value  # type: ignore[no-any-return] # looked at above
 
     return hook
@@ -98,15 +95,14 @@ def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
             message = f"must be a name, and not {COUNT}, got {quote(metric.name)}"
             raise MistakenError(Mistake(message, at=("name",)))
         try:
-            if names_file(metric.value):
-                _python_function(metric.value, around)
-            else:
-                parse(metric.value)
+            with below("value"):
+                if names_file(metric.value):
+                    _python_function(metric.value, around)
+                else:
+                    parse(metric.value)
         except ExpressionError as error:
             message = f"{quote(metric.value)} is no expression: {error}"
             raise MistakenError(Mistake(message, at=("value",))) from None
-        except MistakenError as error:
-            raise MistakenError(*(part.below("value") for part in error.parts)) from None
         return metric
 
     return hook
@@ -224,22 +220,20 @@ def assertion_hook(
         if isinstance(value, str):
             hint = f'write {{"type": "contains", "value": {quote(value)}}}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         if isinstance(value, dict) and _has_files(value.get("value")):
-            try:
+            with mistakes.below("value"):
                 value = {**value, "value": _file_value(value["value"], around)}
-            except MistakenError as error:
-                parts = (part.below("value") for part in error.parts)
-                raise MistakenError(
-                    *parts, *code_mistakes(value, ASSERTION_TRANSFORMS, around)
-                ) from None
-        try:
-            assertion: Assertion = structure(value, wanted)
-        except MistakenError as error:
-            mistakes += error.parts
+            if mistakes:
+                mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
+                mistakes.raise_any()
+        assertion: Assertion | None = None
+        with mistakes.below():
+            assertion = structure(value, wanted)
+        if assertion is None:
             named = isinstance(value, dict) and isinstance(value.get("type"), str)
             if not named or value["type"] == SET:  # the members of a set say what is wrong
-                raise
+                raise MistakenError(*mistakes)
             # Type and value can be judged although something else is wrong.
             assertion = Assertion(type=value["type"], value=value.get("value"))
         mistakes += (
@@ -252,32 +246,20 @@ def assertion_hook(
         if templates is not None:
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
-        mistakes += _ruby_mistakes(assertion, around)
-        mistakes += _code_mistakes(assertion, value, around)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        with mistakes.below("type"):
+            # Of a file with code it is told with the file that there is no interpreter.
+            if split_type(assertion.type)[0] == "ruby" and not isinstance(
+                assertion.value, Computed
+            ):
+                check_ruby(around)
+        with mistakes.below("type"):
+            if is_code(assertion, around.kinds):
+                around.check_code(f"an assertion of type {quote(assertion.type)}")
+        mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
+        mistakes.raise_any()
         return assertion
 
     return hook
-
-
-def _code_mistakes(assertion: Assertion, said: Any, around: Around) -> Iterator[Mistake]:
-    """Problems of an assertion that is code of an untrusted suite; a value from a file is reported there."""
-    if is_code(assertion, around.kinds):
-        try:
-            around.check_code(f"an assertion of type {quote(assertion.type)}")
-        except MistakenError as error:
-            yield from (part.below("type") for part in error.parts)
-    yield from code_mistakes(said, ASSERTION_TRANSFORMS, around)
-
-
-def _ruby_mistakes(assertion: Assertion, around: Around) -> Iterator[Mistake]:
-    """That there is no interpreter; of a file with code that is told with the file."""
-    if split_type(assertion.type)[0] == "ruby" and not isinstance(assertion.value, Computed):
-        try:
-            check_ruby(around)
-        except MistakenError as error:
-            yield from (part.below("type") for part in error.parts)
 
 
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
@@ -285,14 +267,11 @@ def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of assertions, got {kind(value)}"))
     found: list[Assertion] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for place, member in enumerate(value):
-        try:
+        with mistakes.below(place):
             found.append(hook(member, Assertion))
-        except MistakenError as error:
-            mistakes += [part.below(place) for part in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(found)
 
 
@@ -391,14 +370,12 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
             value = {
                 "transform" if key == "postprocess" else key: part for key, part in value.items()
             }
-        if mistakes := [*code_mistakes(value, TEST_TRANSFORMS, around)]:
-            raise MistakenError(*mistakes)
+        Mistakes(code_mistakes(value, TEST_TRANSFORMS, around)).raise_any()
         options: TestOptions = structure(value, wanted)
         if templates is not None:
             parts = (("prefix", options.prefix), ("suffix", options.suffix))
             texts = (((key,), text) for key, text in parts if text is not None)
-            if mistakes := [*_template_mistakes(templates, texts)]:
-                raise MistakenError(*mistakes)
+            Mistakes(_template_mistakes(templates, texts)).raise_any()
         if not options.overrides:
             return options
         return attrs.evolve(options, overrides=config_values(options.overrides, around))
@@ -445,22 +422,15 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
         if not (isinstance(value, dict) and "vars" in value):
             test: Test = structure(value, wanted)
             return test
-        mistakes: list[Mistake] = []
-        variables = value["vars"]
-        try:
-            if isinstance(variables, str | list):
-                variables = read_vars(variables, around)
-            if isinstance(variables, dict):
-                variables = resolve_file_vars(variables, around)
-        except MistakenError as error:
-            mistakes += [part.below("vars") for part in error.parts]
-            variables = {}
-        try:
+        mistakes = Mistakes()
+        variables: Any = {}
+        with mistakes.below("vars"):
+            said = value["vars"]
+            found = read_vars(said, around) if isinstance(said, str | list) else said
+            variables = resolve_file_vars(found, around) if isinstance(found, dict) else found
+        with mistakes.below():
             test = structure({**value, "vars": {} if variables is None else variables}, wanted)
-        except MistakenError as error:
-            mistakes += error.parts
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return test
 
     return extra.added_to(hook)
@@ -488,9 +458,9 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
             raise MistakenError(Mistake(f"must be a list of tests, got {kind(value)}"))
         parts: list[Sequence[Test]] = []
         here: list[Test] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for position, entry in enumerate(entries):
-            try:
+            with mistakes.below(*(() if entries is not value else (position,))):
                 if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
                     parts += [
                         tuple(here),
@@ -499,11 +469,7 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
                     here = []
                 else:
                     here.append(structure(entry))
-            except MistakenError as error:
-                at = () if entries is not value else (position,)
-                mistakes += [mistake.below(*at) for mistake in error.parts]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         parts = [part for part in (*parts, tuple(here)) if len(part)]
         if len(parts) == 1:
             return parts[0]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trioeval.documents.files import FILE, Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.suite.sources.values import read_vars, with_files
 
 _READ_LATER = {"vars", "assert"}
@@ -28,19 +28,16 @@ def complete(entry: Any, around: Around, beside: Around, description: str | None
     if not isinstance(entry, dict):
         raise MistakenError(Mistake(f"a test must be an object, got {kind(entry)}"))
     found: dict[str, Any] = {}
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for key, value in entry.items():
-        try:
+        with mistakes.below(key):
             if key == "vars" and isinstance(value, str | list):
                 found[key] = read_vars(value, beside)
             elif key in _READ_LATER and not isinstance(value, str):
                 found[key] = value
             else:
                 found[key] = with_files(value, around)
-        except MistakenError as error:
-            mistakes += (mistake.below(key) for mistake in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     if description is not None and not found.get("description"):
         found["description"] = description
     return found
