@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.columns.column_form import KINDS
-from trioeval.columns.form_values import SAMPLERS, column_name
+from trioeval.columns.field_types import column_name
+from trioeval.columns.form_values import SAMPLERS
 from trioeval.documents.mistakes import MistakenError
 from trioeval.templates import Templates
 

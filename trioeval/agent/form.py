@@ -20,7 +20,13 @@ from trioeval.agent.cases import (
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below
-from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
+from trioeval.documents.structure import (
+    Hook,
+    fields_by_key,
+    object_hook,
+    some_text,
+    strict_converter,
+)
 from trioeval.errors import Problem
 from trioeval.grading import quote
 from trioeval.suite.model import Suite
@@ -89,7 +95,7 @@ def _told(names: Sequence[str]) -> str:
     )
 
 
-SETTINGS = tuple(camel(field.name) for field in attrs.fields(AgentSettings))
+SETTINGS = tuple(fields_by_key(AgentSettings))
 """Keys of an entry that only tasks of this type have."""
 INSTEAD: Mapping[str, str] = {
     "command": 'write "providers": ["exec:<command>"]',

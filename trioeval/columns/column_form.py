@@ -10,24 +10,17 @@ from typing import Any, TypeAlias
 import attrs
 import cattrs
 
+from trioeval.columns.field_types import ONE_FOR_ALL
 from trioeval.columns.form_values import (
-    ONE_FOR_ALL,
     SAMPLERS,
-    as_types,
     chosen,
-    column_name,
-    column_names,
-    dotted_names,
     listed,
-    options_of_score,
     prompt_text,
     sampler_hook,
     schema_of,
-    seeded_columns,
     who_is_asked,
 )
 from trioeval.columns.model import (
-    Asking,
     Column,
     EmbeddingColumn,
     ExpressionColumn,
@@ -42,7 +35,7 @@ from trioeval.columns.model import (
 )
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
-from trioeval.documents.structure import Hook, camel, object_hook, some_text
+from trioeval.documents.structure import Hook, object_hook, some_text
 from trioeval.grading import Assertion, quote
 from trioeval.scripting import MOST_WORKERS
 from trioeval.suite.python_targets import python_target
@@ -60,26 +53,6 @@ KINDS: Mapping[str, type[Column]] = {
 }
 """By what a suite calls them."""
 
-_MADE = {"outputs": None}
-COLUMN_KEYS: Mapping[type[Any], Mapping[str, str | None]] = {
-    SeedColumns: {"name": None, "outputs": None, "requires": None, "skip": None},
-    SamplerColumn: _MADE,
-    ExpressionColumn: {**_MADE, "as_type": "as"},
-    LlmColumn: _MADE,
-    JudgeColumn: _MADE,
-    EmbeddingColumn: _MADE,
-    PythonColumn: {"timeout_s": "timeout", "as_types": "as"},
-    ValidationColumn: {**_MADE, "assertions": "assert"},
-}
-"""Keys of fields that a suite calls otherwise; None for those that are not in it."""
-
-INSIDE: Mapping[type[Any], str] = {
-    SamplerColumn: "sampler",
-    LlmColumn: "asking",
-    JudgeColumn: "asking",
-}
-"""Fields whose own keys stand beside the others."""
-
 SEED_FILES = (".csv", ".jsonl", ".parquet")
 """What files of seeds end with."""
 
@@ -87,17 +60,6 @@ TYPE = "type"
 SAMPLER = "sampler"
 Place: TypeAlias = Callable[[Any], int]
 """From what stands under `provider` to its place among the providers of the task."""
-
-
-def keys_of(model: type[Any]) -> tuple[str, ...]:
-    """The keys of a kind of columns, in camelCase, without those of the field in `INSIDE`.
-
-    Example:
-        >>> keys_of(SeedColumns)
-        ('dropWhen', 'keep', 'file', 'fromTask', 'columns', 'order', 'seed', 'emptyAsNull')
-    """
-    keys = (COLUMN_KEYS[model].get(one.name, camel(one.name)) for one in attrs.fields(model))
-    return tuple(key for key in keys if key is not None and key != INSIDE.get(model))
 
 
 def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
@@ -114,8 +76,7 @@ def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Ho
         if not isinstance(value, dict):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
         model = KINDS[chosen(value, TYPE, KINDS, "a type of columns")]
-        entry = {key: part for key, part in value.items() if key != TYPE}
-        return forms.column(model, entry)
+        return forms.column(model, {key: part for key, part in value.items() if key != TYPE})
 
     return hook
 
@@ -125,98 +86,43 @@ class _Forms:
     converter: cattrs.Converter
     around: Around
     place: Place
-    _outer: dict[type[Any], Hook] = attrs.field(init=False, factory=dict)
+    _hooks: dict[tuple[type[Column], str | None], Hook] = attrs.field(init=False, factory=dict)
     """Hooks that were made, because that takes a while."""
-    _inner: dict[str | type[Any], Hook] = attrs.field(init=False, factory=dict)
 
     def column(self, model: type[Column], entry: dict[str, Any]) -> Column:
         """One column from its keys but `type`."""
-        inside, hook = self._inside(model, entry)
-        entry = {key: part for key, part in entry.items() if not inside or key != INSIDE[model]}
-        known = (*keys_of(model), *inside)
-        mistakes, rest = _known(entry, known)
-        outer = {key: part for key, part in rest.items() if camel(key) not in inside}
-        if inside:
-            outer[INSIDE[model]] = None
-            with mistakes.below():
-                outer[INSIDE[model]] = hook(
-                    {key: rest[key] for key in rest if key not in outer}, None
-                )
-        if model is SeedColumns:
-            outer["name"] = ""  # its first column, below
-        try:
-            column: Column = self._structure(model)(outer, model)
-        except MistakenError as error:
-            raise MistakenError(*mistakes, *error.parts) from None
-        mistakes += _mistakes_of(column)
+        sampler = None
+        if model is SamplerColumn:
+            sampler = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
+            entry = {key: part for key, part in entry.items() if key != SAMPLER}
+        if (model, sampler) not in self._hooks:
+            self._hooks[model, sampler] = self._hook(model, sampler)
+        column: Column = self._hooks[model, sampler](entry, model)
+        mistakes = Mistakes(_mistakes_of(column))
         if isinstance(column, ExpressionColumn) and column.python is not None:
             with mistakes.below("python"):
                 self.around.check_code(quote(column.python))
         mistakes.raise_any()
         return _with_outputs(column)
 
-    def _structure(self, model: type[Column]) -> Hook:
-        if model not in self._outer:
-            # What a column has to have is not left out, but given to the hook.
-            omitted = {
-                name: key
-                for name, key in COLUMN_KEYS[model].items()
-                if key is not None
-                or getattr(attrs.fields(model), name).default is not attrs.NOTHING
-            }
-            hooks = self._hooks(model)
-            self._outer[model] = object_hook(self.converter, model, renamed=omitted, hooks=hooks)
-        return self._outer[model]
-
-    def _inside(
-        self, model: type[Column], entry: Mapping[str, Any]
-    ) -> tuple[tuple[str, ...], Hook]:
-        """The keys of what stands among the others, and what reads it."""
-        if model is SamplerColumn:
-            named = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
-            keys = tuple(camel(field.name) for field in attrs.fields(SAMPLERS[named]))
-            hook = self._inner.setdefault(named, sampler_hook(self.converter, named))
-            return keys, hook
-        if model in INSIDE:
-            keys = tuple(camel(field.name) for field in attrs.fields(Asking))
-            hooks = {"provider": self._provider, "prompt": self._prompt, "config": self._config}
-            made = object_hook(self.converter, Asking, hooks=hooks)
-            return keys, self._inner.setdefault(Asking, made)
-        return (), _never
-
-    def _hooks(self, model: type[Column]) -> Mapping[str, Hook]:
-        found: dict[str, Hook] = {
-            "name": column_name if model is not SeedColumns else _as_it_is,
-            "requires": dotted_names,
-            "skip": object_hook(self.converter, Skip, hooks={"when": some_text}),
-            "drop_when": some_text,
+    def _hook(self, model: type[Column], sampler: str | None) -> Hook:
+        hooks: dict[str, Hook] = {
+            "skip": object_hook(self.converter, Skip),
+            "provider": self._provider,
+            "prompt": self._prompt,
+            "config": self._config,
+            "schema": self._schema,
+            "file": self._seed_file,
+            "scores": self._scores,
+            "assertions": self._assertions,
         }
-        more: Mapping[type[Any], Mapping[str, Hook]] = {
-            SeedColumns: {
-                "file": self._seed_file,
-                "from_task": some_text,
-                "columns": seeded_columns,
-            },
-            SamplerColumn: {"sampler": _as_it_is},
-            LlmColumn: {"asking": _as_it_is, "schema": self._schema, **_SIDE_EFFECTS},
-            JudgeColumn: {"asking": _as_it_is, "scores": self._scores, **_SIDE_EFFECTS},
-            EmbeddingColumn: {
-                "provider": self._provider,
-                "text": some_text,
-                "config": self._config,
-            },
-            PythonColumn: {
-                "target": self._target,
-                "outputs": column_names,
-                "extras": column_names,
-                "as_types": as_types,
-            },
-            ValidationColumn: {"target": some_text, "assertions": self._assertions},
-        }
-        known = {field.name for field in attrs.fields(model)}
-        return {
-            name: hook for name, hook in {**found, **more.get(model, {})}.items() if name in known
-        }
+        if sampler is not None:
+            hooks["sampler"] = sampler_hook(self.converter, sampler)
+        if model is PythonColumn:  # the target of a validation is a column
+            hooks["target"] = self._target
+        inside = {} if sampler is None else {"sampler": SAMPLERS[sampler]}
+        made = {"name": ""} if model is SeedColumns else {}  # its first column, see `_with_outputs`
+        return object_hook(self.converter, model, hooks=hooks, inside=inside, made=made)
 
     def _provider(self, value: Any, _wanted: Any) -> int:
         return self.place(value)
@@ -244,12 +150,7 @@ class _Forms:
         return file
 
     def _scores(self, value: Any, _wanted: Any) -> tuple[Score, ...]:
-        hooks: dict[str, Hook] = {
-            "name": some_text,
-            "description": some_text,
-            "options": options_of_score,
-        }
-        structure = object_hook(self.converter, Score, hooks=hooks)
+        structure = object_hook(self.converter, Score)
         found: list[Score] = []
         mistakes = Mistakes()
         for place, entry in enumerate(listed(value, "scores")):
@@ -272,28 +173,6 @@ class _Forms:
                 found.append(assertion)
         mistakes.raise_any()
         return tuple(found)
-
-
-_SIDE_EFFECTS: Mapping[str, Hook] = {"reasoning": column_name, "trace": column_name}
-
-
-def _never(_value: Any, _wanted: Any) -> Any:
-    """For kinds that have nothing inside."""
-
-
-def _as_it_is(value: Any, _wanted: Any) -> Any:
-    return value
-
-
-def _known(entry: Mapping[str, Any], known: tuple[str, ...]) -> tuple[Mistakes, dict[str, Any]]:
-    """What is wrong with the keys of an entry, and what stands under the others."""
-    rest = {key: part for key, part in entry.items() if camel(key) in known}
-    mistakes = Mistakes(
-        Mistake(f'"{key}" is not a key here', nearest(key, known), at=(key,), key=True)
-        for key in entry
-        if key not in rest
-    )
-    return mistakes, rest
 
 
 def _mistakes_of(column: Column) -> Iterator[Mistake]:

@@ -1,16 +1,13 @@
 """Single values in the entries of `columns`: names, choices, prompts, schemas, assertions that ask nobody."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
-import attrs
 import cattrs
 
-from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.model import (
     CategorySampler,
     DatetimeSampler,
@@ -25,7 +22,7 @@ from trioeval.documents.files import Around, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import read_path
 from trioeval.documents.placing import placed, read_placed
-from trioeval.documents.structure import Hook, camel, object_hook, snake, some_text
+from trioeval.documents.structure import Hook, object_hook
 from trioeval.grading import Assertion, Computed, Kinds, output_text, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kind import Asking, Comparing
@@ -33,69 +30,6 @@ from trioeval.grading.registry import split_type
 from trioeval.grading.schemas import schema_faults
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.text import json_text
-
-_NO_VARIABLES = frozenset(
-    {
-        *("and", "else", "if", "in", "is", "not", "or"),
-        *("false", "none", "null", "true", "False", "None", "True"),
-    }
-)
-"""Words that mean something else in templates."""
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-ONE_FOR_ALL = "*"
-"""Stands for all columns where `as` is one type."""
-
-
-def column_name(value: Any, _wanted: Any = None) -> str:
-    """The same, if templates can use it as a variable.
-
-    Raises:
-        MistakenError: They cannot.
-    """
-    if not isinstance(value, str):
-        raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
-    if not _is_variable(value):
-        near = re.sub(r"\W+", "_", value.strip()).strip("_")
-        hint = f"for example {quote(near)}" if _is_variable(near) else "use letters, digits and _"
-        message = f"{quote(value)} is no name of a column: templates cannot use it as a variable"
-        raise MistakenError(Mistake(message, hint))
-    return value
-
-
-def _is_variable(name: str) -> bool:
-    return name.isidentifier() and name not in _NO_VARIABLES
-
-
-def column_names(value: Any, _wanted: Any = None) -> tuple[str, ...]:
-    """A list of different names of columns."""
-    if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
-    mistakes = Mistakes()
-    for place, name in enumerate(value):
-        with mistakes.below(place):
-            column_name(name)
-        if name in value[:place]:
-            mistakes.append(Mistake(f"{quote(name)} stands twice", at=(place,)))
-    mistakes.raise_any()
-    return tuple(value)
-
-
-def camel_choice(*choices: str) -> Hook:
-    """For one of several words, which files write in camelCase or in snake_case.
-
-    Example:
-        >>> camel_choice("abort", "drop_group")("dropGroup", str)
-        'drop_group'
-    """
-
-    def hook(value: Any, _wanted: Any) -> str:
-        if isinstance(value, str) and snake(value) in choices:
-            return snake(value)
-        *others, last = map(camel, choices)
-        message = f"must be {', '.join(others)} or {last}, got {kind(value)}"
-        raise MistakenError(Mistake(message))
-
-    return hook
 
 
 def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
@@ -210,83 +144,6 @@ def listed(value: Any, what: str) -> list[Any]:
     return value
 
 
-def dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
-    """A list of columns, or of something in them: `quality.clarity.score`."""
-    if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
-    mistakes = Mistakes()
-    for place, name in enumerate(value):
-        with mistakes.below(place):
-            some_text(name)
-    mistakes.raise_any()
-    return tuple(value)
-
-
-def seeded_columns(value: Any, _wanted: Any) -> Mapping[str, str]:
-    """Columns with what they are called in the source; of a list the same."""
-    if isinstance(value, list):
-        found = {name: name for name in column_names(value)}
-    elif isinstance(value, dict):
-        found = value
-        mistakes = Mistakes()
-        for name, source in value.items():
-            for key, read, part in ((True, column_name, name), (False, some_text, source)):
-                try:
-                    read(part)
-                except MistakenError as error:
-                    mistakes += (attrs.evolve(one.below(name), key=key) for one in error.parts)
-        mistakes.raise_any()
-    else:
-        message = f"must be a list of columns, or an object, got {kind(value)}"
-        raise MistakenError(Mistake(message, 'for example {"name": "Full name"}'))
-    if not found:
-        raise MistakenError(Mistake("there are no columns"))
-    return found
-
-
-def options_of_score(value: Any, _wanted: Any) -> Mapping[str, str]:
-    """Scores with what they mean."""
-    if not isinstance(value, dict) or not value:
-        message = f"must be an object of scores and what they mean, got {kind(value)}"
-        message = "there are no options" if value == {} else message
-        raise MistakenError(Mistake(message, 'for example {"1": "bad", "5": "good"}'))
-    mistakes = Mistakes(
-        Mistake(f"must be text, got {kind(part)}", at=(key,))
-        for key, part in value.items()
-        if not isinstance(part, str)
-    )
-    known: dict[str | float, str] = {}
-    for key in value:
-        before = known.setdefault(_meant(key), key)
-        if before != key:
-            message = f"means the same as {quote(before)}"
-            mistakes.append(Mistake(message, "write one of them", at=(key,), key=True))
-    mistakes.raise_any()
-    return value
-
-
-def _meant(option: str) -> str | float:
-    """What an option is known by: a number by its value, a word without space around it."""
-    bare = str(option).strip()
-    return float(bare) if _NUMBER.fullmatch(bare) else bare
-
-
-def as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
-    """One type for all columns of a function, or an object with those of some."""
-    types: tuple[ColumnType, ...] = get_args(ColumnType)
-    said = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
-    Mistakes(
-        Mistake(
-            f"{kind(part)} is not a type of columns",
-            nearest(part if isinstance(part, str) else "", types),
-            at=(name,) if said is value else (),
-        )
-        for name, part in said.items()
-        if part not in types
-    ).raise_any()
-    return said
-
-
 # Samplers as a suite writes them: what they draw from, and whether that can be drawn.
 
 
@@ -322,8 +179,7 @@ _Check: TypeAlias = Callable[[Any], Iterator[Mistake]]
 
 def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
     """For the keys of one kind of sampler."""
-    hooks: Mapping[str, Hook] = {"category": column_name} if named == "subcategory" else {}
-    structure = object_hook(converter, SAMPLERS[named], hooks=hooks)
+    structure = object_hook(converter, SAMPLERS[named])
     check = _CHECKS[named]
 
     def hook(value: Any, wanted: Any) -> Sampler:

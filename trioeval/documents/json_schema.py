@@ -6,31 +6,28 @@ import itertools
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
-from trioeval.documents.structure import AtLeast, camel, snake
+from trioeval.documents.structure import (
+    TEXT,
+    BothSpellings,
+    Form,
+    Shape,
+    camel,
+    either,
+    fields_by_key,
+    snake,
+)
 
-Shape: TypeAlias = dict[str, Any]
-
-TEXT: Shape = {"type": "string"}
-SOME_TEXT: Shape = {"type": "string", "pattern": r"\S"}
 NOTHING: Shape = {"type": "null"}
 EMPTY: Shape = {"enum": [None, "", [], {}]}
-SCALARS: Shape = {
-    "type": "object",
-    "additionalProperties": {"type": ["string", "number", "boolean"]},
-}
-TEXTS: Shape = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
-WORDS: Shape = {"anyOf": [TEXT, {"type": "number"}]}
 
 
 def object_shape(
     model: type,
     *,
-    renamed: Mapping[str, str | None] | None = None,
-    without: Collection[str] = (),
     not_yet: Collection[str] = (),
     shapes: Mapping[str, Shape] | None = None,
     needed: bool = True,
@@ -39,24 +36,18 @@ def object_shape(
 
     Args:
         model: An attrs class.
-        renamed: Keys of fields that are called otherwise; None for one that is not in files.
-        without: Fields that are not in files.
         not_yet: Keys in which nothing may stand.
         shapes: What fields are that are written otherwise than their type says.
         needed: Whether fields without a default have to be there.
     """
-    renamed = {**({} if renamed is None else renamed), **dict.fromkeys(without)}
     shapes = {} if shapes is None else shapes
     described = _descriptions(model)
     properties: dict[str, Shape] = {
         spelling: EMPTY for key in not_yet for spelling in (key, snake(key))
     }
     required: list[str] = []
-    for field in attrs.fields(model):
-        key = renamed.get(field.name, camel(field.name))
-        if key is None:
-            continue
-        shape = dict(shapes[field.name] if field.name in shapes else _typed(field.type))
+    for key, field in fields_by_key(model).items():
+        shape = dict(shapes[field.name] if field.name in shapes else shape_of(field.type))
         if field.default is not attrs.NOTHING:
             shape = or_nothing(shape)
         if text := described.get(field.name):
@@ -74,7 +65,7 @@ def object_shape(
     }
 
 
-def _typed(wanted: Any) -> Shape:
+def shape_of(wanted: Any) -> Shape:
     """The shape of what the strict converter makes a type of."""
     if wanted is Any:
         return {}
@@ -88,27 +79,32 @@ def _typed(wanted: Any) -> Shape:
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is Annotated:
-        return _typed(arguments[0]) | _bounds(arguments[1])
+        return _marked(*arguments)
     if origin is tuple:
-        return {"type": "array", "items": _typed(arguments[0])}
+        return {"type": "array", "items": shape_of(arguments[0])}
     if origin in {UnionType, Union}:
-        return either(*map(_typed, arguments))
+        if len(arguments) == len((Any, None)) and arguments[1] is NoneType:
+            return or_nothing(shape_of(arguments[0]))
+        return either(*map(shape_of, arguments))
     # Mappings are all that is left.
-    return {"type": "object", "additionalProperties": _typed(arguments[1])}
+    return {"type": "object", "additionalProperties": shape_of(arguments[1])}
 
 
-def _bounds(bound: AtLeast) -> Shape:
-    return {"exclusiveMinimum" if bound.above else "minimum": bound.least}
+def _marked(plain: Any, mark: Any) -> Shape:
+    match mark:
+        case Form():
+            return dict(mark.schema)
+        case BothSpellings():
+            words = get_args(plain)
+            return {"enum": list(dict.fromkeys([*map(camel, words), *words]))}
+        case _:
+            bound = "exclusiveMinimum" if mark.above else "minimum"
+            return shape_of(plain) | {bound: mark.least}
 
 
 def ref(model: type) -> Shape:
     """The shape of a model, which stands among the definitions."""
     return {"$ref": f"#/$defs/{model.__name__}"}
-
-
-def either(*shapes: Shape) -> Shape:
-    """Any of these."""
-    return {"anyOf": list(shapes)}
 
 
 def or_nothing(shape: Shape) -> Shape:

@@ -9,33 +9,24 @@ The descriptions are the words under the fields of the models.
 from collections.abc import Collection
 from typing import get_args
 
-from trioeval.agent.cases import RENAMED as CASE_KEYS
 from trioeval.agent.model import AgentSettings, Case
 from trioeval.columns.json_schema import column_definitions, settings_shape
 from trioeval.documents.json_schema import (
     EMPTY,
     NOTHING,
-    SCALARS,
-    SOME_TEXT,
-    TEXT,
-    TEXTS,
-    WORDS,
-    Shape,
-    either,
     listed,
     object_shape,
     or_nothing,
     ref,
+    shape_of,
 )
-from trioeval.documents.structure import snake
+from trioeval.documents.structure import SOME_TEXT, TEXT, Shape, Texts, Words, either, snake
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.limits.json import DEFINITION
 from trioeval.limits.model import MOST, SPANS, Limit
-from trioeval.loading.structure import RENAMED
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
-from trioeval.question_eval.form import FILE_KEY, ROWS_KEY
+from trioeval.question_eval.form import ROWS_KEY
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.form import (
@@ -61,7 +52,6 @@ from trioeval.suite.model import (
     TestOptions,
 )
 from trioeval.suite.rows_of_task import QuestionsOfTask
-from trioeval.suite.test_form import NOT_IN_TESTS
 
 _REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
@@ -77,19 +67,13 @@ def suite_schema() -> Shape:
     """
     top = object_shape(
         Suite,
-        renamed=RENAMED,
         needed=False,
         shapes={
-            "description": WORDS,
             "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
             "prompts": or_nothing(_prompts()),
             "tests": _tests(),
             "scenarios": listed(either(ref(Scenario), TEXT)),
             "default_test": either(ref(Test), TEXT),
-            "env": SCALARS,
-            "tags": SCALARS,
-            "output_path": TEXTS,
-            "extensions": TEXTS,
             "tasks": {"type": "array", "items": {"$ref": "#/$defs/Task"}},
         },
     )
@@ -164,31 +148,28 @@ def _reference() -> Shape:
 
 
 def _definitions() -> dict[str, Shape]:
-    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
-    flags = {"tags": SCALARS, "var": SCALARS, **dict.fromkeys(several, TEXTS)}
     found = {
         LaneSettings: object_shape(LaneSettings, not_yet=NOT_YET_IN_LANES),
         Limit: _limit(),
         QuotaKey: _quota_key(),
         BatchSettings: object_shape(BatchSettings),
-        QuotaSettings: object_shape(QuotaSettings, shapes={"limits_file": TEXT}),
+        QuotaSettings: object_shape(QuotaSettings),
         QuestionBudget: object_shape(QuestionBudget),
         Tool: object_shape(Tool),
         BudgetSettings: object_shape(BudgetSettings),
         EvaluateOptions: _run_options(),
-        CommandLineOptions: object_shape(CommandLineOptions, shapes=flags),
+        CommandLineOptions: object_shape(CommandLineOptions),
         Assertion: _assertion(),
         ProviderEntry: _provider(),
         Prompt: _prompt(),
         TestOptions: _options(),
-        Test: _test(),
+        Test: object_shape(Test),
         Case: _case(),
         RunLimits: object_shape(RunLimits),
         DerivedMetric: object_shape(DerivedMetric),
         Scenario: object_shape(
             Scenario,
             shapes={
-                "description": WORDS,
                 "config": listed(either(ref(Test), TEXT)),
                 "tests": _tests(),
             },
@@ -210,7 +191,7 @@ def _task(named: str) -> Shape:
         "properties": {
             "id": or_nothing(TEXT),
             "type": {"enum": [named]},
-            "dependsOn": or_nothing(TEXTS),
+            "dependsOn": or_nothing(shape_of(Texts)),
             "onFailedDependency": or_nothing({"enum": list(get_args(FailedDependency))}),
         },
     }
@@ -225,9 +206,7 @@ def _prompt_task() -> Shape:
 
 def _question_task() -> Shape:
     """A task of questions: nothing but what questions need."""
-    settings = object_shape(
-        QuestionSettings, renamed={"file": FILE_KEY, "questions": None}, shapes={"file": TEXT}
-    )
+    settings = object_shape(QuestionSettings)
     properties = {
         **settings["properties"],
         ROWS_KEY: or_nothing(ref(QuestionsOfTask)),
@@ -263,7 +242,7 @@ def _closed_task(named: str, settings: Shape) -> Shape:
         **settings["properties"],
         "depends_on": shape["properties"]["dependsOn"],
         "on_failed_dependency": shape["properties"]["onFailedDependency"],
-        "description": or_nothing(WORDS),
+        "description": or_nothing(shape_of(Words)),
         "evaluateOptions": options,
         "evaluate_options": options,
         "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
@@ -272,21 +251,9 @@ def _closed_task(named: str, settings: Shape) -> Shape:
     return {**shape, "required": required, "properties": known, "additionalProperties": False}
 
 
-def _test() -> Shape:
-    return object_shape(
-        Test,
-        renamed={"assertions": "assert", **NOT_IN_TESTS},
-        shapes={
-            "description": WORDS,
-            "vars": {"type": ["object", "string", "array", "null"]},
-            "provider_output": {},
-        },
-    )
-
-
 def _case() -> Shape:
     """A test with what it says as a case."""
-    test, case = _test(), object_shape(Case, renamed=CASE_KEYS, shapes={"depends_on": TEXTS})
+    test, case = object_shape(Test), object_shape(Case)
     properties = case["properties"]
     properties["id"] = or_nothing(properties["id"])
     return {**test, "properties": {**test["properties"], **properties}}
@@ -296,7 +263,6 @@ def _limit() -> Shape:
     seconds = {"type": "number", "exclusiveMinimum": 0}
     return object_shape(
         Limit,
-        renamed={field.name: key for key, field in DEFINITION.items()},
         shapes={
             "key": SOME_TEXT,
             "capacity": {"type": "integer", "minimum": 1, "maximum": MOST},
@@ -307,7 +273,7 @@ def _limit() -> Shape:
 
 def _quota_key() -> Shape:
     """A key, or an object with it and what counts."""
-    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
+    shape = object_shape(QuotaKey)
     shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
     return {
         "description": shape.pop("description"),
@@ -324,7 +290,7 @@ def _run_options() -> Shape:
 
 def _provider() -> Shape:
     """An id, an object with one, or an object whose one key is the id."""
-    settings = object_shape(ProviderEntry, shapes={"id": SOME_TEXT, "env": SCALARS})
+    settings = object_shape(ProviderEntry)
     by_id: Shape = {
         "type": "object",
         "minProperties": 1,
@@ -344,8 +310,7 @@ def _provider() -> Shape:
 
 def _prompt() -> Shape:
     """A text or the name of a file, or an object with it."""
-    kept = {"given_id": "id", "id": None, "function": None}
-    shape = object_shape(Prompt, renamed=kept, shapes={"raw": SOME_TEXT})
+    shape = object_shape(Prompt)
     shape["properties"] = {
         name: either(part, NOTHING) for name, part in shape["properties"].items()
     }
@@ -355,9 +320,7 @@ def _prompt() -> Shape:
 
 def _assertion() -> Shape:
     members = {"type": "array", "items": ref(Assertion)}
-    shape = object_shape(
-        Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members}
-    )
+    shape = object_shape(Assertion, shapes={"assertions": members})
     types = sorted(KINDS)
     known = [*types, *(f"not-{name}" for name in types if KINDS[name].invertible), SET]
     named = shape["properties"]["type"]
@@ -370,7 +333,7 @@ def _assertion() -> Shape:
 
 def _options() -> Shape:
     """Switches, and any key of a provider's config."""
-    shape = object_shape(TestOptions, without={"overrides"})
+    shape = object_shape(TestOptions)
     shape["properties"]["postprocess"] = shape["properties"]["transform"]
     return {**shape, "additionalProperties": True}
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from trioeval.documents.files import Around, wrong_paths
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
-from trioeval.documents.structure import Hook
-from trioeval.suite.form import one_or_more, scalar_texts
+from trioeval.documents.structure import Hook, one_or_more, scalar_texts
 
 
 def place_hook(around: Around) -> Hook:

@@ -32,14 +32,11 @@ from trioeval.suite.form import (
     UNTOLD,
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
-    one_or_more,
     prompts_hook,
     provider_hook,
     provider_settings,
     providers_hook,
-    scalar_texts,
     templates_of,
-    text_or_number,
 )
 from trioeval.suite.limit_form import limits_in_memory, quota_hook, quota_keys_hook
 from trioeval.suite.limit_settings import QuotaSettings
@@ -225,23 +222,6 @@ def _provider_mistakes(entry: Mapping[str, Any], names: Collection[str]) -> Iter
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
-NOT_IN_FILES = (
-    "allow_outside",
-    "directory",
-    "file",
-    "files",
-    "kinds",
-    "place",
-    "roots",
-    "rows_of",
-    "settings",
-    "trust",
-    "unknown",
-    "warnings",
-)
-"""Fields of a suite that are found, not written."""
-RENAMED = {**dict.fromkeys(NOT_IN_FILES), "run_limits": "agents"}
-"""Keys of a suite that are called otherwise than its fields; None of what is not in files."""
 _EARLIER_RESULTS = ("filter_errors_only", "filter_failing", "filter_failing_only")
 """Options that name a result file."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
@@ -355,16 +335,13 @@ def make_converter(
         object_hook(
             converter,
             Suite,
-            renamed=RENAMED,
             hooks={
                 "prompts": prompts_hook(around),
                 "providers": providers_hook(converter, around),
                 "tests": tests_hook(converter, around),
                 "default_test": default_test_hook(converter, around, extra),
                 "scenarios": scenarios_hook(converter, around),
-                "description": text_or_number,
                 "env": variables_hook(around),
-                "tags": scalar_texts,
                 "output_path": places_hook(around),
                 "extensions": code_texts(around),
                 "nunjucks_filters": filters_hook(converter, around),
@@ -391,10 +368,7 @@ def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
         "extension": code_texts(around),
         "env_file": env_files_hook(around),
         "env_path": env_files_hook(around),
-        "filter_metadata": one_or_more,
         "output": places_hook(around),
-        "tags": scalar_texts,
-        "var": scalar_texts,
         **dict.fromkeys(_EARLIER_RESULTS, place_hook(around)),
     }
     return object_hook(converter, CommandLineOptions, hooks=hooks)

@@ -10,10 +10,9 @@ import cattrs
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.structure import Hook, object_hook
+from trioeval.documents.structure import Hook, object_hook, one_or_more
 from trioeval.grading import quote
 from trioeval.loading.paths import places_hook
-from trioeval.suite.form import one_or_more
 from trioeval.suite.model import MOST_ROWS, EvaluateOptions
 
 

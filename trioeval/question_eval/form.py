@@ -201,7 +201,6 @@ def _settings_hook(around: Around) -> Hook:
     structure = object_hook(
         converter,
         QuestionSettings,
-        renamed={"file": FILE_KEY, "questions": None},
         hooks={"file": lambda value, _wanted: _file(value, around)},
     )
 

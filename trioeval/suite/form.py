@@ -202,7 +202,7 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     Files that its config names are read.
     """
-    structure = object_hook(converter, ProviderEntry, hooks={"env": scalar_texts})
+    structure = object_hook(converter, ProviderEntry)
 
     def hook(value: Any, wanted: Any) -> ProviderEntry:
         inside, settings = provider_settings(value)
@@ -266,35 +266,6 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
             return (name,), {"id": name, **rest}
         case _:
             return (), value
-
-
-def text_or_number(value: Any, _wanted: Any) -> str:
-    """A text, as which a number is taken too."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return quote(value)
-    raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
-
-
-def scalar_texts(value: Any, _wanted: Any) -> dict[str, str]:
-    """An object of texts, in which numbers, true and false are texts too, as in an environment."""
-    if not isinstance(value, dict):
-        raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-    Mistakes(
-        Mistake(f"must be text, got {kind(part)}", at=(key,))
-        for key, part in value.items()
-        if not isinstance(part, str | int | float)
-    ).raise_any()
-    return {key: part if isinstance(part, str) else quote(part) for key, part in value.items()}
-
-
-def one_or_more(value: Any, _wanted: Any) -> tuple[str, ...]:
-    """A text, or a list of texts."""
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise MistakenError(Mistake(f"must be text or a list of texts, got {kind(value)}"))
-    return tuple(texts)
 
 
 # Providers of a suite by what they are called: their labels, or else their ids.

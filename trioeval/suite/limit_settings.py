@@ -1,11 +1,11 @@
 """What a suite file says of limits that it shares with others, as frozen data."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import attrs
 
-from trioeval.documents.structure import Count, Milliseconds
+from trioeval.documents.structure import TEXT, Count, Form, Milliseconds, NamedText
 from trioeval.limits.model import Limit, Unit
 
 
@@ -13,7 +13,7 @@ from trioeval.limits.model import Limit, Unit
 class QuotaKey:
     """A limit that the calls of a lane count against."""
 
-    key: str
+    key: NamedText
     unit: Unit
     """What of a call counts; where the file says nothing, it is told from the end of the key."""
 
@@ -39,7 +39,7 @@ class QuotaSettings:
     """What keys in Redis begin with."""
     limits: tuple[Limit, ...] | None = None
     """In memory, those that there are; elsewhere those that are made where they are not there yet."""
-    limits_file: Path | None = None
+    limits_file: Annotated[Path, Form(TEXT)] | None = None
     """A file of them, in place of `limits`; absolute."""
     unreachable: Literal["closed", "open"] = "closed"
     """What becomes of calls when nobody can be asked for longer than the patience: they fail, or are made."""

@@ -22,7 +22,7 @@ from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
 from trioeval.scripting.javascript import Script
 from trioeval.suite.extra_form import ExtraForm
-from trioeval.suite.form import many, text_or_number
+from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
 from trioeval.suite.sources.code import checked_script, code_file
@@ -173,9 +173,6 @@ ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
 TEST_TRANSFORMS = ("transform", "transformVars", "transform_vars")
 """Keys that hold code, or paths of the output."""
 
-NOT_IN_TESTS = dict.fromkeys(("extra", "fault", "is_data", "judge"))
-"""Fields of a test that are found, or written as several keys."""
-
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _OPEN_TAG = re.compile(r"\{\{-?[ \t]*\w|\{%-?[ \t]*\w")
 """A tag with a name; a mark alone is literal text, as in `not-contains: "{{"`."""
@@ -208,7 +205,6 @@ def assertion_hook(
     structure = object_hook(
         converter,
         Assertion,
-        renamed={"assertions": "assert"},
         hooks={
             "assertions": lambda value, _: _members(value, hook),
             "provider": grader_hook(converter, around),
@@ -354,7 +350,6 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
     structure = object_hook(
         converter,
         TestOptions,
-        rest="overrides",
         hooks={
             "factuality": factuality_hook(converter),
             "provider": grader_hook(converter, around),
@@ -409,11 +404,9 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
     structure = object_hook(
         converter,
         Test,
-        renamed={"assertions": "assert", **NOT_IN_TESTS},
         hooks={
             "assertions": _assertions_hook(converter),
             "assert_scoring_function": scoring_hook(around),
-            "description": text_or_number,
         },
         beside=extra.allowed,
     )
@@ -530,7 +523,7 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
             raise MistakenError(no_tests())
         return found
 
-    hooks = {"config": settings, "tests": tests, "description": text_or_number}
+    hooks = {"config": settings, "tests": tests}
     structure = object_hook(converter, Scenario, hooks=hooks)
 
     def read(entry: Any) -> tuple[Scenario, ...]:
