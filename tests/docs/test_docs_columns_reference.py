@@ -9,8 +9,7 @@ from model_tables import columns, documented, tables
 from snippets import DOCS
 from workbench import lay_out
 
-from trioeval.columns.column_form import KINDS
-from trioeval.columns.form_values import SAMPLERS
+from trioeval.columns.column_form import KINDS, SAMPLERS
 from trioeval.columns.model import (
     Asking,
     ColumnEntry,

@@ -15,11 +15,12 @@ from trioeval.question_eval.answer import ParseFaultKind
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite import form as keys
 from trioeval.suite.limit_form import unit_of
-from trioeval.suite.limit_settings import BatchSettings, QuotaSettings
 from trioeval.suite.model import (
+    BatchSettings,
     EvaluateOptions,
     LaneSettings,
     ProviderEntry,
+    QuotaSettings,
     Scenario,
     Suite,
     Test,

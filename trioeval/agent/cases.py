@@ -21,10 +21,10 @@ from trioeval.grading import quote
 from trioeval.grading.registry import split_type
 from trioeval.suite.dependencies import cycle_in, normalized
 from trioeval.suite.expand import combinations
-from trioeval.suite.extra_form import ExtraForm
 from trioeval.suite.form import entries_of
 from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite, Test
+from trioeval.suite.test_form import ExtraForm
 from trioeval.templates import Templates, is_template
 
 # Tests of tasks of type `agent`: what they say besides what all tests say, and what each is called.

@@ -28,7 +28,7 @@ from trioeval.documents.structure import (
 from trioeval.grading import quote
 from trioeval.suite.form import Roster, entries_of
 from trioeval.suite.model import UNREADABLE, ProviderEntry, Suite
-from trioeval.suite.python_targets import python_target
+from trioeval.suite.sources.code import python_target
 from trioeval.templates import Templates
 from trioeval.text import json_text
 

@@ -177,6 +177,21 @@ def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
     return {key: field for key, field in keyed if key is not None}
 
 
+def fields_beside(
+    model: type, inside: Mapping[str, type] = MappingProxyType({})
+) -> tuple[str | None, Mapping[str, type]]:
+    """The field of a model that takes unknown keys, and the models of its other fields beside others.
+
+    Args:
+        model: An attrs class.
+        inside: The models of fields whose types do not say it.
+    """
+    beside = [field for field in attrs.fields(model) if field.metadata.get(BESIDE)]
+    rest = next((field.name for field in beside if get_origin(field.type) is Mapping), None)
+    models = {field.name: inside.get(field.name, field.type) for field in beside}
+    return rest, {name: form for name, form in models.items() if form and attrs.has(form)}
+
+
 def object_hook(
     converter: cattrs.Converter,
     model: type,
@@ -203,10 +218,7 @@ def object_hook(
         beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
     """
     fields = fields_by_key(model)
-    among = [field for field in attrs.fields(model) if field.metadata.get(BESIDE)]
-    rest = next((field.name for field in among if get_origin(field.type) is Mapping), None)
-    models = {field.name: inside.get(field.name, field.type) for field in among}
-    inner = {name: form for name, form in models.items() if form is not None and attrs.has(form)}
+    rest, inner = fields_beside(model, inside)
     inner_hooks = {
         name: hooks.get(name) or object_hook(converter, form, hooks=hooks)
         for name, form in inner.items()

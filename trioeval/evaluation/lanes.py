@@ -13,8 +13,7 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.providers.programs.entries import AGENT_RUNS
-from trioeval.suite.limit_settings import QuotaKey
-from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
+from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, QuotaKey, Suite
 
 _UNBOUNDED = 1_000_000  # more runs than any machine has
 

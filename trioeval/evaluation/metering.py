@@ -20,8 +20,7 @@ from trioeval.providers import Metering, ProviderSpec, Reply, Usage
 from trioeval.providers.metering import most_money
 from trioeval.rates import LearntShare
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.limit_settings import QuotaKey
-from trioeval.suite.model import Suite
+from trioeval.suite.model import QuotaKey, Suite
 
 CHARACTERS_A_TOKEN = 4
 """Of a text whose tokens nobody counted."""

@@ -16,8 +16,7 @@ from trioeval.providers.http.wire import TlsSettings
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.expand import Expansion
 from trioeval.suite.extensions import Extension
-from trioeval.suite.limit_settings import QuotaKey
-from trioeval.suite.model import Suite
+from trioeval.suite.model import QuotaKey, Suite
 from trioeval.templates import Templates
 
 

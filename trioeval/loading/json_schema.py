@@ -6,21 +6,34 @@ Where objects, lists and their entries are asked for, a `$ref` may stand for the
 The descriptions are the words under the fields of the models.
 """
 
-from collections.abc import Collection
-from typing import get_args
+import ast
+import inspect
+import itertools
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import attrs
 
 from trioeval.agent.model import AgentSettings, Case
-from trioeval.columns.json_schema import column_definitions, settings_shape
-from trioeval.documents.json_schema import (
-    EMPTY,
-    NOTHING,
-    listed,
-    object_shape,
-    or_nothing,
-    ref,
-    shape_of,
+from trioeval.columns.column_form import KINDS as COLUMN_KINDS
+from trioeval.columns.column_form import SAMPLER, SAMPLERS, TYPE
+from trioeval.columns.model import ColumnsSettings, ErrorWindow, Processor, Score, Skip
+from trioeval.documents.structure import (
+    SOME_TEXT,
+    TEXT,
+    BothSpellings,
+    Form,
+    Shape,
+    Texts,
+    Words,
+    camel,
+    either,
+    fields_beside,
+    fields_by_key,
+    snake,
 )
-from trioeval.documents.structure import SOME_TEXT, TEXT, Shape, Texts, Words, either, snake
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
@@ -35,8 +48,8 @@ from trioeval.suite.form import (
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
 )
-from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
 from trioeval.suite.model import (
+    BatchSettings,
     BudgetSettings,
     CommandLineOptions,
     DerivedMetric,
@@ -44,6 +57,8 @@ from trioeval.suite.model import (
     LaneSettings,
     Prompt,
     ProviderEntry,
+    QuotaKey,
+    QuotaSettings,
     RowsOfTask,
     RunLimits,
     Scenario,
@@ -178,7 +193,7 @@ def _definitions() -> dict[str, Shape]:
     tasks = [_prompt_task(), _question_task(), _columns_task(), _agent_task()]
     return {
         **{model.__name__: shape for model, shape in found.items()},
-        **column_definitions(),
+        **_columns(),
         "Task": either(*tasks),
     }
 
@@ -217,7 +232,8 @@ def _question_task() -> Shape:
 
 def _columns_task() -> Shape:
     """A task that builds a dataset."""
-    return _closed_task(COLUMNS, settings_shape())
+    columns = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Column"}}
+    return _closed_task(COLUMNS, object_shape(ColumnsSettings, shapes={"columns": columns}))
 
 
 def _agent_task() -> Shape:
@@ -335,7 +351,7 @@ def _options() -> Shape:
     """Switches, and any key of a provider's config."""
     shape = object_shape(TestOptions)
     shape["properties"]["postprocess"] = shape["properties"]["transform"]
-    return {**shape, "additionalProperties": True}
+    return shape
 
 
 def _labels() -> Shape:
@@ -358,3 +374,157 @@ def _tests(form: type = Test) -> Shape:
     }
     entry = either(ref(form), TEXT, source)
     return either({"type": "array", "items": entry}, entry)
+
+
+def _columns() -> dict[str, Shape]:
+    """The shapes of everything in a dataset but the dataset itself, by name."""
+    models = (Skip, Score, Processor, ErrorWindow, RowsOfTask, QuestionsOfTask)
+    columns = [
+        _column(kind, sampler)
+        for kind in COLUMN_KINDS
+        for sampler in (SAMPLERS if kind == "sampler" else (None,))
+    ]
+    found = {model.__name__: object_shape(model) for model in models}
+    return {"Skip": found["Skip"], "Score": found["Score"], "Column": either(*columns), **found}
+
+
+def _column(kind: str, sampler: str | None) -> Shape:
+    """One kind of column, or of sampler: a flat object."""
+    form = None if sampler is None else SAMPLERS[sampler]
+    shape = object_shape(COLUMN_KINDS[kind], inside={} if form is None else {"sampler": form})
+    chosen = {TYPE: kind} if sampler is None else {TYPE: kind, SAMPLER: sampler}
+    return {
+        **shape,
+        "description": inspect.getdoc(form) if form else shape["description"],
+        "properties": {
+            **{key: {"enum": [name]} for key, name in chosen.items()},
+            **shape["properties"],
+        },
+        "required": [*chosen, *shape.get("required", ())],
+    }
+
+
+NOTHING: Shape = {"type": "null"}
+EMPTY: Shape = {"enum": [None, "", [], {}]}
+
+
+def object_shape(
+    model: type,
+    *,
+    not_yet: Collection[str] = (),
+    shapes: Mapping[str, Shape] | None = None,
+    needed: bool = True,
+    inside: Mapping[str, type] = MappingProxyType({}),
+) -> Shape:
+    """A JSON object with the fields of a model as keys, in both spellings.
+
+    Args:
+        model: An attrs class.
+        not_yet: Keys in which nothing may stand.
+        shapes: What fields are that are written otherwise than their type says.
+        needed: Whether fields without a default have to be there.
+        inside: As for `object_hook`.
+    """
+    shapes = {} if shapes is None else shapes
+    described = _descriptions(model)
+    properties: dict[str, Shape] = {
+        spelling: EMPTY for key in not_yet for spelling in (key, snake(key))
+    }
+    required: list[str] = []
+    for key, field in fields_by_key(model).items():
+        shape = dict(shapes[field.name] if field.name in shapes else shape_of(field.type))
+        if field.default is not attrs.NOTHING:
+            shape = or_nothing(shape)
+        if text := described.get(field.name):
+            shape["description"] = text
+        properties |= {key: shape, snake(key): shape}
+        # One of two spellings cannot be asked for in this way.
+        if needed and field.default is attrs.NOTHING and snake(key) == key:
+            required.append(key)
+    rest, inner = fields_beside(model, inside)
+    for form in inner.values():
+        part = object_shape(form)
+        properties |= part["properties"]
+        required += part.get("required", ())
+    return {
+        "type": "object",
+        "description": inspect.getdoc(model),
+        "properties": properties,
+        "additionalProperties": rest is not None,
+        **({"required": required} if required else {}),
+    }
+
+
+def shape_of(wanted: Any) -> Shape:
+    """The shape of what the strict converter makes a type of."""
+    if wanted is Any:
+        return {}
+    if attrs.has(wanted):
+        return ref(wanted)
+    named = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+    if wanted in named:
+        return {"type": named[wanted]}
+    arguments: Sequence[Any] = get_args(wanted)
+    origin = get_origin(wanted)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is Annotated:
+        return _marked(*arguments)
+    if origin is tuple:
+        return {"type": "array", "items": shape_of(arguments[0])}
+    if origin in {UnionType, Union}:
+        if len(arguments) == len((Any, None)) and arguments[1] is NoneType:
+            return or_nothing(shape_of(arguments[0]))
+        return either(*map(shape_of, arguments))
+    # Mappings are all that is left.
+    return {"type": "object", "additionalProperties": shape_of(arguments[1])}
+
+
+def _marked(plain: Any, mark: Any) -> Shape:
+    match mark:
+        case Form():
+            return dict(mark.schema)
+        case BothSpellings():
+            words = get_args(plain)
+            return {"enum": list(dict.fromkeys([*map(camel, words), *words]))}
+        case _:
+            bound = "exclusiveMinimum" if mark.above else "minimum"
+            return shape_of(plain) | {bound: mark.least}
+
+
+def ref(model: type) -> Shape:
+    """The shape of a model, which stands among the definitions."""
+    return {"$ref": f"#/$defs/{model.__name__}"}
+
+
+def or_nothing(shape: Shape) -> Shape:
+    """The shape, or null."""
+    match shape:
+        case {"anyOf": parts}:
+            return shape if NOTHING in parts else either(*parts, NOTHING)
+        case {"$ref": _} | {"enum": _} | {"type": str()}:
+            return either(shape, NOTHING)
+        case _:
+            return shape
+
+
+def listed(entry: Shape) -> Shape:
+    """A list of entries, or one text without a list around it."""
+    return either({"type": "array", "items": entry}, TEXT)
+
+
+def _descriptions(model: type) -> dict[str, str]:
+    """The words under the fields of a model."""
+    source = textwrap.dedent(inspect.getsource(model))
+    (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    found: dict[str, str] = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                found[name] = " ".join(words.split())
+            case _:
+                pass
+    return found

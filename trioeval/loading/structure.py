@@ -21,9 +21,16 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, 
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
-from trioeval.loading.paths import place_hook, places_hook, variables_hook
 from trioeval.loading.tasks import AGENT, COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
-from trioeval.loading.trust import code_texts, env_files_hook, filters_hook, run_options_hook
+from trioeval.loading.trust import (
+    code_texts,
+    env_files_hook,
+    filters_hook,
+    place_hook,
+    places_hook,
+    run_options_hook,
+    variables_hook,
+)
 from trioeval.question_eval.form import QUESTION_PROMPT, question_suite
 from trioeval.suite.expand import means_prompt, refers_to
 from trioeval.suite.form import (
@@ -39,7 +46,6 @@ from trioeval.suite.form import (
     templates_of,
 )
 from trioeval.suite.limit_form import limits_in_memory, quota_hook, quota_keys_hook
-from trioeval.suite.limit_settings import QuotaSettings
 from trioeval.suite.model import (
     UNREADABLE,
     BudgetSettings,
@@ -49,6 +55,7 @@ from trioeval.suite.model import (
     LaneSettings,
     Prompt,
     ProviderEntry,
+    QuotaSettings,
     RunLimits,
     Suite,
     Task,

@@ -22,8 +22,8 @@ from trioeval.question_eval.answer import question_prompt
 from trioeval.question_eval.model import Question, QuestionBudget, QuestionSettings, Tool
 from trioeval.question_eval.question_file import read_question_file
 from trioeval.suite.model import UNREADABLE, Prompt, RowsOfTask, Suite, Test, TestOptions
-from trioeval.suite.python_targets import python_target
 from trioeval.suite.rows_of_task import read_questions_of
+from trioeval.suite.sources.code import python_target
 
 # Questions as tests of a suite, and back.
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar
 import attrs
 
 from trioeval.documents.structure import NOT_IN_FILES, TEXT, Count, Form, NotNegative, Number
-from trioeval.suite.limit_settings import QuotaSettings
-from trioeval.suite.model import CodeDigests, TaskSettings, TaskType
+from trioeval.suite.model import CodeDigests, QuotaSettings, TaskSettings, TaskType
 from trioeval.suite.plain import plain_data
 from trioeval.text import KEY
 

@@ -19,8 +19,7 @@ from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
 from trioeval.limits.model import Limit, LimitState, Unit
 from trioeval.suite.form import many
-from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
-from trioeval.suite.model import LaneSettings, Suite
+from trioeval.suite.model import BatchSettings, LaneSettings, QuotaKey, QuotaSettings, Suite
 
 # What is odd about the limits that a suite shares: nobody counts against one, or not what it is for.
 

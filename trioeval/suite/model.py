@@ -13,9 +13,11 @@ import attrs
 from trioeval.documents.structure import (
     BESIDE_OTHERS,
     NOT_IN_FILES,
+    TEXT,
     Count,
     ErrorStatus,
     Form,
+    Milliseconds,
     NamedText,
     NotNegative,
     Number,
@@ -29,9 +31,56 @@ from trioeval.documents.structure import (
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
+from trioeval.limits.model import Limit, Unit
 from trioeval.suite.dependencies import FailedDependency
-from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
 from trioeval.text import KEY
+
+
+@attrs.frozen(kw_only=True)
+class QuotaKey:
+    """A limit that the calls of a lane count against."""
+
+    key: NamedText
+    unit: Unit
+    """What of a call counts; where the file says nothing, it is told from the end of the key."""
+
+
+@attrs.frozen(kw_only=True)
+class BatchSettings:
+    """How requests to whoever keeps the limits are put together."""
+
+    size: Count = 128
+    """Most leases in one request, 1 to 256."""
+    flush_ms: Milliseconds = 2
+    """How long one waits for others, ≥ 1."""
+
+
+@attrs.frozen(kw_only=True)
+class QuotaSettings:
+    """Where the shared limits are kept."""
+
+    backend: Literal["memory", "redis", "http"] = "memory"
+    url: str | None = attrs.field(default=None, repr=False)
+    """Of Redis, or of `trioeval quota serve`; needed by both."""
+    namespace: str = "trioeval"
+    """What keys in Redis begin with."""
+    limits: tuple[Limit, ...] | None = None
+    """In memory, those that there are; elsewhere those that are made where they are not there yet."""
+    limits_file: Annotated[Path, Form(TEXT)] | None = None
+    """A file of them, in place of `limits`; absolute."""
+    unreachable: Literal["closed", "open"] = "closed"
+    """What becomes of calls when nobody can be asked for longer than the patience: they fail, or are made."""
+    patience_ms: Milliseconds = 30_000
+    """How long calls wait for whoever keeps the limits to answer again, in milliseconds, ≥ 1."""
+    request_timeout_ms: Milliseconds = 2000
+    """Milliseconds that one request may take, ≥ 1."""
+    batch: BatchSettings | None = None
+    """None sends each request alone."""
+    max_output_tokens: Count = 2048
+    """What a reply is taken to have at most where nothing bounds it, in tokens, ≥ 1."""
+    workers: Count = 1
+    """Questions under way at once on each lane of a task that does not say how many, ≥ 1."""
+
 
 _VARIABLES = Form({"type": ["object", "string", "array", "null"]})
 

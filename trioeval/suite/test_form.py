@@ -1,7 +1,7 @@
 """Tests, assertions and scenarios as a suite writes them: in place, or in files."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,7 +21,6 @@ from trioeval.grading.kinds.commands import own_kind
 from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
 from trioeval.scripting.javascript import Script
-from trioeval.suite.extra_form import ExtraForm
 from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
@@ -38,6 +37,49 @@ from trioeval.suite.sources.tests import (
 from trioeval.suite.sources.values import config_values, read_vars, resolve_file_vars
 from trioeval.suite.tests import Joined
 from trioeval.templates import Templates, unclosed_tag
+
+
+@attrs.frozen(kw_only=True)
+class ExtraForm:
+    """Keys that single tests have besides those of every test, and how they are read."""
+
+    keys: frozenset[str]
+    """The keys in both spellings."""
+    structure: Hook
+    """From an object of some of `keys` to the `extra` of a test; refuses them in tasks of other types."""
+    allowed: Collection[str]
+    """The keys in camelCase that a misspelt key of a test may mean."""
+    refuse: Callable[[Mapping[str, Any]], None]
+    """Raises MistakenError for a default test with any of `keys`."""
+    misplaced: Callable[[str], Iterable[Mistake]]
+    """Mistakes of an assertion type that needs what tests of this type of task do not have."""
+
+    def added_to(self, plain: Hook) -> Hook:
+        """The hook for tests with these keys.
+
+        Args:
+            plain: For the keys of every test.
+        """
+
+        def hook(value: Any, wanted: Any) -> Test:
+            if not isinstance(value, dict) or self.keys.isdisjoint(value):
+                test: Test = plain(value, wanted)
+                return test
+            mistakes = Mistakes()
+            read: list[Any] = []
+            parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+            for key, part in value.items():
+                parts[key in self.keys][key] = part
+            for part, structure in zip(parts, (plain, self.structure), strict=True):
+                with mistakes.below():
+                    read.append(structure(part, wanted))
+            mistakes.raise_any()
+            found, extra = read
+            whole: Test = attrs.evolve(found, extra=extra)
+            return whole
+
+        return hook
+
 
 # What a suite brings for scoring: assertion types of its own, derived metrics, functions of verdicts.
 

@@ -412,3 +412,27 @@ def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: f
             at = (position,) if len(calls) > 1 else ()
             raise MistakenError(Mistake(f"transformVars fails: {answer['error']}", at=at))
     return [answer["value"] for answer in told]
+
+
+_PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
+_TARGET = "write file://<file>.py:<function>"
+
+
+def python_target(value: Any, around: Around, what: str) -> str:
+    """The same with an absolute path.
+
+    Args:
+        value: As it stands in the suite.
+        around: What the path is relative to.
+        what: What is named so, in the plural, for messages.
+
+    Raises:
+        MistakenError: It names no function of a Python file, or there is none.
+    """
+    if not isinstance(value, str):
+        raise MistakenError(Mistake(f"must be text, got {kind(value)}", _TARGET))
+    if not _PYTHON_FUNCTION.fullmatch(value):
+        message = f"{what} are functions in Python files, got {quote(value)}"
+        raise MistakenError(Mistake(message, _TARGET))
+    file, function = code_file(value, around)
+    return f"{FILE}{file}:{function}"

@@ -34,7 +34,7 @@ from trioeval.documents.placing import shortened
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
 from trioeval.suite.model import Test
-from trioeval.suite.sources.plain_tests import complete
+from trioeval.suite.sources.values import complete
 from trioeval.text import read_integer
 
 CHECKED_AT_ONCE = 20_000

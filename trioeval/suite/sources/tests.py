@@ -20,9 +20,8 @@ from trioeval.suite.model import Test
 from trioeval.suite.sources.code import call_function
 from trioeval.suite.sources.csv_tests import read_csv_tests, read_xlsx_tests
 from trioeval.suite.sources.jsonl_tests import read_jsonl_tests
-from trioeval.suite.sources.plain_tests import complete
 from trioeval.suite.sources.prompts import read_python, read_text
-from trioeval.suite.sources.values import JAVASCRIPT, with_files
+from trioeval.suite.sources.values import JAVASCRIPT, complete, with_files
 
 # Values of assertions that a program computes: `file://<file>[:<function>]`.
 
