@@ -19,7 +19,7 @@ from trioeval.evaluation.tools import (
 )
 from trioeval.providers.vendors.anthropic_request import read_conversation
 from trioeval.providers.vendors.chat import read_output
-from trioeval.providers.vendors.gemini_reply import read_candidate
+from trioeval.providers.vendors.gemini import read_candidate
 from trioeval.providers.vendors.gemini_request import read_contents
 from trioeval.providers.vendors.responses_messages import to_input
 from trioeval.question_eval.model import Tool

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from trioeval.cli.flags import ProgressMode
-from trioeval.cli.progress.github import GitHubLog
+from trioeval.cli.progress.github import GithubProgress
 from trioeval.cli.progress.plain import plain_line
-from trioeval.cli.progress.progress import open_log
+from trioeval.cli.progress.progress import open_progress
 from trioeval.cli.progress.streams import Guarded, Messages
 from trioeval.cli.progress.table import Room, picture
 from trioeval.kernel import Why
@@ -125,7 +125,7 @@ def told_of_run(
     wrapped = Guarded(stream) if mode == "github" else Messages(stream)
 
     async def main() -> None:
-        log = open_log(
+        log = open_progress(
             mode,
             {"GITHUB_WORKSPACE": str(root)},
             wrapped,  # type: ignore[arg-type] # it is one but for its name
@@ -183,7 +183,7 @@ def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
         **record,
         "metadata": {"trioeval": {**record["metadata"]["trioeval"], "outcome": "not_run"}},
     }
-    log, stream = GitHubLog(None, Path("/repo"), KEEP_ALL), io.StringIO()
+    log, stream = GithubProgress(None, Path("/repo"), KEEP_ALL), io.StringIO()
     for row in (*[cut] * 20, record):
         log.add(row)
     with contextlib.redirect_stderr(stream), log.results():

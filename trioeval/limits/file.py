@@ -1,3 +1,4 @@
+# Apart from `cli.commands.quota_limits`: keeping limits in a file is no matter of commands.
 """Limits that outlive their server in a file, and their leases in a journal beside it.
 
 The file has the definitions, for people to read and to change while no server has it open; what of them is

@@ -11,7 +11,7 @@ from typing import Any
 
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
-from trioeval.cli.progress.columns import ended_lines
+from trioeval.cli.run.results import ended_lines
 from trioeval.cli.run.storage import Keeping
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show
@@ -84,12 +84,6 @@ def show_folder(folder: Path, rows: int, index: int | None) -> int:
 
 def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None:
     """Show the dataset of a task of a run.
-
-    Args:
-        reader: The store.
-        facts: The run.
-        head: Of the task.
-        rows: First rows that are shown.
 
     Raises:
         StoreError: What is stored of it is damaged.
@@ -212,14 +206,6 @@ def show_run(
     db: Path | None, run: str, *, failed: bool, limit: int, rows: int, task: str | None
 ) -> int:
     """Show the first rows of a run and its totals, and its datasets.
-
-    Args:
-        db: The database of runs.
-        run: Which, or the folder of a dataset.
-        failed: Only rows that did not pass.
-        limit: Rows of at most so many tests.
-        rows: Rows of each dataset.
-        task: Only this task.
 
     Raises:
         UsageError: There is no such run, or no such task.

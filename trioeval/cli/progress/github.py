@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.cli.progress.log import RunLog
-from trioeval.cli.progress.plain import show_lines
+from trioeval.cli.progress.plain import PlainProgress
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
 from trioeval.report import inert, stripped
 from trioeval.report.formats.markdown import workflow_command
@@ -25,7 +25,7 @@ _REASON = 500  # of what it says
 
 
 @attrs.define
-class GitHubLog(RunLog):
+class GithubProgress(Progress):
     """Tells of the first rows that did not pass once the results are there."""
 
     suite: Path | None
@@ -50,7 +50,7 @@ class GitHubLog(RunLog):
     ) -> None:
         """Tell how it stands now and then, in a group, until cancelled."""
         with _group("progress"):
-            await show_lines(state, more, every=_EVERY)
+            await PlainProgress(_EVERY).show(state, more)
 
     @contextmanager
     def results(self) -> Iterator[None]:
@@ -86,15 +86,3 @@ def _group(name: str) -> Iterator[None]:
         yield
     finally:
         say_beneath(workflow_command("endgroup"))
-
-
-def open_github_log(suite: Path | None, strip: Strip, environ: Mapping[str, str]) -> GitHubLog:
-    """A log of a run that begins.
-
-    Args:
-        suite: Its file.
-        strip: What must not be shown of rows.
-        environ: The variables of the process.
-    """
-    root = Path(environ.get("GITHUB_WORKSPACE") or Path.cwd())
-    return GitHubLog(suite, root.resolve(), strip)

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import json_line, say_beneath
 from trioeval.report.records import status_of
 from trioeval.report.run_state import RunState
@@ -16,7 +16,7 @@ _EVERY = 1.0  # seconds between two objects that say how it stands
 
 
 @attrs.define
-class JsonLog(RunLog):
+class JsonProgress(Progress):
     """Tells of each row, now and then of the run, and of its end; everything else comes as messages."""
 
     _rows: list[str] = attrs.field(factory=list)

@@ -40,12 +40,7 @@ _NAME = 60  # characters of a name
 
 
 def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
-    """How far the agents of a task may go.
-
-    Args:
-        part: The task.
-        settings: Of its agents.
-    """
+    """How far the agents of a task may go."""
     prepared = part.prepared
     waiting = 0
     for stretch, tests in stretch_sizes(prepared.steps):
@@ -187,12 +182,7 @@ def counted_against(keys: Sequence[QuotaKey]) -> str:
 
 
 def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]) -> Iterator[str]:
-    """A line for each limit that some lane counts against.
-
-    Args:
-        settings: Where limits are kept.
-        lanes: What each lane counts against.
-    """
+    """A line for each limit that some lane counts against."""
     uses = {use.key: use for keys in lanes.values() for use in keys}
     known = known_limits(settings) if settings.backend == "memory" else {}
     for key, use in uses.items():
@@ -209,11 +199,6 @@ def limit_seconds(
     settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]], calls: Mapping[str, int]
 ) -> Iterator[float]:
     """How long each limit in memory lets the calls of a run take at the least, by their number alone.
-
-    Args:
-        settings: Where limits are kept.
-        lanes: What each lane counts against.
-        calls: Of each lane.
 
     Example:
         >>> limit = Limit(key="m:rpm", kind="rolling", capacity=2, window=60.0)

@@ -14,8 +14,6 @@ import attrs
 import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
-from trioeval.cli.progress.columns import ended_lines
-from trioeval.cli.run.start import Beginning
 from trioeval.cli.terminal import draw, say, show
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
@@ -26,14 +24,14 @@ from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
-from trioeval.report.columns import dataset_json, read_dataset
+from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
 from trioeval.report.formats.json import compact
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import range_json
 from trioeval.report.tables import Failures, FirstRows
 from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
-from trioeval.store import StoredRun
+from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.suite.tests import KEEP_ALL
 
@@ -130,7 +128,7 @@ class Collector:
     def of(
         cls,
         prepared: PreparedSuite,
-        beginning: Beginning,
+        start: RunStart,
         run: StoredRun,
         outputs: Sequence[Path],
         info: RunInfo,
@@ -142,7 +140,7 @@ class Collector:
 
         Args:
             prepared: The suite.
-            beginning: How the run begins.
+            start: What is known of the run when it begins.
             run: Where it is kept.
             outputs: Result files.
             info: Of the run as it begins.
@@ -156,10 +154,10 @@ class Collector:
                 first_rows=FirstRows(cell, tests) if tests else None,
                 failures=Failures(_FAILURES),
                 totals=Totals.of(head.columns, cluster=head.cluster),
-                keys=beginning.keys[head.task],
+                keys=start.keys[head.task],
                 kept=run.kept(head.task),
             )
-            for head, task in zip(beginning.heads, prepared.parts, strict=True)
+            for head, task in zip(map(Head.read, start.heads), prepared.parts, strict=True)
         ]
         return cls(parts, run, outputs, info)
 
@@ -285,9 +283,6 @@ class Collector:
         A document that cannot be written costs no other one. They are made from what the store of the
         run has, and what it could not write.
 
-        Args:
-            info: Of the run as it ended.
-
         Returns:
             Why files could not be written.
         """
@@ -296,11 +291,7 @@ class Collector:
         return [*self._errors(), *write_documents(self.outputs, self.results(info))]
 
     def results(self, info: RunInfo) -> Sequence[Results]:
-        """What documents are made from: the run, or its tasks.
-
-        Args:
-            info: Of the run as it ended.
-        """
+        """What documents are made from: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
     def _results(self, part: Part, info: RunInfo) -> Results:
@@ -396,6 +387,15 @@ def show_results(
     if (left := unfinished_line(totals)) is not None:
         say(left)
     return failure
+
+
+def ended_lines(result: DatasetResult) -> Sequence[str]:
+    """The block of a dataset at the end of a run, as it is seen from the working folder."""
+    first, *others = dataset_lines(result, Path.cwd())
+    return [
+        f"task {inert(result.task or 'dataset', _NAME)}: {first}",
+        *(f"  {line}" for line in others),
+    ]
 
 
 def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
