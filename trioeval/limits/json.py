@@ -194,21 +194,21 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
         raise _wrong(f"{seen(data)} is not a list", "a list of limits")
     problems: list[Problem] = []
-    found: list[Limit | LimitState] = []
+    found: dict[int, Limit | LimitState] = {}
     for place, part in enumerate(data):
         try:
-            found.append(from_json(part, get_args(wanted)[0], f"$[{place}]"))
+            found[place] = from_json(part, get_args(wanted)[0], f"$[{place}]")
         except SuiteError as error:
             problems += error.problems
     first: dict[str, int] = {}
-    for place, part in enumerate(data):
-        key = part.get("key") if isinstance(part, dict) else None
-        if isinstance(key, str) and first.setdefault(key, place) != place:
+    for place, one in found.items():
+        key = one.key if isinstance(one, Limit) else one.limit.key
+        if first.setdefault(key, place) != place:
             message = f"[{first[key]}] has the key {seen(key)} as well"
             problems.append(Problem(f"$[{place}].key", message, "one limit for each key"))
     if problems:
         raise SuiteError(problems)
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _text(value: Any, _wanted: Any) -> str:
