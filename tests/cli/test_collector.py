@@ -17,7 +17,6 @@ from trioeval.cli.run.start import Continued, begin, start_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.report import Results, RunInfo
-from trioeval.report.records import status_of
 from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
 from trioeval.store import RunStart, open_store
 
@@ -148,7 +147,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
         async with open_store(database) as store:
             run = await begin(store, start, continued)
             found = Collector.of(prepared, start, run, [], INFO, cell=40, tests=0)
-            found.watch = lambda record, _kept: told.append(status_of(record))
+            found.watch = lambda record, _kept: told.append(record.status)
 
             async def emit(row: Row) -> None:
                 await found.add(row)

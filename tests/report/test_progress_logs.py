@@ -23,6 +23,7 @@ from trioeval.cli.progress.table import Room, picture
 from trioeval.kernel import Why
 from trioeval.report import inert
 from trioeval.report.formats.markdown import workflow_command
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
@@ -135,7 +136,7 @@ def told_of_run(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(log.show, lambda: RUN, lambda: ["  quiz"])
             for record in [*records] * 6:
-                log.add(record)
+                log.add(RowRecord.of(record))
             await trio.sleep(seconds)
             print("::warning::hostile\n", end="", file=wrapped)
             nursery.cancel_scope.cancel()
@@ -185,7 +186,7 @@ def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
     }
     log, stream = GithubProgress(None, Path("/repo"), KEEP_ALL), io.StringIO()
     for row in (*[cut] * 20, record):
-        log.add(row)
+        log.add(RowRecord.of(row))
     with contextlib.redirect_stderr(stream), log.results():
         pass
     assert [line.split("::")[1].split(" ")[0] for line in stream.getvalue().splitlines()] == [

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from trioeval.cli.commands.runs import CompareFlags
 from trioeval.cli.environment import databases, read_environment
@@ -29,6 +29,7 @@ from trioeval.report.compare import (
 )
 from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
 from trioeval.report.compare_runs import Findings, findings_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
 from trioeval.report.statistics import Bootstrap
 from trioeval.report.text import inert
@@ -151,13 +152,13 @@ def _clusters(
     return {head.task: head.cluster if cluster is None else cluster for head in heads}
 
 
-def _check_cluster(name: str, records: Iterable[Mapping[str, Any]]) -> None:
+def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
     known: dict[str, None] = {}
     for record in records:
         if cluster_of(record, name) is not None:
             return
-        known |= dict.fromkeys(record["vars"])
-        metadata = record["testCase"].get("metadata")
+        known |= dict.fromkeys(record.vars)
+        metadata = record.test.get("metadata")
         known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
     told = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
     msg = (
@@ -186,6 +187,6 @@ def _write_page(
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 
-def _records(reader: Reader, run: RunFacts) -> Iterator[Mapping[str, Any]]:
+def _records(reader: Reader, run: RunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
-        yield from reader.records(run, task)
+        yield from map(RowRecord.of, reader.records(run, task))

@@ -20,7 +20,7 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.report import Head, Totals, inert
+from trioeval.report import Head, RowRecord, Totals, inert
 from trioeval.report.columns import (
     Profile,
     dropped_view,
@@ -34,6 +34,7 @@ from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
 from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.run import Status
 from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts
 
 # `trioeval show` of datasets: first rows, what is in the columns, and what is not there.
@@ -249,10 +250,11 @@ def _show_task(
 ) -> Ended:
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     failures = Failures(_FAILURES)
-    for index, record in reader.numbered(facts, head.task):
+    for index, found in reader.numbered(facts, head.task):
+        record = RowRecord.of(found)
         totals.add(record)
         failures.add(index, record)
-        if not failed or not record["success"]:
+        if not failed or record.status is not Status.PASS:
             rows.add(record)
     never_began = reader.never_began(facts, head.task)
     add_never_began(totals, never_began)
@@ -318,7 +320,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
                 + _begun(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
-    draw(row_view(record, calls, Path.cwd()), sys.stdout)
+    draw(row_view(RowRecord.of(record), calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 

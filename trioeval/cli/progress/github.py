@@ -1,19 +1,18 @@
 # Apart from `cli.progress.progress`: loaded when it is used.
 """Progress in the log of GitHub Actions: groups that open and close, and annotations of what went wrong."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
-from trioeval.report import inert, stripped
+from trioeval.report import inert
 from trioeval.report.formats.markdown import workflow_command
-from trioeval.report.records import name_of_test, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
@@ -38,12 +37,12 @@ class GithubProgress(Progress):
     _bad: int = 0
     """Rows that did not pass; those that were not run to their end say nothing of anybody."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: RowRecord) -> None:
         """Take note of a row, and keep what is told of it if it is one of the first that did not pass."""
-        if status_of(record) not in {Status.PASS, Status.NOT_RUN}:
+        if record.status not in {Status.PASS, Status.NOT_RUN}:
             self._bad += 1
             if self._bad <= _MOST:
-                self._annotations.append(self._annotation(stripped(record, self.strip)))
+                self._annotations.append(self._annotation(record.stripped(self.strip)))
 
     async def show(
         self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
@@ -63,12 +62,12 @@ class GithubProgress(Progress):
             told = f"{hidden} more rows did not pass; the summary of the job and -o tell of them"
             say_beneath(workflow_command("notice", told, {"title": "trioeval"}))
 
-    def _annotation(self, record: Mapping[str, Any]) -> str:
-        status, provider = status_of(record), record["provider"]
-        named = inert(provider["label"] or provider["id"], _NAME)
-        test = inert(name_of_test(record), _NAME)
-        title = f"{status.name} {named}, test {record['testIdx']}" + (f": {test}" if test else "")
-        reason = inert(record["error"] or "no reason is told", _REASON)
+    def _annotation(self, record: RowRecord) -> str:
+        named, test = inert(record.provider, _NAME), inert(record.name, _NAME)
+        title = f"{record.status.name} {named}, test {record.test_idx}" + (
+            f": {test}" if test else ""
+        )
+        reason = inert(record.error or "no reason is told", _REASON)
         return workflow_command("error", reason, {"file": self._file(), "title": title})
 
     def _file(self) -> str | None:

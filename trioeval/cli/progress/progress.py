@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import trio
 
 from trioeval.cli.flags import ProgressMode
 from trioeval.cli.progress.streams import is_github
 from trioeval.cli.terminal import say
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
 from trioeval.suite.tests import Strip
 
@@ -44,7 +45,7 @@ def choose_mode(
 class Progress:
     """Tells of a run on stderr. This one tells nothing but the last line; others do more of it."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: RowRecord) -> None:
         """Take note of a row that is there, by its record with nothing left out."""
 
     async def show(

@@ -4,7 +4,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import attrs
 import trio
@@ -21,7 +20,7 @@ from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.journal import KeptRows
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity, Pace, all_left_s
-from trioeval.report.records import status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
@@ -180,9 +179,9 @@ class Watching:
         """Take note of a row, which need not be the next one that is told of."""
         self.picture.add(row.status, row.lane)
 
-    def _add(self, record: Mapping[str, Any], is_kept: bool) -> None:  # noqa: FBT001 - as it is called
+    def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
         if is_kept:
-            self.picture.add_kept(status_of(record))
+            self.picture.add_kept(record.status)
         self.progress.add(record)
 
     def _expect(self, part: PreparedTask) -> None:

@@ -29,8 +29,7 @@ from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.limit_settings import QuotaSettings
-from trioeval.suite.model import EvaluateOptions, RunLimits
+from trioeval.suite.model import EvaluateOptions, QuotaSettings, RunLimits
 from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
 
 # What a plan tells of tasks of agents.
