@@ -38,7 +38,7 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.kernel.events import guarded
-from trioeval.kernel.nurseries import open_plain_nursery
+from trioeval.nurseries import open_plain_nursery
 from trioeval.suite.dependencies import Lacking
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer learns earlier that

@@ -22,9 +22,9 @@ import attrs
 import trio
 
 from trioeval.errors import QuotaError
-from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.backend import Backend
 from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+from trioeval.nurseries import open_plain_nursery
 
 CLOSE_GRACE = 5.0
 """Seconds that the last batches may take once the block is left."""

@@ -24,7 +24,6 @@ import trio
 from filelock import FileLock, Timeout
 
 from trioeval.errors import OutputError, QuotaError
-from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.backend import Backend, made_of
 from trioeval.limits.denials import check_pause
 from trioeval.limits.journal import (
@@ -40,6 +39,7 @@ from trioeval.limits.journal import (
 from trioeval.limits.ledger import Book
 from trioeval.limits.limits_file import read_limits, write_limits
 from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+from trioeval.nurseries import open_plain_nursery
 
 # One user at a time of a file that is replaced whenever it is written.
 #

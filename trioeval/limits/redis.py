@@ -36,7 +36,6 @@ from coredis.exceptions import (
 from coredis.pool import ConnectionPool
 
 from trioeval.errors import QuotaError
-from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.denials import (
     Lack,
     check_pause,
@@ -47,6 +46,7 @@ from trioeval.limits.denials import (
     wrong_ask,
 )
 from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+from trioeval.nurseries import open_plain_nursery
 
 # A connection to a Redis server that is made anew whenever it is lost.
 #

@@ -27,7 +27,6 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.kernel import Shortage
-from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.backend import (
     Backend,
     LanePermits,
@@ -54,6 +53,7 @@ from trioeval.limits.model import (
 )
 from trioeval.limits.remote_leases import Heartbeat, Outbox, Reach, after_denial, after_silence
 from trioeval.limits.turns import Turn, Turns
+from trioeval.nurseries import open_plain_nursery
 
 Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
 """Runs until it is cancelled and tells which limits may have room again; none named means all of them."""
