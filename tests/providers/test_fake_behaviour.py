@@ -17,8 +17,7 @@ from trioeval.providers.fake import (
     RecordedReplies,
     ScriptedReplies,
 )
-from trioeval.providers.fake.replies import Answer, FakeModel
-from trioeval.providers.fake.tally import KEPT_STARTS, Tally
+from trioeval.providers.fake.replies import KEPT_STARTS, Answer, FakeModel, Tally
 from trioeval.providers.http.failures import classify
 from trioeval.providers.local.recordings import RecordedError, Recording
 

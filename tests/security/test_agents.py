@@ -23,8 +23,7 @@ from trioeval.errors import AgentError, GradingError
 from trioeval.evaluation.commands import run_command
 from trioeval.grading.kinds.workspace_files import NoFileError, find_file, read_file
 from trioeval.providers.programs.exec import Tail
-from trioeval.providers.programs.limit_tags import has_tag
-from trioeval.providers.programs.members import find_started
+from trioeval.providers.programs.members import find_started, has_tag
 from trioeval.providers.programs.processes import make_mark
 
 pytestmark = pytest.mark.attack("agents")
@@ -210,7 +209,7 @@ def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
     """Also where its own limit is a tag already; and none where there is no room."""
     mark, other = make_mark(), make_mark()
     line = (
-        "import sys, resource as r; from trioeval.providers.programs.limit_tags import make_tag;"
+        "import sys, resource as r; from trioeval.providers.programs.members import make_tag;"
         "n = 10; tags = [make_tag(sys.argv[1]), make_tag(sys.argv[2])];"
         "r.setrlimit(n, (tags[0], tags[0])); tags.append(make_tag(sys.argv[2]));"
         "r.setrlimit(n, (5, 5)); tags.append(make_tag(sys.argv[2])); print(*tags)"

@@ -15,9 +15,8 @@ import h11
 import trio
 
 from trioeval.providers.fake.limits import Headers
-from trioeval.providers.fake.replies import Answer, FakeModel, error_body, read_ask, to_json
+from trioeval.providers.fake.replies import Answer, Ending, FakeModel, error_body, read_ask, to_json
 from trioeval.providers.fake.settings import FakeSettings
-from trioeval.providers.fake.tally import Ending
 from trioeval.serving.listening import Address
 
 # What the fake provider tells of each completion that it was asked for, once that is over. Pure.

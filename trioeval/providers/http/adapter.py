@@ -19,7 +19,16 @@ from trioeval.errors import Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import SLOW, has_more_marks, most_marks
 from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Key, Settings, Shared, is_json_list, read_config, to_snake
+from trioeval.providers.config import (
+    Key,
+    Settings,
+    Shared,
+    config_path,
+    is_json_list,
+    read_config,
+    show,
+    to_snake,
+)
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.http.replies import (
     empty,
@@ -88,6 +97,8 @@ class Adapter(ABC):
     """Keys that may differ from call to call."""
     entry_keys: ClassVar[tuple[Key, ...]] = ()
     """Keys that are the same for all calls of an entry, besides those of the endpoint."""
+    default_keys: ClassVar[tuple[Key, ...]] = ()
+    """Keys whose defaults variables of the environment may set; see `Service.variables`."""
     path: ClassVar[str] = ""
     """What is below the base URL."""
     holder: ClassVar[str] = "the message"
@@ -141,12 +152,24 @@ class Adapter(ABC):
 
     @classmethod
     def read_defaults(
-        cls,
-        service: Service,  # noqa: ARG003 - for subclasses
-        environ: Mapping[str, str],  # noqa: ARG003 - likewise
+        cls, service: Service, environ: Mapping[str, str]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        """The defaults that the environment sets, and what is wrong with them."""
-        return {}, []
+        """The defaults that the environment sets, by key, and what is wrong with them."""
+        defaults: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for key in cls.default_keys:
+            variable = service.variables.get(key.name, "")
+            written = environ.get(variable, "").strip()
+            if not written:
+                continue
+            value = _number(written)
+            if value is not None and key.check(value):
+                defaults[key.name] = value
+            else:
+                right = f"must be {key.right}, got {show(written)}"
+                fault = f"the environment variable {variable} {right}"
+                problems.append(Problem(config_path(key.name), fault))
+        return defaults, problems
 
     @classmethod
     def find_conflicts(
@@ -333,6 +356,16 @@ class Adapter(ABC):
         except RecursionError:
             message = "the stream is nested too deeply"
             raise self.failure("malformed_reply", message, reply) from None
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is, whole if it is written so; None if it is none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
 
 
 def _tell(problem: Problem) -> str:

@@ -134,6 +134,22 @@ def _is_variables(value: Any) -> bool:
     )
 
 
+@attrs.frozen(kw_only=True)
+class ProgramSettings(Settings):
+    """A command line, and how its program is run."""
+
+    line: str
+    """As in the suite."""
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    secrets: tuple[str, ...] = attrs.field(repr=False)
+    stdin: bool = False
+    """Whether the prompt goes to the standard input."""
+    max_output: int = DEFAULT_MAX_OUTPUT
+    """Bytes that are kept of what is written to an output, ≥ 1."""
+    success: frozenset[int] = frozenset({0})
+    """Exit codes of a program that did what it should; at least one."""
+
+
 TIMEOUT = Key("timeoutMs", "a number of milliseconds above 0", is_positive)
 ENVIRONMENT = Key("env", "an object of texts", _is_variables, secret=True)
 DEFAULT_TIMEOUT = 300.0
@@ -266,25 +282,15 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class CommandAgentSettings(Settings):
+class CommandAgentSettings(ProgramSettings):
     """A command line whose program is an agent, and how it is run."""
 
-    line: str
-    """As in the suite."""
     words: tuple[str, ...]
     """Templates; at least one."""
     directory: Path
     """The folder of the suite, absolute: what the path of the program is relative to."""
-    environ: Mapping[str, str] = attrs.field(repr=False)
-    secrets: tuple[str, ...] = attrs.field(repr=False)
     timeout: float | None = None
     """Seconds of an attempt, > 0; None leaves it to the task."""
-    stdin: bool = False
-    """Whether the prompt goes to the standard input."""
-    max_output: int = DEFAULT_MAX_OUTPUT
-    """Bytes that are kept of what is written to each of the two outputs, ≥ 1."""
-    success: frozenset[int] = frozenset({0})
-    """Exit codes of a program that did what it should; at least one."""
 
     @property
     def lane_key(self) -> str:

@@ -25,7 +25,6 @@ from trioeval.providers.bounds import check_marks
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.config import (
     Key,
-    Settings,
     Shared,
     Surroundings,
     is_flag,
@@ -45,6 +44,7 @@ from trioeval.providers.programs.entries import (
     MAX_OUTPUT,
     SUCCESS,
     TIMEOUT,
+    ProgramSettings,
     absolute,
     find_fault,
     find_secrets,
@@ -335,26 +335,16 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class ExecSettings(Settings):
+class ExecSettings(ProgramSettings):
     """A command line that can be run, and how."""
 
-    line: str
-    """As in the suite."""
     command: tuple[str, ...]
     cwd: Path
     """Absolute."""
-    environ: Mapping[str, str] = attrs.field(repr=False)
-    secrets: tuple[str, ...] = attrs.field(repr=False)
     own: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """Config that is handed to the program."""
     timeout: float = DEFAULT_TIMEOUT
     """Seconds, > 0."""
-    stdin: bool = False
-    """Whether the prompt goes to the standard input."""
-    max_output: int = DEFAULT_MAX_OUTPUT
-    """Bytes, ≥ 1."""
-    success: frozenset[int] = frozenset({0})
-    """Exit codes of a program that did what it should; at least one."""
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
 

@@ -4,7 +4,7 @@ A process belongs to it if it is of the tree's session, has the tree's mark in i
 by one that belongs, or belonged at the last look. So what left the session is still found, by its mark; and
 what lost its mark as well, by its parent. Where a supervisor adopts what has lost its parent, that is all;
 otherwise what did both and outlived its parent before the next look is not found. If the supervisor was
-killed, what it had adopted is found by its tag; see `limit_tags`.
+killed, what it had adopted is found by its tag; see `make_tag`.
 
 To read what the table says of a process costs the system much more than to tell how old its entry is. An
 entry is made when somebody first looks at it, so it is never older than its process: one that was there
@@ -19,7 +19,50 @@ from pathlib import Path
 import attrs
 
 from trioeval.open_files import TOO_MANY
-from trioeval.providers.programs.limit_tags import has_tag
+
+# Tags of processes that survive an emptied environment, a new session and the death of every parent.
+#
+# The tag of a tree is the hard limit of file locks (`ulimit -x`) of its processes. Linux has not enforced
+# that limit since version 2.4, but processes inherit it, over `fork` and `exec`, and only root may raise it.
+
+
+RLIMIT_LOCKS = 10
+"""Of Linux, on all machines that Python has wheels for; the module `resource` has no name for it."""
+
+_LINE = b"Max file locks"
+_TOP = 2**62
+_RANGE = 2**40
+
+
+def make_tag(mark: str) -> int:
+    """A tag for the processes of a tree; 0 if the limit of this process leaves no room for one.
+
+    Args:
+        mark: Of the tree: hexadecimal digits.
+    """
+    import resource  # noqa: PLC0415 - not on Windows
+
+    _, hard = resource.getrlimit(RLIMIT_LOCKS)
+    top = _TOP if hard == resource.RLIM_INFINITY else min(hard, _TOP)
+    return top - 1 - int(mark, 16) % _RANGE if top > _RANGE else 0
+
+
+def has_tag(limits: bytes, tag: int) -> bool:
+    """Whether a process has a tag.
+
+    Args:
+        limits: The file `limits` of the process.
+        tag: Not 0.
+
+    Example:
+        >>> has_tag(
+        ...     b"Max file locks            17                   17                   locks", 17
+        ... )
+        True
+    """
+    lines = (line for line in limits.splitlines() if line.startswith(_LINE))
+    return any(line.split()[4] == str(tag).encode() for line in lines)
+
 
 PROCESS_TABLE = Path("/proc")
 

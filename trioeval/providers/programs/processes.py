@@ -8,7 +8,7 @@ is not wanted. Where it is, `look`, `left` and `wait_left` tell of it.
 On Linux a tree may have a supervisor: a small process above the program that adopts what loses its parent,
 and ends when nothing is left. It costs some 10 ms, and a few megabytes as long as it lives.
 
-If a program kills its supervisor, its processes are found by a tag that they inherit (`limit_tags`). If this
+If a program kills its supervisor, its processes are found by a tag that they inherit (`make_tag`). If this
 process is killed, the supervisor ends the tree.
 
 What is not ended: without a supervisor, a process that left the session, cleared its environment and
@@ -33,7 +33,6 @@ import attrs
 import trio
 
 from trioeval.open_files import TOO_MANY, is_out_of_files
-from trioeval.providers.programs.limit_tags import make_tag
 from trioeval.providers.programs.members import (
     PROCESS_TABLE,
     SUPERVISES,
@@ -43,6 +42,7 @@ from trioeval.providers.programs.members import (
     find_members,
     find_root,
     is_alive,
+    make_tag,
     read_member,
 )
 

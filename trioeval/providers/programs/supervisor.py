@@ -2,8 +2,8 @@
 
 Run by path, on Linux, and so made of the standard library alone. Its arguments are the descriptors of the
 order and of the report, the most processes that may be below it at once (0 for any number), the tag of its
-processes (0 for none; see `limit_tags`), and the number of the process that has started it. The order holds
-the words of the program and its environment, separated by NUL characters, behind the number of words.
+processes (0 for none; see `make_tag`), and the number of the process that has started it. The order holds the
+words of the program and its environment, separated by NUL characters, behind the number of words.
 The report gets a line when the program has begun, `started PID TICKS ADOPTS`, or `failed ERRNO` if it cannot;
 `exceeded` when there were more processes than there may be, which ends all of them; and `ended CODE` when the
 program has ended.

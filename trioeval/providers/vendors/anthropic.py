@@ -125,6 +125,10 @@ ANTHROPIC = Service(
     host_path="",
     key_header="x-api-key",
     path="/v1",
+    variables={
+        "max_tokens": "ANTHROPIC_MAX_TOKENS",
+        "temperature": "ANTHROPIC_TEMPERATURE",
+    },
 )
 
 VERSION = "2023-06-01"
@@ -146,16 +150,8 @@ class MessagesAdapter(Adapter):
 
     call_keys = anthropic_body.CALL_KEYS
     entry_keys = (METRICS,)
+    default_keys = anthropic_body.PARAMETERS
     path = "messages"
-
-    @classmethod
-    def read_defaults(
-        cls,
-        service: Service,  # noqa: ARG003 - the same for every service
-        environ: Mapping[str, str],
-    ) -> tuple[dict[str, Any], list[Problem]]:
-        """See `anthropic_request.read_defaults`."""
-        return anthropic_body.read_defaults(environ)
 
     @classmethod
     def find_conflicts(

@@ -14,7 +14,6 @@ import attrs
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.config import (
     Key,
-    config_path,
     is_count,
     is_flag,
     is_json_list,
@@ -22,9 +21,8 @@ from trioeval.providers.config import (
     is_number,
     is_text,
     is_texts,
-    show,
 )
-from trioeval.providers.http.replies import NOT_JSON, objects, read_json, text
+from trioeval.providers.http.replies import objects, text
 from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
 from trioeval.providers.vendors.chat import is_schema_format, read_function, read_schema
 
@@ -226,23 +224,6 @@ _OUTPUT_MEMBERS: Mapping[str, str] = {
 """Keys for what is inside `output_config`."""
 
 
-def read_defaults(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
-    """What the environment says of `max_tokens` and `temperature`, and what is wrong with it."""
-    values: dict[str, Any] = {}
-    problems = []
-    for key in PARAMETERS[:2]:
-        variable = f"ANTHROPIC_{key.name.upper()}"
-        written = environ.get(variable, "").strip()
-        if not written:
-            continue
-        value = read_json(written)
-        if value is NOT_JSON or not key.check(value):
-            fault = f"the environment variable {variable} must be {key.right}, got {show(written)}"
-            problems.append(Problem(config_path(key.name), fault))
-        values[key.name] = value
-    return values, problems
-
-
 def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with values of one layer that are each right by themselves."""
     inside = values.get("output_config") or {}
@@ -306,7 +287,7 @@ def fixed_body(model: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
     Args:
         model: The model's name.
         given: From `merge`; None takes a default away.
-        defaults: From `read_defaults`.
+        defaults: What the environment says of `max_tokens` and `temperature`.
 
     Example:
         >>> fixed_body("claude-haiku-4-5", gather({"thinking": {"type": "adaptive"}}), {})

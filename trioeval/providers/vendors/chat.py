@@ -23,7 +23,6 @@ from trioeval.providers.config import (
     is_number,
     is_text,
     is_texts,
-    show,
 )
 from trioeval.providers.http.adapter import METRICS
 from trioeval.providers.http.endpoint import Service
@@ -320,27 +319,6 @@ ENTRY_KEYS = (
 )
 """Keys that are the same for all calls of an entry."""
 
-_BY_NAME = {key.name: key for key in PARAMETERS}
-
-
-def read_variables(
-    service: Service, environ: Mapping[str, str]
-) -> tuple[dict[str, Any], list[Problem]]:
-    """The defaults that the environment sets, by key, and what is wrong with them."""
-    defaults: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for name, variable in service.variables.items():
-        written = environ.get(variable, "").strip()
-        if not written:
-            continue
-        key, value = _BY_NAME[name], _number(written)
-        if value is not None and key.check(value):
-            defaults[name] = value
-        else:
-            fault = f"the environment variable {variable} must be {key.right}, got {show(written)}"
-            problems.append(Problem(config_path(name), fault))
-    return defaults, problems
-
 
 def check_body(service: Service, values: Mapping[str, Any]) -> list[Problem]:
     """What of the values, each of them right by itself, cannot be sent."""
@@ -380,7 +358,7 @@ def body_parameters(
     }
     if values.get("max_completion_tokens") is not None:
         body.pop("max_tokens", None)
-    body |= {name: values[name] for name in _BY_NAME if name in values}
+    body |= {key.name: values[key.name] for key in PARAMETERS if key.name in values}
     if reasons:
         body = _for_reasoning(body)
     return {
@@ -410,13 +388,3 @@ def _for_reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
     if limit is not None and taken.get("max_completion_tokens") is None:
         taken["max_completion_tokens"] = limit
     return taken
-
-
-def _number(text: str) -> float | None:
-    """The number that a text is, whole if it is written so; None if it is none."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None

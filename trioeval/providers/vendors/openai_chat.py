@@ -20,6 +20,7 @@ from trioeval.providers.messages import to_messages
 from trioeval.providers.vendors.chat import (
     CALL_KEYS,
     ENTRY_KEYS,
+    PARAMETERS,
     body_parameters,
     check_body,
     is_empty,
@@ -29,7 +30,6 @@ from trioeval.providers.vendors.chat import (
     read_log_probs,
     read_output,
     read_usage,
-    read_variables,
 )
 from trioeval.usage import Usage
 
@@ -147,14 +147,8 @@ class ChatAdapter(Adapter):
 
     call_keys = CALL_KEYS
     entry_keys = ENTRY_KEYS
+    default_keys = PARAMETERS
     path = "chat/completions"
-
-    @classmethod
-    def read_defaults(
-        cls, service: Service, environ: Mapping[str, str]
-    ) -> tuple[dict[str, Any], list[Problem]]:
-        """See `read_variables`."""
-        return read_variables(service, environ)
 
     @classmethod
     def find_conflicts(cls, service: Service, layers: Sequence[Mapping[str, Any]]) -> list[Problem]:

@@ -27,7 +27,8 @@ from trioeval.providers.http.replies import (
 )
 from trioeval.providers.http.streams import ServerEvent, load_event
 from trioeval.providers.http.wire import HttpReply, HttpRequest
-from trioeval.providers.vendors.chat import ENTRY_KEYS, read_variables
+from trioeval.providers.vendors.chat import ENTRY_KEYS
+from trioeval.providers.vendors.chat import PARAMETERS as CHAT_PARAMETERS
 from trioeval.providers.vendors.openai_models import is_reasoning
 from trioeval.providers.vendors.responses_messages import (
     CHAT,
@@ -186,16 +187,10 @@ class ResponsesAdapter(Adapter):
         CHAT["omitDefaults"],
         CHAT["showThinking"],
     )
+    default_keys = CHAT_PARAMETERS
     path = "responses"
     holder = "the response"
     limit_key = "max_output_tokens"
-
-    @classmethod
-    def read_defaults(
-        cls, service: Service, environ: Mapping[str, str]
-    ) -> tuple[dict[str, Any], list[Problem]]:
-        """See `read_variables`."""
-        return read_variables(service, environ)
 
     @classmethod
     def find_conflicts(
