@@ -73,13 +73,7 @@ Place: TypeAlias = Callable[[Any], int]
 
 
 def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
-    """For one entry, without what it needs of others but for its `requires`, which stay as they are written.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        place: Finds providers.
-    """
+    """For one entry, without what it needs of others but for its `requires`, which stay as they are written."""
     forms = _Forms(converter, around, place)
 
     def hook(value: Any, _wanted: Any) -> Column:
@@ -258,12 +252,6 @@ def _with_outputs(column: Column) -> Column:
 def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
     """What stands under the key that says which keys there are beside it.
 
-    Args:
-        entry: The object.
-        key: Its key.
-        known: What may stand there.
-        what: What that is, for messages.
-
     Raises:
         MistakenError: Nothing, or something else.
     """
@@ -352,10 +340,6 @@ def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
 
 def listed(value: Any, what: str) -> list[Any]:
     """A list that is not empty.
-
-    Args:
-        value: The list.
-        what: What stands in it, for messages.
 
     Raises:
         MistakenError: It is none.

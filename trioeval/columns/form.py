@@ -53,13 +53,7 @@ class Reading:
 def columns_suite(
     said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of such a task, and everything that is wrong with it.
-
-    Args:
-        said: What its entry says under `SETTINGS`, in either spelling.
-        data: What else it says, and has from the top, as a whole suite file would say it.
-        reading: What it is read with.
-    """
+    """The suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
     mistakes = Mistakes()
     listed = entries_of(data.get("providers"))

@@ -180,12 +180,7 @@ def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
 def fields_beside(
     model: type, inside: Mapping[str, type] = MappingProxyType({})
 ) -> tuple[str | None, Mapping[str, type]]:
-    """The field of a model that takes unknown keys, and the models of its other fields beside others.
-
-    Args:
-        model: An attrs class.
-        inside: The models of fields whose types do not say it.
-    """
+    """The field of a model that takes unknown keys, and the models of its other fields beside others."""
     beside = [field for field in attrs.fields(model) if field.metadata.get(BESIDE)]
     rest = next((field.name for field in beside if get_origin(field.type) is Mapping), None)
     models = {field.name: inside.get(field.name, field.type) for field in beside}

@@ -55,11 +55,7 @@ class ExtraForm:
     """Mistakes of an assertion type that needs what tests of this type of task do not have."""
 
     def added_to(self, plain: Hook) -> Hook:
-        """The hook for tests with these keys.
-
-        Args:
-            plain: For the keys of every test.
-        """
+        """The hook for tests with these keys."""
 
         def hook(value: Any, wanted: Any) -> Test:
             if not isinstance(value, dict) or self.keys.isdisjoint(value):
@@ -236,14 +232,7 @@ def assertion_hook(
     templates: Templates | None,
     extra: ExtraForm,
 ) -> Hook:
-    """For assertions and sets of them: checked by the rules of their types, with values from files.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        templates: Tell what is wrong with templates; None for nobody.
-        extra: What tests may have besides, of which assertions may need something.
-    """
+    """For assertions and sets of them: checked by the rules of their types, with values from files."""
     structure = object_hook(
         converter,
         Assertion,
@@ -436,13 +425,7 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
 
 
 def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
-    """For one test: an object, whose variables may come from files.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        extra: What it may say besides.
-    """
+    """For one test: an object, whose variables may come from files."""
     structure = object_hook(
         converter,
         Test,
@@ -519,13 +502,7 @@ def no_tests() -> Mistake:
 
 
 def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
-    """For the default test: an object, or a file with one.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        extra: What single tests may say besides, and it may not.
-    """
+    """For the default test: an object, or a file with one."""
 
     def hook(value: Any, _wanted: Any) -> Test | None:
         if value is None:
