@@ -290,16 +290,7 @@ def assertion_hook(
 
 
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
-    """The members of a set."""
-    if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of assertions, got {kind(value)}"))
-    found: list[Assertion] = []
-    mistakes = Mistakes()
-    for place, member in enumerate(value):
-        with mistakes.below(place):
-            found.append(hook(member, Assertion))
-    mistakes.raise_any()
-    return tuple(found)
+    return many(value, " of assertions", lambda member: (hook(member, Assertion),), alone=())
 
 
 def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
