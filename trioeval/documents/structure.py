@@ -99,9 +99,8 @@ NamedText: TypeAlias = Annotated[str, Form(SOME_TEXT)]
 SomeText: TypeAlias = Annotated[str, Form(SOME_TEXT, some_text)]
 SomeTexts: TypeAlias = Mapping[str, SomeText]
 Words: TypeAlias = Annotated[str, Form(either(TEXT, {"type": "number"}), text_or_number)]
-Texts: TypeAlias = Annotated[
-    tuple[str, ...], Form(either(TEXT, {"type": "array", "items": TEXT}), one_or_more)
-]
+ONE_OR_MORE = Form(either(TEXT, {"type": "array", "items": TEXT}), one_or_more)
+Texts: TypeAlias = Annotated[tuple[str, ...], ONE_OR_MORE]
 Scalars: TypeAlias = Annotated[
     Mapping[str, str],
     Form(

@@ -37,7 +37,7 @@ from trioeval.documents.structure import (
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.limits.model import MOST, SPANS, Limit
+from trioeval.limits.model import MOST, SPANS, Limit, QuotaKey
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 from trioeval.question_eval.form import ROWS_KEY
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
@@ -57,7 +57,6 @@ from trioeval.suite.model import (
     LaneSettings,
     Prompt,
     ProviderEntry,
-    QuotaKey,
     QuotaSettings,
     RowsOfTask,
     RunLimits,
@@ -289,7 +288,7 @@ def _limit() -> Shape:
 
 def _quota_key() -> Shape:
     """A key, or an object with it and what counts."""
-    shape = object_shape(QuotaKey)
+    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
     shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
     return {
         "description": shape.pop("description"),

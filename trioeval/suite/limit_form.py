@@ -17,9 +17,9 @@ from trioeval.grading import quote
 from trioeval.limits.denials import MOST_REQUIREMENTS
 from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit, LimitState, Unit
+from trioeval.limits.model import Limit, LimitState, QuotaKey, Unit
 from trioeval.suite.form import many
-from trioeval.suite.model import BatchSettings, LaneSettings, QuotaKey, QuotaSettings, Suite
+from trioeval.suite.model import BatchSettings, LaneSettings, QuotaSettings, Suite
 
 # What is odd about the limits that a suite shares: nobody counts against one, or not what it is for.
 

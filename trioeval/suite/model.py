@@ -13,6 +13,7 @@ import attrs
 from trioeval.documents.structure import (
     BESIDE_OTHERS,
     NOT_IN_FILES,
+    ONE_OR_MORE,
     TEXT,
     Count,
     ErrorStatus,
@@ -31,18 +32,9 @@ from trioeval.documents.structure import (
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
-from trioeval.limits.model import Limit, Unit
+from trioeval.limits.model import Limit, QuotaKey
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.text import KEY
-
-
-@attrs.frozen(kw_only=True)
-class QuotaKey:
-    """A limit that the calls of a lane count against."""
-
-    key: NamedText
-    unit: Unit
-    """What of a call counts; where the file says nothing, it is told from the end of the key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -382,7 +374,7 @@ class CommandLineOptions:
     filter_failing: str | None = None
     filter_failing_only: str | None = None
     filter_first_n: Count | None = None
-    filter_metadata: Texts | None = None
+    filter_metadata: Annotated[str | tuple[str, ...], ONE_OR_MORE] | None = None
     filter_pattern: str | None = None
     filter_prompts: str | None = None
     filter_providers: str | None = None
