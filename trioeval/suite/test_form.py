@@ -273,14 +273,13 @@ def assertion_hook(
         if templates is not None:
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
-        with mistakes.below("type"):
-            # Of a file with code it is told with the file that there is no interpreter.
-            if split_type(assertion.type)[0] == "ruby" and not isinstance(
-                assertion.value, Computed
-            ):
+        base, _ = split_type(assertion.type)
+        # Of a file with code it is told with the file that there is no interpreter.
+        if base == "ruby" and not isinstance(assertion.value, Computed):
+            with mistakes.below("type"):
                 check_ruby(around)
-        with mistakes.below("type"):
-            if is_code(assertion, around.kinds):
+        if is_code(assertion, around.kinds):
+            with mistakes.below("type"):
                 around.check_code(f"an assertion of type {quote(assertion.type)}")
         mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
         mistakes.raise_any()
