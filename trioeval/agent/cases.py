@@ -175,9 +175,6 @@ def written_cases(said: Any) -> tuple[Test, ...]:
     """The ids of cases, and what they depend on, in tests of which some cannot be read.
 
     Where tests stand in files, there are none: names may stand there.
-
-    Args:
-        said: What the file says under `tests`.
     """
     entries = entries_of(said)
     return tuple(map(_written_case, entries)) if all(map(_is_test, entries)) else ()
@@ -218,10 +215,6 @@ class WorkspaceTemplates:
 
     def find(self, said: str, variables: Mapping[str, Any]) -> Path:
         """The folder, or the file of `git bundle`, that a text stands for.
-
-        Args:
-            said: What the suite says.
-            variables: Those of the test.
 
         Raises:
             MistakenError: There is none, it is outside of the suite's folder, or a file of another kind.
@@ -292,12 +285,7 @@ class Cases:
 
     @classmethod
     def of(cls, suite: Suite, said: Any) -> "Cases":
-        """The cases of a suite.
-
-        Args:
-            suite: Its tests have names.
-            said: What the file says under `tests`.
-        """
+        """The cases of a suite."""
         return cls(suite, entries_of(said))
 
     def mistakes(self) -> Iterator[Mistake]:

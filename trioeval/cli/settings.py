@@ -84,6 +84,8 @@ def _said(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
         key = "commandLineOptions.output" if options.output else "outputPath"
         named = options.output or suite.output_path
         said["output"] = tuple(place_of(suite, name, key) for name in named)
+    if isinstance(options.filter_metadata, str):
+        said["filter_metadata"] = (options.filter_metadata,)
     if options.filter_targets and not options.filter_providers:
         said["filter_providers"] = options.filter_targets
     if options.progress_bar is not None:

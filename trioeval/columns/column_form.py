@@ -46,6 +46,7 @@ from trioeval.grading.kind import Asking, Comparing
 from trioeval.grading.registry import split_type
 from trioeval.grading.schemas import schema_faults
 from trioeval.scripting import MOST_WORKERS
+from trioeval.suite.form import many
 from trioeval.suite.sources.code import python_target
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import with_files
@@ -73,13 +74,7 @@ Place: TypeAlias = Callable[[Any], int]
 
 
 def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
-    """For one entry, without what it needs of others but for its `requires`, which stay as they are written.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        place: Finds providers.
-    """
+    """For one entry; what it needs of others stays as its `requires` say it."""
     forms = _Forms(converter, around, place)
 
     def hook(value: Any, _wanted: Any) -> Column:
@@ -161,28 +156,25 @@ class _Forms:
 
     def _scores(self, value: Any, _wanted: Any) -> tuple[Score, ...]:
         structure = object_hook(self.converter, Score)
-        found: list[Score] = []
-        mistakes = Mistakes()
-        for place, entry in enumerate(listed(value, "scores")):
-            with mistakes.below(place):
-                score: Score = structure(entry, Score)
-                if any(score.name == other.name for other in found):
-                    message = f"another score has the name {quote(score.name)} as well"
-                    mistakes.append(Mistake(message, at=(place, "name")))
-                found.append(score)
-        mistakes.raise_any()
-        return tuple(found)
+        names: set[str] = set()
+
+        def read(entry: Any) -> tuple[Score]:
+            score: Score = structure(entry, Score)
+            if score.name in names:
+                message = f"another score has the name {quote(score.name)} as well"
+                raise MistakenError(Mistake(message, at=("name",)))
+            names.add(score.name)
+            return (score,)
+
+        return many(listed(value, "scores"), " of scores", read)
 
     def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
-        found: list[Assertion] = []
-        mistakes = Mistakes()
-        for place, entry in enumerate(listed(value, "assertions")):
-            with mistakes.below(place):
-                assertion: Assertion = self.converter.structure(entry, Assertion)
-                Mistakes(who_is_asked(assertion, self.around.kinds)).raise_any()
-                found.append(assertion)
-        mistakes.raise_any()
-        return tuple(found)
+        def read(entry: Any) -> tuple[Assertion]:
+            assertion: Assertion = self.converter.structure(entry, Assertion)
+            Mistakes(who_is_asked(assertion, self.around.kinds)).raise_any()
+            return (assertion,)
+
+        return many(listed(value, "assertions"), " of assertions", read)
 
 
 def _mistakes_of(column: Column) -> Iterator[Mistake]:
@@ -257,12 +249,6 @@ def _with_outputs(column: Column) -> Column:
 
 def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
     """What stands under the key that says which keys there are beside it.
-
-    Args:
-        entry: The object.
-        key: Its key.
-        known: What may stand there.
-        what: What that is, for messages.
 
     Raises:
         MistakenError: Nothing, or something else.
@@ -352,10 +338,6 @@ def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
 
 def listed(value: Any, what: str) -> list[Any]:
     """A list that is not empty.
-
-    Args:
-        value: The list.
-        what: What stands in it, for messages.
 
     Raises:
         MistakenError: It is none.

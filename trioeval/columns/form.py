@@ -26,7 +26,7 @@ from trioeval.documents.structure import (
     strict_converter,
 )
 from trioeval.grading import quote
-from trioeval.suite.form import Roster, entries_of
+from trioeval.suite.form import Roster, entries_of, many
 from trioeval.suite.model import UNREADABLE, ProviderEntry, Suite
 from trioeval.suite.sources.code import python_target
 from trioeval.templates import Templates
@@ -53,13 +53,7 @@ class Reading:
 def columns_suite(
     said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of such a task, and everything that is wrong with it.
-
-    Args:
-        said: What its entry says under `SETTINGS`, in either spelling.
-        data: What else it says, and has from the top, as a whole suite file would say it.
-        reading: What it is read with.
-    """
+    """The suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
     mistakes = Mistakes()
     listed = entries_of(data.get("providers"))
@@ -165,20 +159,12 @@ def _processors_hook(around: Around) -> Hook:
     target: Hook = lambda value, _wanted: python_target(value, around, "processors")  # noqa: E731 - typed
     structure = object_hook(strict_converter(), Processor, hooks={"target": target})
 
-    def hook(value: Any, _wanted: Any) -> tuple[Processor, ...]:
-        if not isinstance(value, list):
-            raise MistakenError(Mistake(f"must be a list of processors, got {kind(value)}"))
-        found: list[Processor] = []
-        mistakes = Mistakes()
-        for place, entry in enumerate(value):
-            with mistakes.below(place):
-                processor: Processor = structure(entry, Processor)
-                Mistakes(_processor_mistakes(processor)).raise_any()
-                found.append(processor)
-        mistakes.raise_any()
-        return tuple(found)
+    def read(entry: Any) -> tuple[Processor]:
+        processor: Processor = structure(entry, Processor)
+        Mistakes(_processor_mistakes(processor)).raise_any()
+        return (processor,)
 
-    return hook
+    return lambda value, _wanted: many(value, " of processors", read, alone=())
 
 
 def _processor_mistakes(processor: Processor) -> Iterator[Mistake]:

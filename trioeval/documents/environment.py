@@ -29,10 +29,6 @@ from trioeval.templates import Templates
 def read_env_file(path: Path, said: str = "--env-file") -> Mapping[str, str]:
     """The variables of a file with lines like `OPENAI_API_KEY=sk-…`.
 
-    Args:
-        path: The file.
-        said: What names it.
-
     Raises:
         UsageError: It cannot be read, or has lines that say nothing; all of them are named, none shown.
     """

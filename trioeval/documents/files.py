@@ -131,9 +131,6 @@ class Around:
     def check_code(self, what: str) -> None:
         """Refuse code that the suite must not run, now or later.
 
-        Args:
-            what: The code, as messages name it.
-
         Raises:
             MistakenError: The suite is not trusted.
         """
@@ -142,10 +139,6 @@ class Around:
 
     def may_run(self, what: str, makes: str) -> bool:
         """Whether code of the suite may run now; if only a run may run it, that is noted.
-
-        Args:
-            what: The code, as messages name it.
-            makes: What it would make.
 
         Raises:
             MistakenError: The suite is not trusted.
@@ -276,12 +269,7 @@ class Around:
 
 
 def wrong_paths(variables: Mapping[str, str], around: Around) -> Iterator[Mistake]:
-    """The variables of a suite that name a file outside of its folder.
-
-    Args:
-        variables: Those that the suite sets itself, in its `env` or a file of its own.
-        around: The surroundings of the suite.
-    """
+    """The variables of a suite that name a file outside of its folder."""
     for variable in (prefix + name for prefix in _PREFIXES for name in _NAMES_OF_FILES):
         if named := variables.get(variable):
             try:

@@ -107,10 +107,6 @@ class Combined:
 def combine(documents: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> Combined:
     """One document of several.
 
-    Args:
-        documents: What the files hold, in their order.
-        directories: The folders of the files.
-
     Example:
         >>> one = {"providers": ["echo"], "prompts": ["a"], "evaluateOptions": {"repeat": 2}}
         >>> two = {"targets": ["echo"], "prompts": ["a", "b"], "evaluateOptions": {"repeat": 3}}

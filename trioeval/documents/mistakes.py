@@ -73,7 +73,7 @@ class Mistakes(list[Mistake]):
             raise MistakenError(*self)
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Part:
     gathered: Mistakes
     steps: DocumentPath

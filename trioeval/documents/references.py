@@ -56,10 +56,6 @@ def resolve_references(
     gives as its value, where a reference leads nowhere in the document, but somewhere in the schema, and
     where it is `#`, which is never the suite.
 
-    Args:
-        origin: The document; gets to know what was put into it.
-        around: Finds other files.
-
     Raises:
         MistakenError: References make the document too large or too deep.
     """

@@ -99,9 +99,8 @@ NamedText: TypeAlias = Annotated[str, Form(SOME_TEXT)]
 SomeText: TypeAlias = Annotated[str, Form(SOME_TEXT, some_text)]
 SomeTexts: TypeAlias = Mapping[str, SomeText]
 Words: TypeAlias = Annotated[str, Form(either(TEXT, {"type": "number"}), text_or_number)]
-Texts: TypeAlias = Annotated[
-    tuple[str, ...], Form(either(TEXT, {"type": "array", "items": TEXT}), one_or_more)
-]
+ONE_OR_MORE = Form(either(TEXT, {"type": "array", "items": TEXT}), one_or_more)
+Texts: TypeAlias = Annotated[tuple[str, ...], ONE_OR_MORE]
 Scalars: TypeAlias = Annotated[
     Mapping[str, str],
     Form(
@@ -180,12 +179,7 @@ def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
 def fields_beside(
     model: type, inside: Mapping[str, type] = MappingProxyType({})
 ) -> tuple[str | None, Mapping[str, type]]:
-    """The field of a model that takes unknown keys, and the models of its other fields beside others.
-
-    Args:
-        model: An attrs class.
-        inside: The models of fields whose types do not say it.
-    """
+    """The field of a model that takes unknown keys, and the models of its other fields beside others."""
     beside = [field for field in attrs.fields(model) if field.metadata.get(BESIDE)]
     rest = next((field.name for field in beside if get_origin(field.type) is Mapping), None)
     models = {field.name: inside.get(field.name, field.type) for field in beside}

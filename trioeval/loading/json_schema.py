@@ -288,8 +288,7 @@ def _limit() -> Shape:
 
 def _quota_key() -> Shape:
     """A key, or an object with it and what counts."""
-    shape = object_shape(QuotaKey)
-    shape["properties"]["key"] = SOME_TEXT
+    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
     shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
     return {
         "description": shape.pop("description"),

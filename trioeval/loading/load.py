@@ -265,26 +265,14 @@ def parse_suite(
 
 
 def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:
-    """The places of problems that were found after loading, such as those of a provider's config.
-
-    Args:
-        problems: With the paths of the document; those that name a file are left as they are.
-        suite: In which they were found.
-    """
+    """The places of problems that were found after loading, such as those of a provider's config."""
     if suite.place is None:
         return list(problems)
     return _sorted(dict.fromkeys(map(suite.place, problems)), suite.files)
 
 
 class _Loading:
-    """A suite while it is loaded from plain data, and what turns up meanwhile.
-
-    Args:
-        document: The data.
-        around: What its files are read against, as the caller says it.
-        given: See `apply_given`.
-        files: Those that the data was read from.
-    """
+    """A suite while it is loaded from plain data, and what turns up meanwhile."""
 
     def __init__(
         self, document: Any, around: Around, given: Mapping[str, Any], files: Iterable[Path] = ()

@@ -86,10 +86,6 @@ def check_references(
 
     Works on plain data, so that a mistake elsewhere in the file hides nothing. What is not of the right
     shape is passed over: that is said elsewhere.
-
-    Args:
-        document: The suite.
-        prompts: Its prompts; None if they cannot be read.
     """
     providers = tuple(_providers(document.get("providers")))
     for at, entry in providers:
@@ -112,13 +108,7 @@ def check_references(
 def unknown_limits(
     document: Mapping[str, Any], suite: Suite, limits: Collection[str]
 ) -> Iterator[Mistake]:
-    """Warnings of lanes that count against limits which there are not: all of their calls will fail.
-
-    Args:
-        document: The suite as plain data.
-        suite: What it stands for.
-        limits: The keys of those that there are.
-    """
+    """Warnings of lanes that count against limits which there are not: all of their calls will fail."""
     told: set[str] = set()
     for at, lane in _lanes(tuple(_providers(document.get("providers"))), document.get("lanes")):
         for position, one in enumerate(lane["quota"]):
@@ -361,12 +351,7 @@ def make_converter(
 
 
 def converter_of(suite: Suite, around: Around) -> cattrs.Converter:
-    """The converter for parts that code adds to a suite, or changes, after it was loaded.
-
-    Args:
-        suite: The suite, or one of its tasks.
-        around: What files are read against.
-    """
+    """The converter for parts that code adds to a suite, or changes, after it was loaded."""
     return make_converter(around, of_agents=isinstance(suite.settings, AgentSettings))
 
 

@@ -289,10 +289,6 @@ def read_tasks(
 ) -> tuple[Task, ...]:
     """The tasks of a suite.
 
-    Args:
-        top: The suite file as plain data, whose providers are called `providers`.
-        structure: From the data of one of them to its suite, and what is wrong with it.
-
     Raises:
         MistakenError: Everything that is wrong with them.
     """

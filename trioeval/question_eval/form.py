@@ -91,13 +91,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def question_suite(
     said: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of such a task, and everything that is wrong with it.
-
-    Args:
-        said: What its entry says under `SETTINGS`, in either spelling.
-        around: What its files are read against.
-        structure: Gives the suite that the rest of the entry is.
-    """
+    """The suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
     mistakes = Mistakes()
     settings: QuestionSettings | None = None
@@ -123,10 +117,6 @@ def read_settings(
     said: Mapping[str, Any], around: Around
 ) -> tuple[QuestionSettings, RowsOfTask | None]:
     """How questions are asked, with the questions; or with the rows that they will be.
-
-    Args:
-        said: As in `question_suite`.
-        around: What the file and the tools are read against.
 
     Raises:
         MistakenError: Everything that is wrong with the settings and in the file.

@@ -129,12 +129,7 @@ class _Again:
 
 
 def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
-    """For the list of prompts: texts, objects with the text as `raw`, and files of them.
-
-    Args:
-        around: What files are read against.
-        filters: Names of filters that the suite brings along, which its prompts may use.
-    """
+    """For the list of prompts: texts, objects with the text as `raw`, and files of them."""
     templates = templates_of(around, filters)
     again = _Again("prompt", around)
 
@@ -168,12 +163,7 @@ def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
 
 
 def templates_of(around: Around, filters: Iterable[str]) -> Templates:
-    """What tells whether texts of a suite are templates; for their syntax only.
-
-    Args:
-        around: Says whether there are templates at all.
-        filters: Names of filters that the suite brings along.
-    """
+    """What tells whether texts of a suite are templates; for their syntax only."""
     enabled = not around.switch("DISABLE_TEMPLATING")
     return Templates(filters=dict.fromkeys(filters, str), enabled=enabled)
 

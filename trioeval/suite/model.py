@@ -13,6 +13,7 @@ import attrs
 from trioeval.documents.structure import (
     BESIDE_OTHERS,
     NOT_IN_FILES,
+    ONE_OR_MORE,
     TEXT,
     Count,
     ErrorStatus,
@@ -373,7 +374,7 @@ class CommandLineOptions:
     filter_failing: str | None = None
     filter_failing_only: str | None = None
     filter_first_n: Count | None = None
-    filter_metadata: Texts | None = None
+    filter_metadata: Annotated[str | tuple[str, ...], ONE_OR_MORE] | None = None
     filter_pattern: str | None = None
     filter_prompts: str | None = None
     filter_providers: str | None = None

@@ -86,12 +86,6 @@ def suite_of_rows(
     """The suite of a task whose tests may be the rows of an earlier one, and all that is wrong with it.
 
     Such tests are `{"fromTask": …}`. If the rest is wrong, the suite has nothing but the rows.
-
-    Args:
-        data: The task as a whole suite file would say it.
-        converter: Of suites.
-        templates: Tell what is wrong with templates.
-        structure: Gives the suite of what has no such tests.
     """
     tests = data.get("tests")
     if not names_task(tests):
@@ -162,14 +156,7 @@ def unknown_columns(
     source: Callable[[str], Collection[str] | None],
     templates: Templates,
 ) -> Iterator[Mistake]:
-    """Names that the rows which a task takes do not have.
-
-    Args:
-        entry: The task as the file has it.
-        suite: What it stands for.
-        source: Gives the columns of a task by its id; None if nobody knows them.
-        templates: Find the names in templates.
-    """
+    """Names that the rows which a task takes do not have."""
     if suite.rows_of is not None:
         known = source(suite.rows_of.task)
         if known is None:

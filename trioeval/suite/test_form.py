@@ -55,11 +55,7 @@ class ExtraForm:
     """Mistakes of an assertion type that needs what tests of this type of task do not have."""
 
     def added_to(self, plain: Hook) -> Hook:
-        """The hook for tests with these keys.
-
-        Args:
-            plain: For the keys of every test.
-        """
+        """The hook for tests with these keys."""
 
         def hook(value: Any, wanted: Any) -> Test:
             if not isinstance(value, dict) or self.keys.isdisjoint(value):
@@ -236,14 +232,7 @@ def assertion_hook(
     templates: Templates | None,
     extra: ExtraForm,
 ) -> Hook:
-    """For assertions and sets of them: checked by the rules of their types, with values from files.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        templates: Tell what is wrong with templates; None for nobody.
-        extra: What tests may have besides, of which assertions may need something.
-    """
+    """For assertions and sets of them: checked by the rules of their types, with values from files."""
     structure = object_hook(
         converter,
         Assertion,
@@ -284,14 +273,13 @@ def assertion_hook(
         if templates is not None:
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
-        with mistakes.below("type"):
-            # Of a file with code it is told with the file that there is no interpreter.
-            if split_type(assertion.type)[0] == "ruby" and not isinstance(
-                assertion.value, Computed
-            ):
+        base, _ = split_type(assertion.type)
+        # Of a file with code it is told with the file that there is no interpreter.
+        if base == "ruby" and not isinstance(assertion.value, Computed):
+            with mistakes.below("type"):
                 check_ruby(around)
-        with mistakes.below("type"):
-            if is_code(assertion, around.kinds):
+        if is_code(assertion, around.kinds):
+            with mistakes.below("type"):
                 around.check_code(f"an assertion of type {quote(assertion.type)}")
         mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
         mistakes.raise_any()
@@ -301,16 +289,7 @@ def assertion_hook(
 
 
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
-    """The members of a set."""
-    if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of assertions, got {kind(value)}"))
-    found: list[Assertion] = []
-    mistakes = Mistakes()
-    for place, member in enumerate(value):
-        with mistakes.below(place):
-            found.append(hook(member, Assertion))
-    mistakes.raise_any()
-    return tuple(found)
+    return many(value, " of assertions", lambda member: (hook(member, Assertion),), alone=())
 
 
 def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
@@ -436,13 +415,7 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
 
 
 def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
-    """For one test: an object, whose variables may come from files.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        extra: What it may say besides.
-    """
+    """For one test: an object, whose variables may come from files."""
     structure = object_hook(
         converter,
         Test,
@@ -519,13 +492,7 @@ def no_tests() -> Mistake:
 
 
 def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
-    """For the default test: an object, or a file with one.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        extra: What single tests may say besides, and it may not.
-    """
+    """For the default test: an object, or a file with one."""
 
     def hook(value: Any, _wanted: Any) -> Test | None:
         if value is None:

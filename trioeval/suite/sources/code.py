@@ -303,11 +303,6 @@ _CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
 def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
     """The variables of a test after its `transformVars`: what that gives, over what they were.
 
-    Args:
-        text: The code, or the file with it.
-        variables: JSON.
-        around: What paths are relative to.
-
     Raises:
         MistakenError: It cannot be run, fails, or gives no object.
     """
@@ -420,11 +415,6 @@ _TARGET = "write file://<file>.py:<function>"
 
 def python_target(value: Any, around: Around, what: str) -> str:
     """The same with an absolute path.
-
-    Args:
-        value: As it stands in the suite.
-        around: What the path is relative to.
-        what: What is named so, in the plural, for messages.
 
     Raises:
         MistakenError: It names no function of a Python file, or there is none.

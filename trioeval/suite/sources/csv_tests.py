@@ -161,11 +161,6 @@ class Table:
 def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test]) -> Sequence[Test]:
     """The tests of a CSV file; those without a description are called by their number.
 
-    Args:
-        file: Absolute.
-        around: Its `CSV_DELIMITER` and `CSV_STRICT` say how the file is read.
-        structure: Makes a test of plain data, or raises MistakenError.
-
     Raises:
         MistakenError: Everything that is wrong with the file, each with line and column.
     """

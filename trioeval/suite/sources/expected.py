@@ -95,10 +95,6 @@ def assertion_from_text(text: str, kinds: Kinds = KINDS) -> dict[str, Any]:
 def looks_typed(text: str, kinds: Kinds = KINDS) -> tuple[str, Mistake] | None:
     """What to say of a cell that is compared as a text, but looks like an assertion.
 
-    Args:
-        text: The cell.
-        kinds: The assertion types that there are.
-
     Returns:
         The word that looks like a type, and the warning; None for all other cells.
 

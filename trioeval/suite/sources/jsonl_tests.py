@@ -74,12 +74,6 @@ def read_jsonl_tests(
 ) -> Sequence[Test]:
     """The tests of a JSONL file: a tuple, or `JsonlTests` if they are more than `CHECKED_AT_ONCE`.
 
-    Args:
-        file: Absolute.
-        around: The suite's surroundings.
-        structure: Makes a test of plain data, or raises MistakenError.
-        alone: Whether it is all that the suite says of tests.
-
     Raises:
         MistakenError: Everything that is wrong with the lines that are checked, each with its line.
     """

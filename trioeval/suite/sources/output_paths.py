@@ -45,13 +45,7 @@ def is_path(text: str) -> bool:
 
 
 def code_mistakes(said: Any, keys: tuple[str, ...], around: Around) -> Iterator[Mistake]:
-    """The transforms of an object that are code which its suite must not run.
-
-    Args:
-        said: The object as it stands in the suite.
-        keys: Those of its keys that hold transforms.
-        around: What the suite may do.
-    """
+    """The transforms of an object that are code which its suite must not run."""
     for key in keys if isinstance(said, dict) else ():
         text = said.get(key)
         if isinstance(text, str) and text.strip() and not is_path(text):

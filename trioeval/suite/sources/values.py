@@ -155,10 +155,6 @@ RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"
 def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
     """The variables in a file, in those that match a pattern, or in several; later ones win.
 
-    Args:
-        reference: What a test has in place of its variables; with `file://` or without.
-        around: What it is relative to.
-
     Raises:
         MistakenError: Everything that is wrong with the reference or the files.
     """
