@@ -1834,8 +1834,8 @@ MUTANTS = (
         "an agent that goes on stands behind who has not begun",
         "example",
         "agent/slots.py",
-        ", ahead=self.ahead)",
-        ")",
+        "run, ahead=self.ahead)",
+        "run)",
     ),
 )
 
