@@ -8,9 +8,9 @@ from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.ledger import Ledger
-from trioeval.kernel.run_state import Running
+from trioeval.kernel.run_state import RunState
 from trioeval.kernel.timeouts import Timer
-from trioeval.kernel.workers import Crew
+from trioeval.kernel.workers import LaneWorkers
 from trioeval.testing import run_virtual
 
 
@@ -23,8 +23,8 @@ def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
 
     async def main() -> list[int | None]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))
-        running = Running(silent, lanes, Ledger(9), Backlog(plan), math.inf, trio.Event())
-        crew = Crew(running, lanes["a"], max_live=2)
+        running = RunState(lanes, math.inf, trio.Event(), silent, Ledger(9), Backlog(plan))
+        crew = LaneWorkers(running, lanes["a"], max_live=2)
         admitted = [crew.admit_nowait(0.0) for _ in range(3)]
         crew.leave()
         admitted.append(crew.admit_nowait(0.0))
@@ -39,8 +39,10 @@ def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
 
     async def main() -> tuple[bool, object]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of([Job(0, "a", None)])
-        running = Running(silent, lanes, Ledger(1), Backlog(plan), math.inf, trio.Event(), rounds=2)
-        crew = Crew(running, lanes["a"], max_live=2)
+        running = RunState(
+            lanes, math.inf, trio.Event(), silent, Ledger(1), Backlog(plan), rounds=2
+        )
+        crew = LaneWorkers(running, lanes["a"], max_live=2)
         job = crew.admit_nowait(0.0)
         assert job is not None
         before = state(running)
@@ -53,7 +55,7 @@ def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
         await trio.lowlevel.checkpoint()
         return kept, state(running) == before
 
-    def state(running: Running[None, None]) -> object:
-        return dict(running._failed), dict(running._salvaged), set(running._aside)
+    def state(running: RunState[None, None]) -> object:
+        return dict(running._salvages), set(running._aside)
 
     assert run_virtual(main) == (True, True)

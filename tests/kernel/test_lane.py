@@ -21,7 +21,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
-from trioeval.kernel.reservations import Need
+from trioeval.kernel.wait_queue import CallRequest
 from trioeval.testing import run_virtual
 
 
@@ -222,32 +222,21 @@ def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
     assert run_virtual(main) == ["first", "in line", "newcomer"]
 
 
-@attrs.frozen(eq=False)
-class Newcomer:
-    """A job that makes a call."""
-
-    index: int = 0
-
-    def tell_reserving(self, lane: str, now: float) -> None:
-        """Never: the lane has no permits."""
-        raise AssertionError(lane, now)
-
-
 def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
     """A job that was favoured and paused does not pass the one who waits for the pace meanwhile."""
 
     async def main() -> bool:
         clock, lane = trio.lowlevel.current_clock(), Lanes([LaneSpec("a", min_gap=2)])["a"]
         assert isinstance(clock, trio.testing.MockClock)
-        paused = Newcomer()
-        assert lane.start_nowait("call", Newcomer(), Need(), 0.0)
-        lane.end("call", 0, (0, 0.0))
-        lane.favourite = paused
+        paused, first = object(), CallRequest(0, None)
+        assert lane.start_nowait(first, object(), 0.0)
+        lane.end(first, 0, 0.0)
+        lane.admitted = paused
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lane.wait_start, "in line", 1, Need(), lambda _now: None, None)
+            nursery.start_soon(lane.wait_start, CallRequest(1, None), lambda _now: None)
             await trio.testing.wait_all_tasks_blocked()
             clock.jump(2)  # the pace is open, and nobody has run since
-            return lane.start_nowait("newcomer", paused, Need(), trio.current_time())
+            return lane.start_nowait(CallRequest(0, None), paused, trio.current_time())
         raise AssertionError
 
     assert run_virtual(main) is False

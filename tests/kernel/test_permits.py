@@ -40,7 +40,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
-from trioeval.kernel.reservations import Need
+from trioeval.kernel.wait_queue import CallRequest
 from trioeval.testing import (
     Attempt,
     Call,
@@ -189,7 +189,8 @@ def test_a_closed_lane_gives_back_what_it_gets_all_the_same() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one_call, lanes, outcomes)
             await trio.testing.wait_all_tasks_blocked()
-            lanes["a"].failed(CallError(Fault.FATAL, "no"), 0.0, 0, mishaps=0, refusals=0)
+            refused = CallError(Fault.FATAL, "no")
+            lanes["a"].failed(CallRequest(0, None), refused, 0.0, mishaps=0, refusals=0)
         [only] = outcomes
         return (only.error if isinstance(only, Failed) else None), permits.done
 
@@ -432,7 +433,7 @@ def test_an_amount_of_money_is_asked_for_and_settled() -> None:
 def test_lane_without_permits_takes_its_need_as_it_is() -> None:
     """A need that nothing pays for fits always."""
     lane = Lanes([LaneSpec("a")])["a"]
-    assert Need(7, 1.0).fits(lane._turns)
+    assert CallRequest(0, None, None, 7, 1.0).fits_budget(lane._queue)
 
 
 @attrs.define

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.rates import AimdLimit, FixedLimit, Refusal
+from trioeval.rates import AimdLimit, Limit, Refusal
 
 pytestmark = pytest.mark.slow
 
@@ -399,7 +399,7 @@ def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[E
 @given(widths, widths, st.integers(1, 20))
 def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, times: int) -> None:
     """No adaptation, and always calm."""
-    limit = FixedLimit(width)
+    limit = Limit(width)
     for _ in range(times):
         limit.begun(width)
         limit.succeeded(1.0, retried=False)

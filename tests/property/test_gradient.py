@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.rates.adaptive_limit import AdaptiveLimit, FixedLimit, GradientLimit, Refusal
+from trioeval.rates.adaptive_limit import GradientLimit, Limit, Refusal
 
 pytestmark = pytest.mark.slow
 
@@ -115,9 +115,7 @@ class Measured:
     """The highest limit."""
 
 
-def serve(
-    server: Server, limit: AdaptiveLimit, spans: list[float], demand: Course
-) -> list[Measured]:
+def serve(server: Server, limit: Limit, spans: list[float], demand: Course) -> list[Measured]:
     """Run calls as fast as limit and demand allow; what came of each span, one after the other."""
     now, in_flight, measured = 0.0, 0, []
     for end in itertools.accumulate(spans):
@@ -179,7 +177,7 @@ class Target:
 def target(make: Callable[[], Server], highest: int, length: float = 200.0) -> Target:
     """The best fixed widths of a server up to `highest`, found by trying them all."""
     by_width = {
-        width: serve(make(), FixedLimit(width), [length / 4, length], always_busy)[1]
+        width: serve(make(), Limit(width), [length / 4, length], always_busy)[1]
         for width in range(1, highest + 1)
     }
     allowed = {

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.errors import CallError, Fault
 from trioeval.rates import (
     AimdLimit,
     Allowance,
@@ -15,7 +16,7 @@ from trioeval.rates import (
     Breaker,
     BreakerState,
     Delivery,
-    FixedLimit,
+    Limit,
     Pace,
     RateHint,
     Throttle,
@@ -114,7 +115,7 @@ def make(
     patience: float = PATIENCE,
 ) -> Throttle:
     return Throttle(
-        limit=AimdLimit(width) if adaptive else FixedLimit(width),
+        limit=AimdLimit(width) if adaptive else Limit(width),
         pace=Pace.per_minute(rpm, burst=2),
         tokens=None if tpm is None else TokenPace.per_minute(tpm),
         breaker=Breaker(patience=patience),
@@ -166,7 +167,7 @@ class Lane:
             case Refuse(place, retry_after, refusals) if self.marks:
                 self.refuse(retry_after, place % len(self.marks), refusals=refusals)
             case Fail(place, retry_after) if self.marks:
-                throttle.failed(self.now, 0, retry_after, "why", 0.5)
+                fail(throttle, self.now, 0, retry_after)
                 self.end(place % len(self.marks))
             case GiveUp(place) if self.marks:
                 throttle.unanswered(self.now)
@@ -187,23 +188,41 @@ class Lane:
         self.end(place)
 
     def refuse(self, retry_after: float | None, place: int = 0, *, refusals: int = 1) -> float:
-        again_at = self.throttle.congested(
+        error = CallError(Fault.RATE_LIMITED, "busy", retry_after=retry_after)
+        again_at = self.throttle.failed(
+            error,
             self.now,
             mark=self.marks[place],
             in_flight=len(self.marks),
+            mishaps=0,
             refusals=refusals,
-            retry_after=retry_after,
-            why="busy",
             spread=0.5,
         )
         self.end(place)
-        return again_at
+        return math.inf if again_at is None else again_at
 
     def end(self, place: int) -> None:
         """A call is over; a calm throttle is not told."""
         mark = self.marks.pop(place)
         if not self.throttle.calm:
             self.throttle.ended(mark)
+
+
+def fail(
+    throttle: Throttle, now: float, attempt: int, retry_after: float | None, spread: float = 0.5
+) -> float | None:
+    """A call fails by mishap at its `attempt`-th attempt, from 0."""
+    error = CallError(Fault.TRANSIENT, "why", retry_after=retry_after)
+    return throttle.failed(
+        error, now, mark=0, in_flight=1, mishaps=attempt + 1, refusals=0, spread=spread
+    )
+
+
+def refuse_for_good(throttle: Throttle, fault: Fault, why: str) -> None:
+    """A call is refused, and not made again."""
+    error = CallError(fault, why)
+    again_at = throttle.failed(error, 0.0, mark=0, in_flight=1, mishaps=0, refusals=0, spread=0.5)
+    assert again_at is None
 
 
 def is_open(throttle: Throttle) -> bool:
@@ -517,7 +536,7 @@ def test_a_mishap_that_names_no_wait_waits_for_itself_alone(
 ) -> None:
     """It blocks no other call and cuts nothing; "after 0 s" names no wait."""
     limits = throttle.limits
-    again_at = throttle.failed(4.0, attempt, retry_after, "why", 0.5)
+    again_at = fail(throttle, 4.0, attempt, retry_after)
     assert again_at == 4.0 + (0.0 if retry_after == 0.0 else 0.5 * min(60.0, 2.0**attempt))
     assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
     assert not throttle.calm
@@ -529,7 +548,7 @@ def test_a_wait_that_a_mishap_names_holds_for_the_lane(
 ) -> None:
     """RETRY_AFTER: as after a refusal, nothing starts before it is over, and then one call probes."""
     limit, epoch = throttle.limit.limit, throttle.limit.epoch
-    again_at = throttle.failed(4.0, attempt, wait, "why", 0.5)
+    again_at = fail(throttle, 4.0, attempt, wait)
     assert again_at == 4.0 + wait + 0.5 * min(1.0, wait / 5)
     assert (throttle.blocked_until, throttle.open_at(4.0, 0)) == (4.0 + wait, 4.0 + wait)
     assert (throttle.limits, throttle.limit.epoch) == ((1, limit), epoch)
@@ -540,9 +559,9 @@ def test_a_mishap_asked_to_wait_longer_than_the_patience_closes_the_lane(
     throttle: Throttle, attempt: int
 ) -> None:
     """As a refusal does. A wait as long as the patience is kept."""
-    throttle.failed(4.0, attempt, PATIENCE, "why", 0.0)
+    fail(throttle, 4.0, attempt, PATIENCE, 0.0)
     assert not is_open(throttle)
-    throttle.failed(4.0, attempt, PATIENCE + 0.5, "why", 0.0)
+    fail(throttle, 4.0, attempt, PATIENCE + 0.5, 0.0)
     assert is_open(throttle) == (throttle.breaker.patience == PATIENCE)
 
 
@@ -698,16 +717,16 @@ def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
 def test_fatal_refusals_and_a_used_up_account_close_it_and_a_reset_opens_it() -> None:
     """Three of the first in a row, or one of the second."""
     throttle = make()
-    throttle.refused("no such key")
+    refuse_for_good(throttle, Fault.FATAL, "no such key")
     throttle.succeeded(1.0, 0, retried=False)
     for _ in range(2):
-        throttle.refused("no such key")
+        refuse_for_good(throttle, Fault.FATAL, "no such key")
         assert not is_open(throttle)
-    throttle.refused("no such key")
+    refuse_for_good(throttle, Fault.FATAL, "no such key")
     assert is_open(throttle)
     throttle.reset()
     assert (throttle.state, throttle.allowed, throttle.calm) == (BreakerState.CLOSED, 8, True)
-    throttle.exhausted("no credit")
+    refuse_for_good(throttle, Fault.QUOTA_EXHAUSTED, "no credit")
     assert throttle.breaker.reason == "no credit"
 
 

@@ -235,17 +235,27 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
     """However many looks and signs of life there are meanwhile."""
     settings = PlannerSettings(heartbeat=0.01, poll=0.005)
     started: list[str] = []
+    now = 1_000_000.0
+
+    def wall() -> float:
+        """Time that only looks of the two programs pass, however long the machine keeps one of them."""
+        nonlocal now
+        now += settings.heartbeat / 20
+        return now
 
     async def work(planner: AgentPlanner, id_: str) -> None:
         async with planner_turn(planner, submission(id_)) as turn:
             await turn.wait_started()
             started.append(id_)
-            await trio.sleep(0.12)  # four times as long as it takes to be taken for dead elsewhere
+            # Four times as long as it takes to be taken for dead elsewhere.
+            until = now + 12 * settings.heartbeat
+            while now < until:  # noqa: ASYNC110 - threads move it
+                await trio.sleep(settings.poll)
             turn.done = True
 
     async with (
-        open_planner(path, 2, settings=settings) as first,
-        open_planner(path, 2, settings=settings) as second,
+        open_planner(path, 2, settings=settings, wall=wall) as first,
+        open_planner(path, 2, settings=settings, wall=wall) as second,
     ):
         with tables(path) as connection:  # the second is on another machine
             connection.execute(
@@ -257,6 +267,19 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
                 nursery.start_soon(work, second, f"b{number}")
         assert not await first.snapshot()
     assert sorted(started) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
+@pytest.mark.trio
+async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Path) -> None:
+    """A loop that writes to the same database itself would wait for the change, and the change for it."""
+    settings = PlannerSettings(heartbeat=0.001, poll=0.001)
+    async with open_planner(path, 1, settings=settings) as planner:
+        await planner.submit(submission("a"))
+        for _ in range(100):
+            await trio.sleep(0.001)  # until signs of life are under way
+            with tables(path):
+                pass
+        assert told(await planner.snapshot()) == [("a", "running", 0)]
 
 
 @pytest.mark.trio

@@ -58,7 +58,7 @@ from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import split_type
 from trioeval.grading.services import Outside
 from trioeval.kernel.calls import worth_salvaging
-from trioeval.kernel.work import cancellation_of
+from trioeval.kernel.workers import cancellation_of
 from trioeval.providers import Reply
 from trioeval.providers.programs.workers import Encoded
 from trioeval.suite.expand import Expansion, Step

@@ -15,8 +15,6 @@ from trioeval.kernel.events import Salvaged as Salvaged
 from trioeval.kernel.events import Throttled as Throttled
 from trioeval.kernel.events import Waiting as Waiting
 from trioeval.kernel.events import Why as Why
-from trioeval.kernel.explain import History as History
-from trioeval.kernel.explain import explain as explain
 from trioeval.kernel.jobs import Edge as Edge
 from trioeval.kernel.jobs import Freed as Freed
 from trioeval.kernel.jobs import Job as Job

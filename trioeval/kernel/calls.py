@@ -14,20 +14,28 @@ Laws: LIMIT, SLOT, ATTEMPTS, BUDGET, LEASE, DRAIN.
 
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, overload
+from contextlib import contextmanager
+from typing import Any, Generic, NoReturn, TypeVar, TypeVarTuple, overload
 
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault, GradingError, PlanError, TooLateError, leaves
+from trioeval.errors import (
+    BudgetError,
+    CallError,
+    Fault,
+    GradingError,
+    PlanError,
+    TooLateError,
+    leaves,
+)
 from trioeval.kernel.events import (
     CallEnded,
     CallStarted,
     LaneClosed,
     LimitChanged,
     Noted,
-    Reserving,
+    Observer,
     Throttled,
     Waiting,
     Why,
@@ -35,9 +43,11 @@ from trioeval.kernel.events import (
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.lane_spec import LaneSpec
-from trioeval.kernel.reservations import Metered, Need
-from trioeval.kernel.terms import Terms
+from trioeval.kernel.lanes import Lanes
+from trioeval.kernel.reservations import Metered
 from trioeval.kernel.timeouts import Timer
+from trioeval.kernel.wait_queue import CallRequest
+from trioeval.rates import Budget
 
 # Whether a call that failed is made again.
 #
@@ -174,8 +184,37 @@ def _is_mishap(error: CallError | GradingError) -> bool:
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
-Used: TypeAlias = tuple[int, float] | None
-"""Tokens and money of a request; None of one that was given up in flight."""
+
+@attrs.define(eq=False)
+class CallContext:
+    """What holds for the calls of all jobs of a run."""
+
+    lanes: Lanes
+    deadline: float
+    stop: trio.Event
+    """Set: no new job starts any more, and no permit is asked for a first request."""
+    observe: Observer | None = attrs.field(default=None, kw_only=True)
+    budget: Budget | None = attrs.field(default=None, kw_only=True)
+    first_requests: "dict[CallRequest, Calls[Any]]" = attrs.field(factory=dict, kw_only=True)
+    """First requests that wait for a permit, each with its job.
+
+    What a lane allows by itself holds its next job back before that is started, so a stop finds no job that
+    waits for it. A permit is another matter: only the body knows what its request needs, so the job is
+    started first and asks then, and may have to wait for as long as other processes like. Such a job has
+    paid for nothing, and comes to nothing that could not be had later: at a stop it is *withdrawn*, as if
+    its time were over. Its permit may be granted in that very step: it is given back.
+
+    Rejected: to hold the job back until there is a permit (of what size?), and to let it have the permits
+    that come at once (then how a run ends depends on where its limits are kept).
+    """
+
+    def exhaust(self, error: BudgetError) -> None:
+        """Heed that a call found the budget used up."""
+
+    def withdraw_first_requests(self) -> None:
+        """End every wait for the permit of a first request. Synchronous."""
+        for calls in tuple(self.first_requests.values()):
+            calls.withdraw()
 
 
 class Calls(Generic[P]):
@@ -185,6 +224,7 @@ class Calls(Generic[P]):
     """
 
     __slots__ = (
+        "_context",
         "_in_flight",
         "_left",
         "_made",
@@ -192,7 +232,6 @@ class Calls(Generic[P]):
         "_paused_at",
         "_rested",
         "_resting",
-        "_terms",
         "_timer",
         "_waited",
         "_waiting",
@@ -206,7 +245,7 @@ class Calls(Generic[P]):
     def __init__(
         self,
         job: Job[P],
-        terms: Terms,
+        context: CallContext,
         timer: Timer,
         now: float,
         *,
@@ -217,7 +256,7 @@ class Calls(Generic[P]):
 
         Args:
             job: Whose.
-            terms: Those of the run.
+            context: That of the run.
             timer: Cuts the job off.
             now: The present.
             made: Requests of earlier rounds of the job.
@@ -235,7 +274,7 @@ class Calls(Generic[P]):
         self.attempts: Attempts | None = None
         """Of the call that failed last, perhaps in an earlier round; None if none has failed."""
         self._made = made
-        self._terms = terms
+        self._context = context
         self._timer = timer
         self._rested = rested
         self._resting = 0
@@ -254,6 +293,10 @@ class Calls(Generic[P]):
     def waited(self, now: float) -> float:
         """Seconds until `now` in which the clock stood."""
         return self._waited + (0.0 if self._paused_at is None else now - self._paused_at)
+
+    def course(self, now: float) -> tuple[int, float, float, float, int]:
+        """What the outcome of a job that ends `now` begins with: see `Started`."""
+        return self.job.index, self.started_at, now, self.waited(now), self.count
 
     @overload
     async def __call__(
@@ -309,50 +352,48 @@ class Calls(Generic[P]):
             QuotaError: A limit that others share will never allow the call, or its keeper cannot be asked.
             Exception: Whatever `send` raised last.
         """
-        terms = self._terms
-        target = terms.lanes.get(lane or "") or self._refuse_lane(lane)
-        need = terms.plain
-        if tokens or money:
-            need = self._need(tokens, money)
-            target.check(need)
+        context = self._context
+        target = context.lanes.by_name.get(lane or "") or self._refuse_lane(lane)
+        call = self._request(target, tokens, money)
         now = trio.current_time()
-        if self._over or now >= terms.deadline or (target.shared and self._stopped_first):
+        if self._over or now >= context.deadline or (target.shared and self._stopped_first):
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
             self._refuse_if_late(now)
-        call = object()
         attempts: Attempts | None = None
         again_at: float | None = None
-        if not target.start_nowait(call, self, need, now):
-            now = await self._wait(target, call, need, again_at, passes=ahead)
-        seen = target.seen
         while True:
-            mark = target.throttle.mark
+            try:
+                if again_at is not None or not target.start_nowait(call, self, now):
+                    passes = ahead if attempts is None else attempts.passes
+                    now = await self._wait(target, call, again_at, passes=passes)
+            except BudgetError as error:
+                context.exhaust(error)
+                raise
+            self._begin(target, call, now)
             failure: Exception | None = None
-            used: Used = None
-            is_told = False
-            self._begin(target.spec.name, now)
             try:
                 result = await send(*args)
-                used, is_told = need.amounts, True
+                call.used = tokens, money
+                call.is_told = True
                 if type(result) is Metered:
-                    used, is_told = self._hear(target, result, need), result.tokens is not None
+                    self._hear(target, call, result)
                     result = result.value
                 target.served += 1
                 if not target.throttle.calm:
-                    self._learn_success(target, now, mark, retried=attempts is not None)
+                    with self._changing(target) as now:
+                        target.succeeded(call, now, retried=attempts is not None)
             except Exception as error:
                 failure = error
-                attempts = self._attempts_of(target, seen) if attempts is None else attempts
-                again_at = self._learn_failure(target, error, mark, attempts)
-                used = used_by(error, tokens, money)
+                attempts = self._attempts_of(target, call) if attempts is None else attempts
+                again_at = self._learn_failure(target, call, error, attempts)
+                call.used = used_by(error, tokens, money)
                 if again_at is None:
                     raise
             else:
                 return result
             finally:
-                self._end(target, call, mark, need, used=used, is_told=is_told, failure=failure)
+                self._end(target, call, failure)
                 failure = None  # it knows this frame, which would keep it and all arguments
-            now = await self._wait(target, call, need, again_at, passes=attempts.passes)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -378,18 +419,14 @@ class Calls(Generic[P]):
         """
         if self._over and not self.withdrawn:
             raise TooLateError(f"job {self.job.index} said {what!r} after it was over")
-        if self._terms.observe is not None:
-            self._terms.observe(Noted(trio.current_time(), self.job.index, what, details))
+        if self._context.observe is not None:
+            self._context.observe(Noted(trio.current_time(), self.job.index, what, details))
 
-    @property
-    def index(self) -> int:
-        """Of the job."""
-        return self.job.index
-
-    def tell_reserving(self, lane: str, now: float) -> None:
-        """A call of the job has asked for its permit on a lane; the lane says so."""
-        if self._terms.observe is not None:
-            self._terms.observe(Reserving(now, self.job.index, lane))
+    def withdraw(self) -> None:
+        """Cut the job off, because the run is stopped, if it has made no request."""
+        if self.count == self._made and not self._over:
+            self.withdrawn = self._over = True
+            self._timer.cut()
 
     def close(self) -> None:
         """The job has its outcome. Its timer belongs to the next job now."""
@@ -397,150 +434,122 @@ class Calls(Generic[P]):
         self._paused_at = None
 
     def _refuse_lane(self, lane: str | None) -> NoReturn:
-        known = sorted(self._terms.lanes)
+        known = sorted(self._context.lanes)
         msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {known}"
         raise PlanError(msg)
 
-    def _need(self, tokens: int, money: float) -> Need:
-        if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
-            asked = f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money"
-            raise PlanError(f"{asked}; a whole number and a finite amount of at least 0 is right")
-        return Need(tokens, money, self._terms.purse)
+    def _request(self, lane: Lane, tokens: int, money: float) -> CallRequest:
+        context = self._context
+        call = CallRequest(self.job.index, context.observe, context.budget, tokens, money)
+        if tokens or money:
+            if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
+                asked = f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money"
+                raise PlanError(
+                    f"{asked}; a whole number and a finite amount of at least 0 is right"
+                )
+            lane.check(call)
+        return call
 
     @property
     def _stopped_first(self) -> bool:
         """Whether the run was stopped before the job has made a request; it is withdrawn then."""
-        if self._terms.withdrawal.stop.is_set():
-            self._withdraw()
+        if self._context.stop.is_set():
+            self.withdraw()
         return self.withdrawn
 
-    def _attempts_of(self, lane: Lane, seen: tuple[int, int]) -> Attempts:
+    def _attempts_of(self, lane: Lane, call: CallRequest) -> Attempts:
         """Begin to count the failures of a call, in a salvage round after those of the round before."""
         before = self.attempts.failures if self._made and self.attempts is not None else 0
-        self.attempts = Attempts(lane.spec, seen, before)
+        self.attempts = Attempts(lane.spec, call.seen, before)
         return self.attempts
 
-    def _withdraw(self) -> None:
-        """The run is stopped: cut the job off, if it has made no request."""
-        if self.count == self._made and not self._over:
-            self.withdrawn = self._over = True
-            self._timer.cut()
-
     def _refuse_if_late(self, now: float) -> None:
-        if self._over or now >= self._terms.deadline:
+        if self._over or now >= self._context.deadline:
             what = "it was over" if self._over else "the run's deadline"
             what = "the run's stop" if self.withdrawn else what
             raise TooLateError(f"job {self.job.index} asked for a call after {what}")
 
-    def _begin(self, lane: str, now: float) -> None:
+    def _begin(self, lane: Lane, call: CallRequest, now: float) -> None:
+        if call.started_at == -math.inf:
+            call.seen = lane.seen
+        call.mark, call.started_at, call.used, call.is_told = lane.throttle.mark, now, None, False
         self.count += 1
         self._in_flight += 1
         if self._paused_at is not None:
             self._resume(now)
-        if self._terms.observe is not None:
-            self._terms.observe(CallStarted(now, self.job.index, lane))
+        if self._context.observe is not None:
+            self._context.observe(CallStarted(now, self.job.index, lane.spec.name))
 
-    def _end(
-        self,
-        lane: Lane,
-        call: object,
-        mark: int,
-        need: Need,
-        *,
-        used: Used,
-        is_told: bool,
-        failure: Exception | None,
-    ) -> None:
+    def _end(self, lane: Lane, call: CallRequest, failure: Exception | None) -> None:
         self._in_flight -= 1
         if self._waiting:
             self._pause_if_idle()
+        used = call.used
         if used is None:  # given up in flight: it may have been paid for
-            self._learn_silence(lane)
-            used = need.amounts
-        lane.end(call, mark, used)
-        if self._terms.observe is not None:
-            now = trio.current_time()
-            self._terms.observe(
-                CallEnded(now, self.job.index, lane.spec.name, failure, *used, is_told)
-            )
+            used = call.tokens, call.money
+            with self._changing(lane) as now:
+                lane.unanswered(now)
+        lane.end(call, *used)
+        if (observe := self._context.observe) is not None:
+            now, index = trio.current_time(), self.job.index
+            observe(CallEnded(now, index, lane.spec.name, failure, *used, call.is_told))
 
-    def _hear(self, lane: Lane, result: Metered[Any], need: Need) -> tuple[int, float]:
-        """What a reply tells: of the server's limits, and of what the call used."""
+    def _hear(self, lane: Lane, call: CallRequest, result: Metered[Any]) -> None:
+        """Learn from a reply: of the server's limits, and of what the call used."""
         if result.hint is not None:
             lane.hear(trio.current_time(), result.hint)
-        tokens = need.tokens if result.tokens is None else result.tokens
-        return tokens, need.money if result.money is None else result.money
-
-    def _learn_success(self, lane: Lane, started_at: float, mark: int, *, retried: bool) -> None:
-        before = lane.throttle.limits
-        now = trio.current_time()
-        lane.succeeded(now - started_at, mark, retried=retried)
-        self._tell_limit(lane, before, now)
+        tokens = call.tokens if result.tokens is None else result.tokens
+        call.used = tokens, call.money if result.money is None else result.money
+        call.is_told = result.tokens is not None
 
     def _learn_failure(
-        self, lane: Lane, failure: Exception, mark: int, attempts: Attempts
+        self, lane: Lane, call: CallRequest, failure: Exception, attempts: Attempts
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
-        error = call_error(failure)
-        now, index = trio.current_time(), self.job.index
+        error, now = call_error(failure), trio.current_time()
         again = attempts.again(error, now, lane.seen, salvaging=self._made > 0)
         if error is None:
             return None
-        before, was_open = lane.throttle.limits, lane.closed is None
-        again_at = lane.failed(
-            error, now, mark, mishaps=attempts.mishaps, refusals=attempts.refusals
-        )
-        if (observe := self._terms.observe) is not None and error.fault is Fault.RATE_LIMITED:
-            until = lane.throttle.blocked_until
-            observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
-        self._tell_closed(lane, now, was_open=was_open)
-        self._tell_limit(lane, before, now)
+        with self._changing(lane):
+            again_at = lane.failed(
+                call, error, now, mishaps=attempts.mishaps, refusals=attempts.refusals
+            )
+            if (observe := self._context.observe) is not None and error.fault is Fault.RATE_LIMITED:
+                index, until = self.job.index, lane.throttle.blocked_until
+                observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
         return again_at if again else None
 
-    def _learn_silence(self, lane: Lane) -> None:
-        """What it means that a call was given up in flight."""
-        before, was_open = lane.throttle.limits, lane.closed is None
-        now = trio.current_time()
-        lane.unanswered(now)
-        self._tell_closed(lane, now, was_open=was_open)
-        self._tell_limit(lane, before, now)
-
-    def _tell_closed(self, lane: Lane, now: float, *, was_open: bool) -> None:
-        if was_open and lane.closed is not None and self._terms.observe is not None:
-            self._terms.observe(LaneClosed(now, lane.spec.name, lane.closed))
-
-    def _tell_limit(self, lane: Lane, before: tuple[int, int], now: float) -> None:
-        if self._terms.observe is not None and lane.throttle.limits != before:
-            self._terms.observe(LimitChanged(now, lane.spec.name, *lane.throttle.limits))
+    @contextmanager
+    def _changing(self, lane: Lane) -> Iterator[float]:
+        """Put around what a lane learns at the present instant: reports what changes by it."""
+        now, before, was_open = trio.current_time(), lane.throttle.limits, lane.closed is None
+        yield now
+        if (observe := self._context.observe) is not None:
+            if was_open and lane.closed is not None:
+                observe(LaneClosed(now, lane.spec.name, lane.closed))
+            if lane.throttle.limits != before:
+                observe(LimitChanged(now, lane.spec.name, *lane.throttle.limits))
 
     async def _wait(
-        self,
-        lane: Lane,
-        call: object,
-        need: Need,
-        again_at: float | None,
-        *,
-        passes: bool = False,
+        self, lane: Lane, call: CallRequest, again_at: float | None, *, passes: bool
     ) -> float:
         """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
-        observe, index = self._terms.observe, self.job.index
+        context = self._context
         self._stop_clock()
-        is_first = lane.shared and self.count == self._made
-        withdrawal = self._terms.withdrawal
+        if lane.shared and self.count == self._made:
+            context.first_requests[call] = self
         try:
             if again_at is not None:
-                if observe is not None:
-                    now = trio.current_time()
-                    observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
+                if context.observe is not None:
+                    now, index = trio.current_time(), self.job.index
+                    context.observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
                 await self._rest(lane, again_at)
                 lane.retried += lane.closed is None
-            with withdrawal.ending(call, self._withdraw) if is_first else nullcontext():
-                return await lane.wait_start(
-                    call, index, need, self._refuse_if_late, observe, passes=passes
-                )
+            return await lane.wait_start(call, self._refuse_if_late, passes=passes)
         except TooLateError as error:
             late = error
         finally:
+            context.first_requests.pop(call, None)
             self._go_on()
         await trio.lowlevel.checkpoint()  # cancelled here, unless in a shield
         raise late

@@ -14,30 +14,21 @@ Where nobody stands in line the start costs no trip through the scheduler.
 **New jobs.** A lane does not only serve calls, it also admits jobs: the next job of a run may begin when
 its first call could start at once (`wait_ready`). Admission takes nothing, because the body may do
 something else first. So that the call really starts in the same step, and no call in line comes between,
-the job is the lane's *favourite* until anyone else touches the lane: a job that goes to its first call
-without a pause finds the slot it was admitted for, one that pauses stands in line like everybody.
+the job is the lane's *admitted* one until anyone else touches the lane: a job that goes to its first call
+without a pause finds the slot it was admitted for, one that pauses waits in the queue like all others.
 """
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault
-from trioeval.kernel.events import Observer, Why
-from trioeval.kernel.lane_spec import (
-    LaneSpec,
-    LaneStatistics,
-    Rng,
-    check_rates,
-    learn_failure,
-    make_throttle,
-    pacer,
-)
-from trioeval.kernel.reservations import Account, Need, Permit, Permits
-from trioeval.kernel.wait_queue import Asking, Caller, Cap, Line, Obstacle, Place, Turns
+from trioeval.errors import CallError, Fault, PlanError
+from trioeval.kernel.events import Observer, Reserving, Why
+from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
+from trioeval.kernel.reservations import Permits
+from trioeval.kernel.wait_queue import CallRequest, Cap, Obstacle, Waiter, WaitQueue
 from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
 
@@ -60,14 +51,11 @@ class Lane:
     """Calls that hold a slot. Counted: to ask the limiter costs more than to take a slot of it."""
     _slots: int = attrs.field(init=False)
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
-    _line: Line = attrs.field(factory=Line)
-    _turns: Turns = attrs.field(init=False)
-    _resting: set[Place] = attrs.field(factory=set)
+    _queue: WaitQueue = attrs.field(init=False)
+    _resting: set[Waiter] = attrs.field(factory=set)
     """Calls in their back-off."""
-    _accounts: dict[object, Account] = attrs.field(factory=dict)
-    """Of calls in flight that reserved more than a slot."""
-    favourite: object | None = None
-    """Whose first call passes the line, until anyone else touches the lane."""
+    admitted: object | None = None
+    """The job whose first call passes the queue, until anyone else touches the lane."""
     shared: bool = attrs.field(init=False)
     """Whether calls need permits."""
     _alone: bool = attrs.field(init=False)
@@ -81,16 +69,16 @@ class Lane:
     """Calls that are made again; who makes them counts."""
 
     def __attrs_post_init__(self) -> None:
-        self.throttle = make_throttle(self.spec)
+        self.throttle = self.spec.make_throttle()
         self._slots = self.throttle.allowed
         self._limiter = trio.CapacityLimiter(self._slots)
-        self._turns = Turns(self.spec.name, self.throttle.breaker, self._cap, self._line)
+        self._queue = WaitQueue(self.spec.name, self.throttle.breaker, self._cap, self._permits)
         self.shared = self._permits is not None
         self._alone = self._cap is None and not self.shared
 
     def __repr__(self) -> str:
         busy = f"{self.in_flight} of {self.throttle.allowed} in flight"
-        said = [busy, f"{len(self._line.places)} in line"]
+        said = [busy, f"{len(self._queue.waiters)} in line"]
         said += ["paused"] if self._paused else []
         state = self.throttle.state
         said += [] if state is BreakerState.CLOSED else [f"breaker {state.value}"]
@@ -117,7 +105,11 @@ class Lane:
         Raises:
             PlanError: A rate is out of its range, or the lane has no rate of tokens.
         """
-        check_rates(self.spec, rpm, tpm)
+        attrs.evolve(self.spec, rpm=rpm, tpm=tpm)  # refuses what no lane could have
+        if tpm is not None and self.spec.tpm is None:
+            # Calls under way have reserved nothing of it.
+            msg = f"lane {self.spec.name!r}: has no rate of tokens that could be changed, got tpm={tpm!r}"
+            raise PlanError(msg)
         self.throttle.repace(trio.current_time(), rpm, tpm)
         self._news()
 
@@ -145,7 +137,7 @@ class Lane:
     @property
     def in_line(self) -> bool:
         """Whether somebody stands in line."""
-        return bool(self._line.places)
+        return bool(self._queue.waiters)
 
     @property
     def closed(self) -> str | None:
@@ -154,24 +146,32 @@ class Lane:
 
     def ready(self, now: float, *, first: bool = False) -> bool:
         """Whether a newcomer could start at `now` without passing anybody in line, or as the first in it."""
-        return (first or not self._line.places) and self._obstacle(0, now) is None
+        return (first or not self._queue.waiters) and self._obstacle(0, now) is None
 
-    def check(self, need: Need) -> None:
-        """Refuse at once what can never be served; see `Need.check`."""
-        alone = self.spec.oversize == "alone"
-        need.check(self.spec.name, None if alone else self.throttle.tokens)
+    def check(self, call: CallRequest) -> None:
+        """Refuse at once a call that can never be served.
 
-    def start_nowait(self, call: object, job: Caller, need: Need, now: float) -> bool:
-        """Start `call`, if the call of `job` may start at `now`.
+        Raises:
+            CallError: It needs more than a minute's tokens, and the lane does not serve such calls.
+            BudgetError: It is larger than the whole budget.
+        """
+        pace = None if self.spec.oversize == "alone" else self.throttle.tokens
+        if pace is not None and not pace.fits(call.tokens):
+            allowed = f"lane {self.spec.name!r} allows {pace.largest:g} a minute"
+            raise CallError(Fault.REFUSED, f"the call needs {call.tokens} tokens; {allowed}")
+        call.check_budget()
+
+    def start_nowait(self, call: CallRequest, job: object, now: float) -> bool:
+        """Start a call of `job`, if it may start at `now`.
 
         Raises:
             BudgetError: The call needs more than its budget has left.
             QuotaError: Its permit can never be had.
         """
-        favourite, self.favourite = self.favourite, None
-        if self._line.places and favourite is not job:
+        is_admitted, self.admitted = self.admitted is job, None
+        if self._queue.waiters and not is_admitted:
             return False
-        if self.throttle.free and self._alone and need.purse is None:
+        if self.throttle.free and self._alone and call.budget is None:
             try:
                 self._limiter.acquire_on_behalf_of_nowait(call)
             except trio.WouldBlock:
@@ -181,36 +181,22 @@ class Lane:
             if not self.throttle.calm:
                 self.throttle.limit.begun(self.in_flight)
             return True
-        permit = None
-        if self._permits is not None:
-            permit = partial(self._permits.take_nowait, job.index, need.tokens, need.money)
-        favoured = favourite is job
-        obstacle = self._try_start(call, need, now, permit, favoured=favoured)
-        if obstacle is None and permit is not None:
-            job.tell_reserving(self.spec.name, now)
-        if favoured and self._cap is not None and obstacle == (Why.QUOTA, math.inf):
-            self._cap.join(self._turns, again=True)  # the caller stands in line in this very step
+        obstacle = self._try_start(call, now, at_once=True, is_admitted=is_admitted)
+        if obstacle is None and self._permits is not None and call.observe is not None:
+            call.observe(Reserving(now, call.index, self.spec.name))
+        if is_admitted and self._cap is not None and obstacle == (Why.QUOTA, math.inf):
+            self._cap.join(self._queue, again=True)  # the caller joins the queue in this very step
         return obstacle is None
 
     async def wait_start(
-        self,
-        call: object,
-        index: int,
-        need: Need,
-        refuse: Callable[[float], None],
-        observe: Observer | None,
-        *,
-        passes: bool = False,
+        self, call: CallRequest, refuse: Callable[[float], None], *, passes: bool = False
     ) -> float:
-        """Wait for the line, the rates and a slot, and take them. A checkpoint. Returns the instant.
+        """Wait for the queue, the rates and a slot, and take them. A checkpoint. Returns the instant.
 
         Args:
-            call: What holds the slot.
-            index: Of the job that calls.
-            need: What it takes.
+            call: What is to start.
             refuse: Asked at the instant of the start; raises if it is too late for the call, which has
                 then taken nothing.
-            observe: Told of every wait.
             passes: Whether the call is made again, and stands before what is new.
 
         Raises:
@@ -218,86 +204,72 @@ class Lane:
             BudgetError: The call needs more than its budget has left.
             QuotaError: Its permit can never be had, or nobody can be asked for it.
         """
-        asking, get_permit = None, None
-        if self._permits is not None:
-            name, short = self.spec.name, self._turns.leave_cap
-            asking = Asking(self._permits, name, index, need, observe, short)
-            get_permit = asking.hand_over
 
         def start(now: float) -> Obstacle | None:
-            self.favourite = None
+            self.admitted = None
             refuse(now)
-            return self._try_start(call, need, now, get_permit)
+            return self._try_start(call, now)
 
-        place = self._line.join(index if passes else None)
-        return await self._turns.stand(place, start, index, observe, asking)
+        return await self._queue.wait(start, call.observe, call, passes=passes)
 
     async def wait_ready(self, observe: Observer | None) -> None:
         """Wait until a call could start; take nothing. A checkpoint.
 
-        The caller starts that call, or favours the job that will, before its next checkpoint.
+        The caller starts that call, or admits the job that will, before its next checkpoint.
 
         Raises:
             LaneClosedError: The lane serves no more calls.
         """
-        await self._turns.stand(self._line.join(), self._look, None, observe)
+        await self._queue.wait(self._look, observe)
 
     async def rest(self, until: float) -> None:
         """The back-off of a failed call, cut short when the lane is closed. A checkpoint."""
-        place = Place((0, 0, 0))
-        self._resting.add(place)
+        waiter = Waiter((0, 0, 0))
+        self._resting.add(waiter)
         try:
             while trio.current_time() < until and self.closed is None:
-                place.rearm()
-                await place.wait_called(until)
+                waiter.rearm()
+                await waiter.wait_called(until)
         finally:
-            self._resting.discard(place)
+            self._resting.discard(waiter)
 
-    def end(self, call: object, mark: int, used: tuple[int, float]) -> None:
-        """A call that started at `mark` is over and has used so much: give back what it does not need."""
+    def end(self, call: CallRequest, tokens: int, money: float) -> None:
+        """Take back what a call that is over, and has used so much, does not need."""
         if not self.throttle.calm:
-            self.throttle.ended(mark)
+            self.throttle.ended(call.mark)
         self._limiter.release_on_behalf_of(call)
         self.in_flight -= 1
-        if self._accounts and (account := self._accounts.pop(call, None)) is not None:
-            account.settle(self.throttle, used)
+        call.settle(self.throttle, tokens, money)
         if self._cap is not None:
             self._cap.release(call)
         self._news()
 
-    def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
-        """A call was served after `latency` seconds in flight: learn from it."""
-        self.throttle.succeeded(latency, mark, retried=retried)
+    def succeeded(self, call: CallRequest, now: float, *, retried: bool) -> None:
+        """Learn from a call that was served."""
+        self.throttle.succeeded(now - call.started_at, call.mark, retried=retried)
         self._apply_limit()
 
     def hear(self, now: float, hint: RateHint) -> None:
-        """A reply said what is left of the server's limits."""
+        """Learn what a reply says is left of the server's limits."""
         self.throttle.hear(now, hint)
-        self._line.call_first()
+        self._queue.notify()
 
     def failed(
-        self, error: CallError, now: float, mark: int, *, mishaps: int, refusals: int
+        self, call: CallRequest, error: CallError, now: float, *, mishaps: int, refusals: int
     ) -> float | None:
-        """A call failed: learn from it, as `learn_failure` says.
-
-        Returns:
-            The instant before which the call is not made again; None if it never is.
-        """
+        """Learn from a failed call, as `Throttle.failed` says."""
         self._refused += error.fault is Fault.RATE_LIMITED
-        if isinstance(error.hint, RateHint):
-            self.throttle.follow(error.hint)
-        again_at = learn_failure(
-            self.throttle,
+        again_at = self.throttle.failed(
             error,
             now,
-            mark=mark,
+            mark=call.mark,
             in_flight=self.in_flight,
             mishaps=mishaps,
             refusals=refusals,
             spread=self._rng(),
         )
         self._apply_limit()
-        return None if self.closed is not None else again_at
+        return again_at
 
     def unanswered(self, now: float) -> None:
         """A call was given up in flight."""
@@ -313,9 +285,9 @@ class Lane:
             width=self.width,
             limit=0 if self._paused else throttle.allowed,
             in_flight=self.in_flight,
-            waiting=len(self._line.places),
+            waiting=len(self._queue.waiters),
             resting=len(self._resting),
-            why=self._turns.why if self._line.places else None,
+            why=self._queue.why if self._queue.waiters else None,
             next_start_at=throttle.open_at(-math.inf, 0),
             blocked_until=throttle.blocked_until,
             state=throttle.state,
@@ -332,13 +304,13 @@ class Lane:
 
     def _look(self, now: float) -> Obstacle | None:
         """What the first in line finds at `now`, if it wants to take nothing."""
-        self.favourite = None
+        self.admitted = None
         return self._obstacle(0, now)
 
-    def _obstacle(self, tokens: int, now: float, *, favoured: bool = False) -> Obstacle | None:
+    def _obstacle(self, tokens: int, now: float, *, is_admitted: bool = False) -> Obstacle | None:
         """What is in the way of a start at `now`, but for the line and the budget.
 
-        A favoured job was admitted in this very step: it has waited its turn for the cap.
+        An admitted job was admitted in this very step: it has waited its turn for the cap.
         """
         throttle = self.throttle
         if self._paused:
@@ -346,46 +318,49 @@ class Lane:
         if not throttle.free:
             open_at = throttle.open_at(now, tokens)
             if open_at > now:
-                return pacer(throttle, open_at, now), open_at
+                return _pacer(throttle, open_at, now), open_at
         if self.in_flight >= self._slots:
             return Why.SLOT, math.inf
         cap = self._cap
-        if cap is not None and not (cap.free if favoured else cap.admits(self._turns)):
+        if cap is not None and not (cap.free if is_admitted else cap.admits(self._queue)):
             return Why.CAP, math.inf
         return None
 
     def _try_start(
         self,
-        call: object,
-        need: Need,
+        call: CallRequest,
         now: float,
-        get_permit: Callable[[], Permit | None] | None = None,
         *,
-        favoured: bool = False,
+        at_once: bool = False,
+        is_admitted: bool = False,
     ) -> Obstacle | None:
-        """Take everything that `call` needs; or nothing, and say what is in the way."""
-        obstacle = self._obstacle(need.tokens, now, favoured=favoured)
+        """Take everything that `call` needs; or nothing, and return what is in the way.
+
+        Args:
+            call: What is to start.
+            now: The instant.
+            at_once: Whether a permit is taken that can be had in this very step.
+            is_admitted: Whether its job was admitted in this very step.
+        """
+        obstacle = self._obstacle(call.tokens, now, is_admitted=is_admitted)
         if obstacle is not None:
             return obstacle
-        permit = hold = None
-        if get_permit is not None:
-            if not need.fits(self._turns):
-                return Why.BUDGET, math.inf
-            if (permit := get_permit()) is None:
+        if not call.fits_budget(self._queue):
+            return Why.BUDGET, math.inf
+        if self._permits is not None:
+            if at_once:
+                call.permit = self._permits.take_nowait(call.index, call.tokens, call.money)
+            if call.permit is None:
                 return Why.QUOTA, math.inf
-        if need.purse is not None:
-            hold = need.purse.take(need.tokens, need.money, self._turns)
-            if hold is None:
-                return Why.BUDGET, math.inf
+        if call.budget is not None:
+            call.hold = call.budget.reserve(tokens=call.tokens, money=call.money)
         self._limiter.acquire_on_behalf_of_nowait(call)
         self.in_flight += 1
         if self._cap is not None:
-            self._cap.leave(self._turns)
+            self._cap.leave(self._queue)
             self._cap.take(call)
         throttle = self.throttle
-        reservation = None if throttle.free else throttle.take(now, need.tokens)
-        if reservation is not None or hold is not None or permit is not None:
-            self._accounts[call] = Account(need, reservation, hold, permit)
+        call.reservation = None if throttle.free else throttle.take(now, call.tokens)
         self._started += 1
         throttle.limit.begun(self.in_flight)
         return None
@@ -393,15 +368,23 @@ class Lane:
     def _apply_limit(self) -> None:
         """Make the slots follow what was decided, and wake whoever that concerns."""
         if self.closed is not None:
-            self._line.dismiss()
-            for place in self._resting:
-                place.call()
+            self._queue.dismiss()
+            for waiter in self._resting:
+                waiter.call()
         self._slots = 0 if self._paused else self.throttle.allowed
         self._limiter.total_tokens = self._slots
         self._news()
 
     def _news(self) -> None:
-        if self._line.places:
-            self._line.call_first()
+        self._queue.notify()
         for follower in self.followers:
             follower.notify()
+
+
+def _pacer(throttle: Throttle, open_at: float, now: float) -> Why:
+    """What it is that lets nothing start at `now`, but only at `open_at`."""
+    if open_at == throttle.blocked_until:
+        return Why.BLOCKED
+    if open_at == throttle.gap_until > throttle.rated_until(now):
+        return Why.DELAY
+    return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS

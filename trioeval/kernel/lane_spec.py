@@ -2,21 +2,20 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never, get_args
 
 import attrs
 
-from trioeval.errors import CallError, Fault, PlanError
+from trioeval.errors import PlanError
 from trioeval.kernel.events import Why
 from trioeval.rates import (
-    AdaptiveLimit,
     AimdLimit,
     Backoff,
     Breaker,
     BreakerState,
     Delivery,
-    FixedLimit,
     GradientLimit,
+    Limit,
     Pace,
     Throttle,
     TokenPace,
@@ -25,7 +24,31 @@ from trioeval.rates import (
 Adaptive: TypeAlias = Literal["aimd", "latency", "off"]
 Oversize: TypeAlias = Literal["alone", "refuse"]
 
-_BUSY = Backoff(base=0.5)
+Rng: TypeAlias = Callable[[], float]
+"""Gives a number from 0 to 1, like `random.random`."""
+
+
+def _must_be(right: str, holds: Callable[[Any], bool]) -> Callable[["LaneSpec", Any, Any], None]:
+    """A validator of values that are None, where that is the default, or such that `holds`."""
+
+    def check(spec: "LaneSpec", field: "attrs.Attribute[Any]", value: object) -> None:
+        if not (value is None and field.default is None) and not holds(value):
+            msg = f"lane {spec.name!r}: {field.name} must be {right}, got {value!r}"
+            raise PlanError(msg)
+
+    return check
+
+
+def _is_whole(least: int) -> Callable[["LaneSpec", Any, Any], None]:
+    right = f"a whole number of at least {least}"
+    return _must_be(right, lambda value: type(value) is int and value >= least)
+
+
+_IS_RATE = _must_be("more than 0 and finite", lambda value: 0 < value < math.inf)
+_IS_GAP = _must_be("at least 0 seconds and finite", lambda value: 0 <= value < math.inf)
+_IS_SPAN = _must_be("more than 0 seconds", lambda value: value > 0)
+# A server that refuses at once would be asked again in the same instant, for ever.
+_RESTS = _must_be("a back-off whose base is more than 0 seconds", lambda value: value.base > 0)
 
 
 @attrs.frozen
@@ -40,98 +63,70 @@ class LaneSpec:
         3
     """
 
-    name: str = attrs.field()
-    width: int = attrs.field(default=4)
+    name: str = attrs.field(validator=_must_be("a text that is not empty", bool))
+    width: int = attrs.field(validator=_is_whole(1), default=4)
     """Calls in flight at once, ≥ 1; the adaptive limit moves between 1 and this."""
-    rpm: float | None = attrs.field(default=None, kw_only=True)
+    rpm: float | None = attrs.field(validator=_IS_RATE, default=None, kw_only=True)
     """Requests per minute, > 0 and finite; None sets no rate."""
-    burst: int = attrs.field(default=1, kw_only=True)
+    burst: int = attrs.field(validator=_is_whole(1), default=1, kw_only=True)
     """Requests that may start together after a pause, ≥ 1."""
-    tpm: float | None = attrs.field(default=None, kw_only=True)
+    tpm: float | None = attrs.field(validator=_IS_RATE, default=None, kw_only=True)
     """Tokens per minute, > 0 and finite; None sets no rate."""
-    token_burst: int = attrs.field(default=0, kw_only=True)
+    token_burst: int = attrs.field(validator=_is_whole(0), default=0, kw_only=True)
     """Tokens that may be used at once beyond the rate after a pause, ≥ 0."""
-    min_gap: float = attrs.field(default=0.0, kw_only=True)
+    min_gap: float = attrs.field(validator=_IS_GAP, default=0.0, kw_only=True)
     """Least seconds between two starts, ≥ 0 and finite."""
-    adaptive: Adaptive = attrs.field(default="aimd", kw_only=True)
+    adaptive: Adaptive = attrs.field(
+        validator=_must_be("aimd, latency or off", get_args(Adaptive).__contains__),
+        default="aimd",
+        kw_only=True,
+    )
     """How the limit moves: by refusals (`aimd`), by latency as well (`latency`), or not at all (`off`)."""
     slow_start: bool = attrs.field(default=False, kw_only=True)
     """Whether the limit begins at 1 and doubles while all goes well; for `aimd`."""
-    retries: int = attrs.field(default=3, kw_only=True)
+    retries: int = attrs.field(validator=_is_whole(0), default=3, kw_only=True)
     """How often a call that failed by mishap is made again, ≥ 0."""
-    max_retries: int | None = attrs.field(default=None, kw_only=True)
+    max_retries: int | None = attrs.field(validator=_is_whole(0), default=None, kw_only=True)
     """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
     backoff: Backoff = attrs.field(default=Backoff(), kw_only=True)
     """How long a call waits that failed by mishap."""
-    busy_backoff: Backoff = attrs.field(default=_BUSY, kw_only=True)
+    busy_backoff: Backoff = attrs.field(validator=_RESTS, default=Backoff(base=0.5), kw_only=True)
     """How long a call waits that was refused because there were too many, and not told how long."""
-    patience: float = attrs.field(default=300.0, kw_only=True)
+    patience: float = attrs.field(validator=_IS_SPAN, default=300.0, kw_only=True)
     """Seconds of trouble without one success after which the lane is closed, > 0."""
-    breaker_threshold: int = attrs.field(default=3, kw_only=True)
+    breaker_threshold: int = attrs.field(validator=_is_whole(1), default=3, kw_only=True)
     """Fatal refusals in a row after which the lane is closed, ≥ 1."""
-    oversize: Oversize = attrs.field(default="alone", kw_only=True)
-    """What becomes of a call of more tokens than a minute's: it starts alone, or is refused."""
+    oversize: Oversize = attrs.field(
+        validator=_must_be("alone or refuse", get_args(Oversize).__contains__),
+        default="alone",
+        kw_only=True,
+    )
+    """How to treat a call of more tokens than a minute's: it starts alone, or is refused."""
 
-    @name.validator
-    def _check_name(self, _field: "attrs.Attribute[str]", value: str) -> None:
-        if not value:
-            self._refuse("name", "a text that is not empty", value)
+    def make_throttle(self) -> Throttle:
+        """Make a throttle that has learned nothing yet."""
+        return Throttle(
+            limit=self._make_limit(),
+            pace=Pace.per_minute(self.rpm, burst=self.burst, min_gap=self.min_gap),
+            tokens=None
+            if self.tpm is None
+            else TokenPace.per_minute(self.tpm, burst=self.token_burst),
+            breaker=Breaker(self.breaker_threshold, self.patience),
+            backoff=self.backoff,
+            busy_backoff=self.busy_backoff,
+            delivery=None if self.adaptive == "off" else Delivery(),
+        )
 
-    @width.validator
-    @burst.validator
-    @breaker_threshold.validator
-    def _check_count(self, field: "attrs.Attribute[int]", value: int) -> None:
-        self._require_whole(field.name, value, 1)
-
-    @retries.validator
-    @token_burst.validator
-    def _check_number(self, field: "attrs.Attribute[int]", value: int) -> None:
-        self._require_whole(field.name, value, 0)
-
-    @max_retries.validator
-    def _check_bound(self, field: "attrs.Attribute[int | None]", value: int | None) -> None:
-        if value is not None:
-            self._require_whole(field.name, value, 0)
-
-    @rpm.validator
-    @tpm.validator
-    def _check_rate(self, field: "attrs.Attribute[float | None]", value: float | None) -> None:
-        if value is not None and not 0 < value < math.inf:
-            self._refuse(field.name, "more than 0 and finite", value)
-
-    @min_gap.validator
-    def _check_gap(self, _field: "attrs.Attribute[float]", value: float) -> None:
-        if not 0 <= value < math.inf:
-            self._refuse("min_gap", "at least 0 seconds and finite", value)
-
-    @busy_backoff.validator
-    def _check_busy(self, _field: "attrs.Attribute[Backoff]", value: Backoff) -> None:
-        # A server that refuses at once would be asked again in the same instant, for ever.
-        if not value.base > 0:
-            self._refuse("busy_backoff", "a back-off whose base is more than 0 seconds", value)
-
-    @patience.validator
-    def _check_patience(self, _field: "attrs.Attribute[float]", value: float) -> None:
-        if not value > 0:
-            self._refuse("patience", "more than 0 seconds", value)
-
-    @adaptive.validator
-    def _check_adaptive(self, _field: "attrs.Attribute[Adaptive]", value: Adaptive) -> None:
-        if value not in ("aimd", "latency", "off"):
-            self._refuse("adaptive", "aimd, latency or off", value)
-
-    @oversize.validator
-    def _check_oversize(self, _field: "attrs.Attribute[Oversize]", value: Oversize) -> None:
-        if value not in ("alone", "refuse"):
-            self._refuse("oversize", "alone or refuse", value)
-
-    def _require_whole(self, field: str, value: int, least: int) -> None:
-        if type(value) is not int or value < least:
-            self._refuse(field, f"a whole number of at least {least}", value)
-
-    def _refuse(self, field: str, right: str, value: object) -> None:
-        msg = f"lane {self.name!r}: {field} must be {right}, got {value!r}"
-        raise PlanError(msg)
+    def _make_limit(self) -> Limit:
+        match self.adaptive:
+            case "aimd":
+                return AimdLimit(self.width, self.slow_start)
+            case "latency":
+                return GradientLimit(self.width)
+            case "off":
+                return Limit(self.width)
+            case other:
+                assert_never(other)
 
 
 @attrs.frozen
@@ -169,106 +164,3 @@ class LaneStatistics:
     """Requests per minute that the lane allows itself; None sets no rate."""
     tpm: float | None
     """Likewise tokens."""
-
-
-Rng: TypeAlias = Callable[[], float]
-"""Gives a number from 0 to 1, like `random.random`."""
-
-
-# How a lane makes its throttle, what it tells it of failures, and how it names what it hears.
-
-
-def make_throttle(spec: LaneSpec) -> Throttle:
-    """A throttle that has learned nothing yet."""
-    return Throttle(
-        limit=_make_limit(spec),
-        pace=Pace.per_minute(spec.rpm, burst=spec.burst, min_gap=spec.min_gap),
-        tokens=None if spec.tpm is None else TokenPace.per_minute(spec.tpm, burst=spec.token_burst),
-        breaker=Breaker(spec.breaker_threshold, spec.patience),
-        backoff=spec.backoff,
-        busy_backoff=spec.busy_backoff,
-        delivery=None if spec.adaptive == "off" else Delivery(),
-    )
-
-
-def check_rates(spec: LaneSpec, rpm: float | None, tpm: float | None) -> None:
-    """Refuse rates that a lane cannot be given while it runs.
-
-    Raises:
-        PlanError: One is out of its range, or is of tokens where the lane has no rate of them.
-    """
-    attrs.evolve(spec, rpm=rpm, tpm=tpm)  # refuses what no lane could have
-    if tpm is not None and spec.tpm is None:
-        # Calls under way have reserved nothing of it.
-        msg = f"lane {spec.name!r}: has no rate of tokens that could be changed, got tpm={tpm!r}"
-        raise PlanError(msg)
-
-
-def learn_failure(
-    throttle: Throttle,
-    error: CallError,
-    now: float,
-    *,
-    mark: int,
-    in_flight: int,
-    mishaps: int,
-    refusals: int,
-    spread: float,
-) -> float | None:
-    """Tell a throttle of a failed call.
-
-    Args:
-        throttle: Of the call's lane.
-        error: What the call's sender made of the failure.
-        now: The instant.
-        mark: The throttle's mark when the call started.
-        in_flight: Calls in flight, this one included.
-        mishaps: Transient failures of the call, this one included.
-        refusals: How often it was one too many, this time included.
-        spread: A number from 0 to 1, by chance.
-
-    Returns:
-        The instant before which the call is not made again; None if there is no sense in that.
-    """
-    why, wait = str(error), error.retry_after
-    match error.fault:
-        case Fault.RATE_LIMITED:
-            return throttle.congested(
-                now,
-                mark=mark,
-                in_flight=in_flight,
-                refusals=refusals,
-                retry_after=wait,
-                why=why,
-                spread=spread,
-            )
-        case Fault.TRANSIENT:
-            return throttle.failed(now, mishaps - 1, wait, why, spread)
-        case Fault.FATAL:
-            throttle.refused(why)
-        case Fault.QUOTA_EXHAUSTED:
-            throttle.exhausted(why)
-        case Fault.REFUSED:
-            pass
-    return None
-
-
-def pacer(throttle: Throttle, open_at: float, now: float) -> Why:
-    """What it is that lets nothing start at `now`, but only at `open_at`."""
-    if open_at == throttle.blocked_until:
-        return Why.BLOCKED
-    if open_at == throttle.gap_until > throttle.rated_until(now):
-        return Why.DELAY
-    return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS
-
-
-def _make_limit(spec: LaneSpec) -> AdaptiveLimit:
-    match spec.adaptive:
-        case "aimd":
-            return AimdLimit(spec.width, spec.slow_start)
-        case "latency":
-            return GradientLimit(spec.width)
-        case "off":
-            return FixedLimit(spec.width)
-        case other:
-            assert_never(other)

@@ -32,9 +32,8 @@ from trioeval.kernel.outcomes import (
     V,
 )
 from trioeval.kernel.readiness import check_edges
-from trioeval.kernel.run_state import Running
-from trioeval.kernel.work import work
-from trioeval.kernel.workers import Crew, SerialLine
+from trioeval.kernel.run_state import RunState
+from trioeval.kernel.workers import LaneWorkers, SerialJobs, work
 from trioeval.rates import Budget
 
 
@@ -141,18 +140,21 @@ async def run_plan(
     _check(plan, lanes, max_live_jobs, salvage_rounds, reorder_window)
     _check_times(deadline, flush_grace)
     ledger: Ledger[V] = Ledger(len(plan.jobs))
-    running = Running(
-        perform,
+    backlog = Backlog(
+        plan, range(len(plan.jobs)) if plan.serial else frozenset(plan.serial_indices)
+    )
+    running = RunState(
         lanes,
-        ledger,
-        Backlog(plan, range(len(plan.jobs)) if plan.serial else frozenset(plan.serial_indices)),
         deadline,
         trio.Event() if stop is None else stop,
-        guarded(observe),
-        budget,
+        perform,
+        ledger,
+        backlog,
         salvage_rounds,
         math.inf if reorder_window is None else reorder_window,
         settled,
+        observe=guarded(observe),
+        budget=budget,
     )
     sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on, never_ran)
     started_at = trio.current_time()
@@ -283,7 +285,7 @@ class _Flush:
 
 
 async def _run_jobs(
-    running: Running[P, V], plan: Plan[P], max_live_jobs: int | None, flush: _Flush
+    running: RunState[P, V], plan: Plan[P], max_live_jobs: int | None, flush: _Flush
 ) -> None:
     """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
     alone = range(len(plan.jobs)) if plan.serial else plan.serial_indices
@@ -293,8 +295,8 @@ async def _run_jobs(
                 nursery.start_soon(_watch_stop, running)
                 nursery.start_soon(running.timeouts.keep)
                 if alone:
-                    line = SerialLine(running, plan, iter(alone))
-                    running.standing = [line]
+                    line = SerialJobs(running, plan, iter(alone))
+                    running.sources = [line]
                     await work(running, line)
                 if not plan.serial:
                     await _run_lanes(running, plan, max_live_jobs)
@@ -304,12 +306,12 @@ async def _run_jobs(
         flush.jobs_over()
 
 
-async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int | None) -> None:
+async def _run_lanes(running: RunState[P, V], plan: Plan[P], max_live_jobs: int | None) -> None:
     served = [running.lanes[name] for name in plan.lanes if name is not None]
-    crews = [Crew(running, lane, max_live_jobs) for lane in served]
+    crews = [LaneWorkers(running, lane, max_live_jobs) for lane in served]
     if None in plan.lanes or plan.needs_no_lane is not None:
-        crews.append(Crew(running, None, max_live_jobs))
-    running.standing = list(crews)
+        crews.append(LaneWorkers(running, None, max_live_jobs))
+    running.sources = list(crews)
     async with trio.open_nursery() as lanes:
         for crew in crews:
             lanes.start_soon(
@@ -317,7 +319,7 @@ async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int |
             )
 
 
-async def _watch_stop(running: Running[P, V]) -> None:
+async def _watch_stop(running: RunState[P, V]) -> None:
     await running.stop.wait()
     running.drain()
 

@@ -10,58 +10,75 @@ Laws: TOTAL, BLOCK.
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Protocol
+from typing import Generic
 
 import attrs
 import trio
 
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog, Released
-from trioeval.kernel.calls import Attempts, Calls, worth_salvaging
-from trioeval.kernel.events import Admitted, Finished, Observer, Salvaged, Waiting, Why
+from trioeval.kernel.calls import Attempts, CallContext, Calls, worth_salvaging
+from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
-from trioeval.kernel.reservations import Need, Purse
-from trioeval.kernel.terms import Terms, Withdrawal
 from trioeval.kernel.timeouts import Timeouts, Timer
-from trioeval.rates import Budget
 
 
-class Standing(Protocol):
-    """Whoever waits for jobs of a run."""
+class JobSource(Generic[P]):
+    """Where the workers of a run get their jobs from; this one has none.
 
-    def notify(self) -> None:
-        """Look again: there may be a job, or none any more."""
-        ...
-
-    def stand_down(self) -> None:
-        """Give up waiting: no new job starts."""
-        ...
-
-    def forget(self, index: int) -> None:
-        """A job that it may be waiting for was withdrawn."""
-        ...
+    Between the return of either `admit` and the start of the job there is no checkpoint.
+    """
 
     @property
     def idle(self) -> bool:
         """Whether no job of it is under way and none could be."""
-        ...
+        return False
+
+    def admit_nowait(self, now: float) -> Job[P] | None:  # noqa: ARG002 - subclasses look at the lane
+        """Return the next job, if its lane can serve it at `now`."""
+        return None
+
+    async def admit(self) -> Job[P] | None:
+        """Return the next job, when its lane can serve it; None sends the worker home."""
+        return None
+
+    def leave(self) -> None:
+        """Count a job of it that is over. Its worker is the next to look for one."""
+
+    def rested(self, change: int) -> None:
+        """Count so many more of its jobs that rest in a back-off, or fewer."""
+
+    def notify(self) -> None:
+        """Look again: there may be a job, or none any more."""
+
+    def stop_admitting(self) -> None:
+        """Give up waiting: no new job starts."""
+
+    def forget(self, index: int) -> None:
+        """Heed that a job was withdrawn that it may be waiting for."""
+
+
+@attrs.frozen
+class _Salvage:
+    """A job that is set aside, or run again."""
+
+    failed: Failed
+    """How it ended the last time."""
+    attempts: Attempts | None
+    """Of the call with which it failed."""
+    rounds: int
+    """How often it was set aside."""
 
 
 @attrs.define(eq=False)
-class Running(Generic[P, V]):
+class RunState(CallContext, Generic[P, V]):
     """The state of one run."""
 
     perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
-    lanes: Lanes
     ledger: Ledger[V]
     backlog: Backlog[P]
-    deadline: float
-    stop: trio.Event
-    observe: Observer | None = None
-    budget: Budget | None = None
     rounds: int = 0
     """How often a job that failed by mishap is run again."""
     window: float = math.inf
@@ -70,11 +87,10 @@ class Running(Generic[P, V]):
     """Told of each outcome as soon as it is there."""
     scope: trio.CancelScope = attrs.field(init=False)
     """What all jobs of the run live in; its deadline is the run's."""
-    terms: Terms = attrs.field(init=False)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     """When jobs are cut off."""
-    standing: list[Standing] = attrs.field(factory=list)
-    """The serial line, or the crews."""
+    sources: list[JobSource[P]] = attrs.field(factory=list)
+    """The serial jobs, or those of each lane."""
     pause_at: float = -math.inf
     """When a worker between two jobs has to let others run."""
     emitted: int = 0
@@ -83,29 +99,16 @@ class Running(Generic[P, V]):
     """What the run as a whole failed with; raised to its caller at the end."""
     exhausted: BudgetError | None = None
     """What is used up of the budget."""
-    _failed: dict[int, Failed] = attrs.field(factory=dict)
-    """How jobs ended that are set aside, or run again."""
-    _attempts: dict[int, Attempts] = attrs.field(factory=dict)
-    """Of calls with which such jobs failed."""
+    _salvages: dict[int, _Salvage] = attrs.field(factory=dict)
+    """Jobs that are set aside, or run again."""
     _aside: set[int] = attrs.field(factory=set)
     """Those of them whose round comes when nothing else can go on."""
     _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
     """Jobs that have yet to get their outcome, each with the job that blocks it."""
     _releasing: bool = False
-    _salvaged: dict[int, int] = attrs.field(factory=dict)
-    """How often jobs were run again."""
 
     def __attrs_post_init__(self) -> None:
         self.scope = trio.CancelScope(deadline=self.deadline)
-        purse = None if self.budget is None else Purse(self.budget, self.exhaust)
-        self.terms = Terms(
-            self.lanes.by_name,
-            self.deadline,
-            self.observe,
-            purse,
-            Need(purse=purse),
-            Withdrawal(self.stop),
-        )
 
     @property
     def over(self) -> bool:
@@ -135,12 +138,12 @@ class Running(Generic[P, V]):
             rested: Told when it begins and ceases to rest; see `Calls`.
         """
         made, attempts = 0, None
-        if self._failed and (before := self._failed.get(job.index)) is not None:
-            made, attempts = before.calls, self._attempts.get(job.index)
-        calls = Calls(job, self.terms, timer, now, made=made, rested=rested)
+        if self._salvages and (before := self._salvages.get(job.index)) is not None:
+            made, attempts = before.failed.calls, before.attempts
+        calls = Calls(job, self, timer, now, made=made, rested=rested)
         calls.attempts = attempts
         if job.lane is not None:  # its lane was found ready for its first call
-            self.lanes.by_name[job.lane].favourite = calls
+            self.lanes.by_name[job.lane].admitted = calls
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
         return calls
@@ -154,10 +157,8 @@ class Running(Generic[P, V]):
 
     def settle(self, outcome: Outcome[V]) -> None:
         """Give a job its outcome, and those their own that it blocks."""
-        if self._failed and self._failed.pop(outcome.index, None) is not None:
+        if self._salvages and self._salvages.pop(outcome.index, None) is not None:
             self._aside.discard(outcome.index)
-            self._salvaged.pop(outcome.index, None)
-            self._attempts.pop(outcome.index, None)
         self.ledger.record(outcome)
         if self.settled is not None:
             self._tell_settled(self.settled, outcome)
@@ -170,7 +171,7 @@ class Running(Generic[P, V]):
 
     def never_ran(self, index: int, cut: Cut, reason: str) -> None:
         """A job will not be run, or not be run again."""
-        self.settle(self._failed.get(index) or NotRun(index, cut, reason))
+        self.settle(self._failure_of(index) or NotRun(index, cut, reason))
 
     def pass_on(self, emitted: int) -> None:
         """The consumer has taken so many outcomes: the window moves."""
@@ -179,14 +180,14 @@ class Running(Generic[P, V]):
 
     def notify(self) -> None:
         """There may be something to do for everybody."""
-        for standing in self.standing:
-            standing.notify()
+        for source in self.sources:
+            source.notify()
 
     def go_on(self) -> None:
         """A job is over: if nothing else can go on, it is time for those that were set aside."""
         if not self._aside and not self.backlog.tracking:
             return
-        if not all(standing.idle for standing in self.standing):
+        if not all(source.idle for source in self.sources):
             return
         if self._aside:
             try:
@@ -228,8 +229,8 @@ class Running(Generic[P, V]):
     def close(self) -> None:
         """No job is under way any more and none will start."""
         self.backlog.tracking = False  # nothing is set free any more
-        for failed in tuple(self._failed.values()):
-            self.settle(failed)
+        for salvage in tuple(self._salvages.values()):
+            self.settle(salvage.failed)
         self.ledger.cut = self.cut(trio.current_time(), started=False)
         if self.exhausted is not None:
             self.ledger.reason = str(self.exhausted)
@@ -242,20 +243,25 @@ class Running(Generic[P, V]):
         self.scope.cancel(f"the run failed: {error}")
 
     def exhaust(self, error: BudgetError) -> None:
-        """A call found the budget used up; one that no budget of this size could serve tells nothing."""
+        """Admit no more jobs, unless the call is too large for any budget of this size."""
         if self.exhausted is None and error.wanted <= error.limit:
             self.exhausted = error
-            self.stand_down()
+            self.stop_admitting()
 
-    def stand_down(self) -> None:
+    def stop_admitting(self) -> None:
         """No new job starts."""
-        for standing in self.standing:
-            standing.stand_down()
+        for source in self.sources:
+            source.stop_admitting()
 
     def drain(self) -> None:
         """The caller has set `stop`: no new job starts, and no first request waits for its permit."""
-        self.stand_down()
-        self.terms.withdrawal.withdraw()
+        self.stop_admitting()
+        self.withdraw_first_requests()
+
+    def _failure_of(self, index: int) -> Failed | None:
+        """How a job ended that is set aside."""
+        salvage = self._salvages.get(index)
+        return None if salvage is None else salvage.failed
 
     def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
         try:
@@ -270,20 +276,18 @@ class Running(Generic[P, V]):
 
     def _fail_stuck(self) -> None:
         left = self.ledger.size - self.ledger.recorded
-        again = f", {len(self._failed)} of them again" if self._failed else ""
+        again = f", {len(self._salvages)} of them again" if self._salvages else ""
         self.fail(PlanError(f"{left} jobs of the plan never became ready{again}"))
 
     def _set_aside(self, failed: Failed, attempts: Attempts | None) -> bool:
         index = failed.index
-        rounds = self._salvaged.get(index, 0)
+        before = self._salvages.get(index)
+        rounds = 0 if before is None else before.rounds
         if rounds >= self.rounds or not worth_salvaging(failed.error):
             return False
-        if attempts is not None:
-            if attempts.exhausted or attempts.is_own:
-                return False
-            self._attempts[index] = attempts
-        self._salvaged[index] = rounds + 1
-        self._failed[index] = failed
+        if attempts is not None and (attempts.exhausted or attempts.is_own):
+            return False
+        self._salvages[index] = _Salvage(failed, attempts, rounds + 1)
         try:
             released = self.backlog.aside(index)
         except PlanError as error:
@@ -305,13 +309,13 @@ class Running(Generic[P, V]):
 
     def _pass_on(self, released: Released) -> None:
         """Wake who has something to do now, and end those that are blocked."""
-        if self._failed:
-            self._tell_salvaged(sorted(i for i in released.ready if i in self._failed))
+        if self._salvages:
+            self._tell_salvaged(sorted(i for i in released.ready if i in self._salvages))
         if released.lanes:
             self.notify()
         for index in released.withdrawn:
-            for standing in self.standing:
-                standing.forget(index)
+            for source in self.sources:
+                source.forget(index)
         self._blocked += released.blocked
         if self._releasing:
             return
@@ -319,5 +323,5 @@ class Running(Generic[P, V]):
         self._releasing = True
         while self._blocked:
             index, by = self._blocked.popleft()
-            self.settle(self._failed.get(index) or Blocked(index, by))
+            self.settle(self._failure_of(index) or Blocked(index, by))
         self._releasing = False

@@ -1,34 +1,55 @@
-"""The wait for one's turn at a lane: from a place in its line to the step in which nothing is in the way.
+"""The queue of a lane: from the arrival of a waiter to the step in which nothing is in its way.
 
-Whoever waits looks when it is first in line and something may have changed for it, and says what is in the
-way. What kind of thing that is decides how it waits on: for an instant, for a call, among the lanes that
-want a part of the cap, or with a question for its permit.
+Retries stand before everything else, by the index of their jobs; what is new stands behind them, first
+come first served. A waiter that asks for a permit is first, and stays so. Only the first looks at the lane,
+when something may have changed for it; the others sleep until they are first. What is in the way decides how
+it waits on: until an instant, until it is called, among the lanes that want a part of the cap, or for the
+answer to its question for a permit.
+
+A lock that hands the turn over in order of arrival cannot let a retry pass; a heap of timers would wake
+waiters that cannot start.
+
+**Permits**, of limits that others share too. A permit may be a message away, or a minute, and a holder of
+one uses up what others wait for. So a call must not take a slot before it has its permit, and must not take
+a permit before it could use it. The rule: only the first in the queue asks, and only when nothing else is in
+its way. It keeps its place, and no slot. With the answer it looks at its lane once more. If that is blocked
+by now, it gives the permit back unused and asks again later.
+
+Two things make that fair. A waiter that asks stays first, also before calls that are made again: a question
+under way is not taken back for them. And it keeps its place among the lanes that wait for the cap over all
+lanes, until it learns that it has to wait: on a full cap, the time that the answer takes would otherwise
+cost it its turn again and again.
+
+Rejected: to ask with a slot in hand (a slot would wait), to ask for all waiters (permits of calls that their
+lane does not let start), to keep a permit while the lane is blocked (others would wait for nothing).
+
+Laws: BUDGET, LEASE.
 """
 
 import bisect
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import attrs
 import trio
 
-from trioeval.errors import LaneClosedError, PlanError
+from trioeval.errors import BudgetError, LaneClosedError, PlanError
 from trioeval.kernel.events import Observer, Reserving, Waiting, Why
-from trioeval.kernel.reservations import Need, Permit, Permits, Shortage
-from trioeval.rates import Breaker, Follower
-
-# A bound on the calls of all lanes together.
-#
-# It is taken last and given back first, so that a lane that waits for it holds nothing. Lanes that wait for
-# it stand in a queue of their own, and one that does not wait yet passes nobody: a busy lane cannot keep
-# the cap to itself.
+from trioeval.kernel.reservations import Permit, Permits, Shortage
+from trioeval.rates import Breaker, Budget, Follower, Hold, Reservation, Throttle
 
 
 @attrs.define(eq=False)
 class Cap:
-    """The slots of all lanes together; made by `Lanes`."""
+    """The slots of all lanes together; made by `Lanes`.
+
+    It is taken last and given back first, so that a lane that waits for it holds nothing. Lanes that wait
+    for it have a queue of their own, and one that does not wait yet passes no other: a busy lane cannot keep
+    the cap to itself.
+    """
 
     total: int
     """≥ 1."""
@@ -86,29 +107,98 @@ class Cap:
             lane.notify()
 
 
-# Who waits at a lane, in which order.
-#
-# Retries stand before everything else, by the index of their jobs; what is new stands behind them, first
-# come first served. Who asks for a permit is first, and stays so. Only the first in line looks at the lane.
-# It is called when something may have changed for it; the others sleep until they are first.
-#
-# A lock that hands the turn over in order of arrival cannot let a retry pass; a heap of timers would wake
-# waiters that cannot start.
+@attrs.define(eq=False)
+class CallRequest:
+    """One call: what it takes at most, and what it has reserved of that since it started.
 
+    A call that does not fit now waits until another one gives something back; a call that does not fit
+    whatever is given back fails, and the run ends with it.
+    """
+
+    index: int
+    """The job that makes it."""
+    observe: Observer | None
+    """The observer of its run."""
+    budget: Budget | None = None
+    """What its run pays from; other runs may use it too."""
+    tokens: int = 0
+    money: float = 0.0
+    permit: Permit | None = None
+    hold: Hold | None = None
+    """Its part of the budget."""
+    reservation: Reservation | None = None
+    """Its tokens of the lane."""
+    seen: tuple[int, int] = (-1, -1)
+    """Calls that the lane had served, and refused, at its first start."""
+    mark: int = 0
+    """The mark of the lane's throttle at its start."""
+    started_at: float = -math.inf
+    used: tuple[int, float] | None = None
+    """Tokens and money that it has used; None while it is in flight, and if it was given up there."""
+    is_told: bool = False
+    """Whether its reply told the tokens."""
+
+    def check_budget(self) -> None:
+        """Refuse at once a call that not even the whole budget would serve.
+
+        Raises:
+            BudgetError: It would not.
+        """
+        shortage = None if self.budget is None else self._shortage(self.budget)
+        if shortage is not None and shortage.wanted > shortage.limit:
+            raise shortage
+
+    def fits_budget(self, waiter: Follower) -> bool:
+        """Whether it can be paid in this very step; if not, `waiter` is notified when it may be.
+
+        Raises:
+            BudgetError: It never can be.
+        """
+        if self.budget is None:
+            return True
+        if (shortage := self._shortage(self.budget)) is not None:
+            raise shortage
+        fits = self.budget.fits(tokens=self.tokens, money=self.money)
+        if not fits:
+            self.budget.follow(waiter)
+        return fits
+
+    def give_back_permit(self) -> None:
+        """Return a permit that is not used, if there is one."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            permit.give_back()
+
+    def settle(self, throttle: Throttle, tokens: int, money: float) -> None:
+        """Settle what was reserved to what the call has used."""
+        if self.reservation is not None:
+            throttle.settle(self.reservation, tokens)
+        if self.budget is not None and self.hold is not None:
+            self.budget.settle(self.hold, tokens=tokens, money=money)
+        if self.permit is not None:
+            self.permit.settle(tokens, money)
+        self.reservation = self.hold = self.permit = None
+
+    def _shortage(self, budget: Budget) -> BudgetError | None:
+        return budget.shortage(tokens=self.tokens, money=self.money)
+
+
+Obstacle: TypeAlias = tuple[Why, float]
+"""What is in the way of a start, and until when; infinite where that is not known."""
 
 _HELD = (-1, 0, 0)
 
 
 @attrs.define(eq=False)
-class Place:
-    """One waiter in the line."""
+class Waiter:
+    """One that waits: in the queue, or in its back-off."""
 
     rank: tuple[int, int, int]
     """The least is the first."""
     _called: trio.Event = attrs.field(factory=trio.Event)
 
     def call(self) -> None:
-        """Tell the waiter to look again. Synchronous, may come for nothing."""
+        """Make it look again. Synchronous, may come for nothing."""
         self._called.set()
 
     def rearm(self) -> None:
@@ -116,7 +206,7 @@ class Place:
         self._called = trio.Event()
 
     async def wait_called(self, until: float = math.inf) -> None:
-        """Sleep until somebody has called, or until an instant. A checkpoint."""
+        """Sleep until `call`, or until an instant. A checkpoint."""
         if until == math.inf:
             await self._called.wait()
         else:
@@ -124,218 +214,133 @@ class Place:
                 await self._called.wait()
 
 
+def _rank(waiter: Waiter) -> tuple[int, int, int]:
+    return waiter.rank
+
+
 @attrs.define(eq=False)
-class Line:
+class WaitQueue:
     """The waiters of one lane."""
-
-    places: list[Place] = attrs.field(factory=list)
-    """In order; to be looked at only."""
-    asking: trio.CancelScope | None = None
-    """What the first in line asks for its permit in, or did so last."""
-    _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
-
-    @property
-    def first(self) -> Place | None:
-        """Whose turn it is."""
-        return self.places[0] if self.places else None
-
-    def join(self, retry_of: int | None = None) -> Place:
-        """Stand in line; `retry_of` is the index of the job whose call is made again."""
-        arrival = next(self._arrivals)
-        place = Place((1, arrival, 0) if retry_of is None else (0, retry_of, arrival))
-        bisect.insort(self.places, place, key=_rank)
-        return place
-
-    def leave(self, place: Place) -> None:
-        """Go, served or not; it is the next one's turn."""
-        at = bisect.bisect_left(self.places, place.rank, key=_rank)
-        del self.places[at]
-        if at == 0:
-            self.call_first()
-
-    def call_first(self) -> None:
-        """Something may have changed for the first in line."""
-        if self.places:
-            self.places[0].call()
-
-    def hold(self, place: Place) -> None:
-        """Nobody passes the first in line any more, until it leaves."""
-        place.rank = _HELD
-
-    def dismiss(self) -> None:
-        """Nobody is served any more: all look again, and who asks for a permit does so for nothing."""
-        for place in self.places:
-            place.call()
-        if self.asking is not None:
-            self.asking.cancel("nobody in line is served any more")
-
-
-def _rank(place: Place) -> tuple[int, int, int]:
-    return place.rank
-
-
-# How a call comes by a permit, on a lane that counts against limits which others share too.
-#
-# The problem: a permit may be a message away, or a minute, and whoever has one uses up what others wait for.
-# So a call must not take a slot before it has its permit, and must not take a permit before it could use it.
-# The rule: only the first in line asks, and only when nothing else is in its way. It keeps its place, and no
-# slot. With the answer it looks at its lane once more. If that is blocked by now, it gives the permit back
-# unused and asks again later.
-#
-# Two things make that fair. Who asks stays first, also before calls that are made again: a question under
-# way is not taken back for them. And it keeps its place among the lanes that wait for the cap over all lanes,
-# until it is told that it has to wait: or else, on a full cap, the time that the answer takes would cost it
-# its turn again and again.
-#
-# Rejected: to ask with a slot in hand (a slot would wait), to ask for everybody in line (permits of calls
-# that their lane does not let start), to keep a permit while the lane is blocked (others would wait for
-# nothing).
-#
-# Law: LEASE.
-
-
-class Caller(Protocol):
-    """A job that makes a call, as its lane knows it."""
-
-    @property
-    def index(self) -> int:
-        """Of the job."""
-        ...
-
-    def tell_reserving(self, lane: str, now: float) -> None:
-        """Its call has asked for a permit."""
-        ...
-
-
-@attrs.define(eq=False)
-class Asking:
-    """One call in line, and what it asks for whenever it is its turn."""
-
-    _permits: Permits
-    _lane: str
-    _index: int
-    _need: Need
-    _observe: Observer | None
-    _short: Callable[[], None]
-    """Called when it turns out that the permit has to be waited for."""
-    _permit: Permit | None = None
-
-    async def ask(self, line: Line, place: Place) -> None:
-        """Get the permit; without one if the line is dismissed meanwhile. A checkpoint.
-
-        Args:
-            line: Where the call stands.
-            place: It is the first there, and stays it.
-
-        Raises:
-            QuotaError: There will never be one.
-        """
-        line.hold(place)
-        with trio.CancelScope() as line.asking:
-            if self._observe is not None:
-                self._observe(Reserving(trio.current_time(), self._index, self._lane))
-            self._permit = await self._permits.take(
-                self._index, self._need.tokens, self._need.money, self._told
-            )
-
-    def hand_over(self) -> Permit | None:
-        """The permit, if it is there; it is the caller's from now on."""
-        permit, self._permit = self._permit, None
-        return permit
-
-    def give_back(self) -> None:
-        """A permit that is still here is not used."""
-        if (permit := self.hand_over()) is not None:
-            permit.give_back()
-
-    def _told(self, shortage: Shortage) -> None:
-        self._short()
-        if self._observe is not None:
-            now = trio.current_time()
-            until, index = shortage.until, self._index
-            self._observe(Waiting(now, self._lane, Why.QUOTA, until, index, shortage))
-
-
-Obstacle: TypeAlias = tuple[Why, float]
-"""What is in the way of a start, and until when; infinite where that is not known."""
-
-
-@attrs.define(eq=False)
-class Turns:
-    """Who waits at one lane, and for what."""
 
     _lane: str
     """The lane's name."""
     _breaker: Breaker
-    """Of the lane: it tells whether it is closed."""
+    """Of the lane: its reason is set when the lane is closed."""
     _cap: Cap | None
-    line: Line
+    permits: Permits | None
+    """Where calls get their permits; None if they need none."""
+    waiters: list[Waiter] = attrs.field(factory=list)
+    """In order; to be looked at only."""
     why: Why | None = None
-    """What the first in line was found to wait for."""
+    """What the first was found to wait for."""
+    _asking: trio.CancelScope | None = None
+    """What the first asks for its permit in, or did so last."""
+    _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     def notify(self) -> None:
-        """Something changed that the first in line may wait for: a budget, or the cap over all lanes."""
-        self.line.call_first()
+        """Call the first: the lane, a budget or the cap over all lanes may have changed."""
+        if self.waiters:
+            self.waiters[0].call()
 
-    async def stand(
+    def dismiss(self) -> None:
+        """Call all, because the lane is closed; a question for a permit ends."""
+        for waiter in self.waiters:
+            waiter.call()
+        if self._asking is not None:
+            self._asking.cancel("nobody in line is served any more")
+
+    async def wait(
         self,
-        place: Place,
         look: Callable[[float], Obstacle | None],
-        index: int | None,
         observe: Observer | None,
-        asking: Asking | None = None,
+        call: CallRequest | None = None,
+        *,
+        passes: bool = False,
     ) -> float:
-        """Stand in line until `look` finds no obstacle; returns that instant. A checkpoint.
+        """Wait until `look` finds no obstacle; returns that instant. A checkpoint.
 
         Args:
-            place: In the line; it is left at the end.
-            look: Asked when it is the place's turn.
-            index: Of the job that waits; None for the lane's next job.
+            look: Asked when the waiter is the first.
             observe: Told of every wait.
-            asking: Where the permit comes from, where `look` may find that it lacks.
+            call: What waits; None for the lane's next job.
+            passes: Whether the call stands before what is new.
 
         Raises:
             LaneClosedError: The lane serves no more calls.
-            Exception: What `look` and `asking` raise.
+            Exception: What `look` and the permits raise.
         """
+        index = None if call is None else call.index
+        waiter = self._join(index if passes else None)
         told: Obstacle | None = None
+        obstacle: Obstacle | None = (Why.TURN, math.inf)
         try:
             while True:
                 if (reason := self._breaker.reason) is not None:
                     await trio.lowlevel.checkpoint()
                     raise LaneClosedError(self._lane, reason)
                 now = trio.current_time()
-                obstacle: Obstacle | None = (Why.TURN, math.inf)
+                obstacle = (Why.TURN, math.inf)
                 # Before the look: whoever is told of it may change the lane in that very moment.
-                place.rearm()
-                if self.line.first is place:
+                waiter.rearm()
+                if self.waiters[0] is waiter:
                     obstacle = look(now)
                     self.why = None if obstacle is None else obstacle[0]
                 if obstacle is None:
                     return now
                 self._queue_for_cap(obstacle[0])
-                if asking is not None:
-                    asking.give_back()
-                    if obstacle[0] is Why.QUOTA:
+                if call is not None:
+                    call.give_back_permit()
+                    if obstacle[0] is Why.QUOTA and self.permits is not None:
                         told = None
-                        await asking.ask(self.line, place)
+                        await self._ask(self.permits, waiter, call)
                         continue
                 if observe is not None and obstacle != told:
                     told, (why, until) = obstacle, obstacle
                     known = None if until == math.inf else until
                     observe(Waiting(now, self._lane, why, known, index))
-                await place.wait_called(obstacle[1])
+                await waiter.wait_called(obstacle[1])
         finally:
-            if asking is not None:
-                asking.give_back()
-            self.line.leave(place)
-            if not self.line.places:
-                self.leave_cap()
+            if call is not None and obstacle is not None:
+                call.give_back_permit()
+            self._leave(waiter)
 
-    def leave_cap(self) -> None:
-        """The first in line waits for something else than the cap."""
+    def _join(self, retry_of: int | None) -> Waiter:
+        """Insert a waiter; `retry_of` is the index of the job whose call is made again."""
+        arrival = next(self._arrivals)
+        waiter = Waiter((1, arrival, 0) if retry_of is None else (0, retry_of, arrival))
+        bisect.insort(self.waiters, waiter, key=_rank)
+        return waiter
+
+    def _leave(self, waiter: Waiter) -> None:
+        """Remove a waiter, served or not; it is the next one's turn."""
+        at = bisect.bisect_left(self.waiters, waiter.rank, key=_rank)
+        del self.waiters[at]
+        if at == 0:
+            self.notify()
+        if not self.waiters and self._cap is not None:
+            self._cap.leave(self)
+
+    async def _ask(self, permits: Permits, waiter: Waiter, call: CallRequest) -> None:
+        """Get the first its permit; none if the queue is dismissed meanwhile. A checkpoint.
+
+        Raises:
+            QuotaError: There will never be one.
+        """
+        waiter.rank = _HELD
+        with trio.CancelScope() as self._asking:
+            if call.observe is not None:
+                call.observe(Reserving(trio.current_time(), call.index, self._lane))
+            told = partial(self._on_shortage, call)
+            call.permit = await permits.take(call.index, call.tokens, call.money, told)
+
+    def _on_shortage(self, call: CallRequest, shortage: Shortage) -> None:
+        """The permit has to be waited for."""
         if self._cap is not None:
             self._cap.leave(self)
+        if call.observe is not None:
+            now = trio.current_time()
+            until, index = shortage.until, call.index
+            call.observe(Waiting(now, self._lane, Why.QUOTA, until, index, shortage))
 
     def _queue_for_cap(self, why: Why) -> None:
         if self._cap is None or why is Why.TURN:

@@ -1,5 +1,5 @@
 # Apart from `kernel.run`: together they exceed 600 lines.
-"""Who takes the jobs of a run to a lane: a foreman, workers, and one leader.
+"""The workers of a run: a foreman a lane, its workers, and one leader among them.
 
 A lane of a run is a child task, the *foreman*, with a nursery of workers. A worker takes the lane's next
 job, runs it in its own task, and takes the next one at once if the lane can serve it: in full swing no
@@ -27,6 +27,16 @@ are live.
 Rejected: one task a job (a million tasks); `width` fixed workers (a job that waits outside its slot keeps
 its worker and leaves the slot empty); a queue from foreman to workers (two hops a job, and a gap between
 admission and start).
+
+**Outcomes.** Failures are data: an `Exception` of the body becomes `Failed`. Cancellation is never caught
+here. A `Cancelled` that the job's own scope takes back is a timeout, or the job was withdrawn (see
+`CallContext`); any other one passes, and the `finally` records `Interrupted` on its way. Outcomes are
+recorded synchronously, so nothing can come between a result and its record.
+
+One timer, with one cancel scope, serves many jobs. Once it is spent, by a timeout or a job that ended
+late, the next job gets another.
+
+Laws: TOTAL, HONEST, LIMIT, DRAIN, SERIAL.
 """
 
 import itertools
@@ -38,49 +48,111 @@ import attrs
 import trio
 
 from trioeval.errors import LaneClosedError, PlanError
+from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Why
 from trioeval.kernel.jobs import Job, P, Plan
 from trioeval.kernel.lane import Lane
-from trioeval.kernel.outcomes import Cut, V
-from trioeval.kernel.run_state import Running
-from trioeval.kernel.work import work
+from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, TimedOut, V
+from trioeval.kernel.run_state import JobSource, RunState
+from trioeval.kernel.timeouts import Timer
 
-# Jobs that run alone over all lanes, one after another in index order.
-#
-# One worker runs them all. It passes the serial gate for each, then waits for the job's lane like any other
-# first call; while it has the gate nothing else runs, so there is nobody in line before it for long.
-#
-# Law: SERIAL.
+_PAUSE_AFTER = 0.005
+"""Seconds after which a worker lets others run, if no body has done it: none of them has to."""
+_STRIDE = 1000
+"""Jobs of a closed lane that get their outcome between two looks at the rest of the world."""
+_SPARE = 256
+"""Live jobs beyond the widths of all lanes, where the run sets no bound."""
+_WITH_RESTING = 16
+"""Live jobs of which some rest, as a multiple of those of which none does."""
+
+
+async def work(running: RunState[P, V], source: JobSource[P]) -> None:
+    """Run the jobs of a source until it has none for this worker. A checkpoint if it is cancelled."""
+    # Sent before the run was cancelled, and running only after it: it would still begin a job.
+    await trio.lowlevel.checkpoint_if_cancelled()
+    calls: Calls[P] | None = None  # of the job that has no outcome yet
+    try:
+        while True:
+            with Timer(running.timeouts) as timer:
+                now = trio.current_time()
+                while now < timer.told:
+                    job = source.admit_nowait(now) if now < running.pause_at else None
+                    if job is None:
+                        job = await _wait_job(running, source, timer)
+                        now = trio.current_time()
+                    if job is None:
+                        return
+                    calls = running.start(job, timer, now, rested=source.rested)
+                    outcome: Done[V] | Failed
+                    try:
+                        value = await running.perform(job, calls)
+                        now = trio.current_time()
+                        outcome = Done(*calls.course(now), value)
+                    except Exception as error:  # noqa: BLE001 - whatever a body raises is its job's outcome
+                        now = trio.current_time()
+                        outcome = Failed(*calls.course(now), error)
+                    except BaseExceptionGroup as group:
+                        raise cancellation_of(group) from None
+                    running.finish(calls, outcome)
+                    calls = None
+                    source.leave()
+            if calls is not None:
+                timed_out = TimedOut(*calls.course(trio.current_time()), calls.job.timeout)
+                running.finish(calls, _cut_off(running, calls) if calls.withdrawn else timed_out)
+                calls = None
+                source.leave()
+    finally:
+        if calls is not None:
+            # Only the run's deadline, its failure or the caller's scope gets here with a job under way.
+            running.finish(calls, _cut_off(running, calls))
+            source.leave()
+
+
+async def _wait_job(running: RunState[P, V], source: JobSource[P], timer: Timer) -> Job[P] | None:
+    """The worker's next job, if it cannot be had at once; no checkpoint after its admission."""
+    now = trio.current_time()
+    if now >= running.pause_at:
+        running.pause_at = now + _PAUSE_AFTER
+        await trio.lowlevel.checkpoint()
+        job = source.admit_nowait(trio.current_time())
+        if job is not None:
+            return job
+    timer.set(math.inf)  # no job, no timeout
+    return await source.admit()
+
+
+def cancellation_of(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
+    """A body with a nursery of its own was cancelled, and failed while it cleaned up.
+
+    Nobody waits for that failure any more; the cancellation must go on alone.
+    """
+    cancelled, rest = group.split(trio.Cancelled)
+    return cancelled if cancelled is not None and isinstance(rest, ExceptionGroup) else group
+
+
+def _cut_off(running: RunState[P, V], calls: Calls[P]) -> Interrupted:
+    now = trio.current_time()
+    return Interrupted(*calls.course(now), running.cut(now, started=not calls.withdrawn))
 
 
 @attrs.define(eq=False)
-class SerialLine(Generic[P, V]):
-    """The serial jobs of one run, as a source for its one serial worker."""
+class SerialJobs(JobSource[P], Generic[P, V]):
+    """The serial jobs of one run, which run alone over all lanes, one after another in index order.
 
-    running: Running[P, V]
+    One worker runs them all. It passes the serial gate for each, then waits for the job's lane like any
+    other first call; while it has the gate nothing else runs, so nothing is before it for long. It looks
+    after jobs that were set aside by itself.
+    """
+
+    running: RunState[P, V]
     plan: Plan[P]
     _indices: Iterator[int]
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What the worker waits in between two jobs."""
 
-    @property
-    def idle(self) -> bool:
-        """Never: the line itself looks after those that were set aside."""
-        return False
-
-    def notify(self) -> None:
-        """Nothing: the one worker is at work, or waits for what wakes it anyway."""
-
-    def forget(self, index: int) -> None:
-        """Nothing: no serial job is ever withdrawn."""
-
-    def stand_down(self) -> None:
-        """No new job starts: nobody waits for a next one any more."""
+    def stop_admitting(self) -> None:
+        """End the wait for a next job."""
         self._line.cancel("the run admits no new jobs")
-
-    def admit_nowait(self, now: float) -> None:  # noqa: ARG002 - the gate has to be waited for
-        """None: a serial job is never admitted without waiting for the gate."""
-        return
 
     async def admit(self) -> Job[P] | None:
         """The next serial job, when nothing else runs and its lane can serve it. A checkpoint if so."""
@@ -95,9 +167,6 @@ class SerialLine(Generic[P, V]):
     def leave(self) -> None:
         """A serial job is over."""
         self.running.lanes.gate.leave_serial()
-
-    def rested(self, change: int) -> None:
-        """Nothing: while a serial job rests, no other one starts either."""
 
     async def _pass_gate(self, job: Job[P]) -> Job[P] | None:
         """Wait until nothing else runs, and until the lane of the job can serve it, if it needs one.
@@ -140,20 +209,11 @@ class SerialLine(Generic[P, V]):
             return None
 
 
-_STRIDE = (
-    1000  # jobs of a closed lane that get their outcome between two looks at the rest of the world
-)
-_SPARE = 256
-"""Live jobs beyond the widths of all lanes, where the run sets no bound."""
-_WITH_RESTING = 16
-"""Live jobs of which some rest, as a multiple of those of which none does."""
-
-
 @attrs.define(eq=False)
-class Crew(Generic[P, V]):
+class LaneWorkers(JobSource[P], Generic[P, V]):
     """The workers of one run on one lane, or on none, and where they get their jobs from."""
 
-    running: Running[P, V]
+    running: RunState[P, V]
     lane: Lane | None
     max_live: int | None = None
     """Jobs that may be live at once and not rest, ≥ 1; None lets it follow the widths of all lanes."""
@@ -204,10 +264,10 @@ class Crew(Generic[P, V]):
     def forget(self, index: int) -> None:  # noqa: ARG002 - whichever it was
         """A job was withdrawn: nobody waits for the lane if it was the last one."""
         if self.running.backlog.first(self.name) is None:
-            self.stand_down()
+            self.stop_admitting()
         self.notify()
 
-    def stand_down(self) -> None:
+    def stop_admitting(self) -> None:
         """No new job starts, or there is none: nobody waits for a next one."""
         self._line.cancel("there is no job to start")
         self._news.set()

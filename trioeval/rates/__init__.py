@@ -1,9 +1,8 @@
 """Arithmetic of rates. Knows no clock and no Trio: time and chance are arguments."""
 
-from trioeval.rates.adaptive_limit import AdaptiveLimit as AdaptiveLimit
 from trioeval.rates.adaptive_limit import AimdLimit as AimdLimit
-from trioeval.rates.adaptive_limit import FixedLimit as FixedLimit
 from trioeval.rates.adaptive_limit import GradientLimit as GradientLimit
+from trioeval.rates.adaptive_limit import Limit as Limit
 from trioeval.rates.adaptive_limit import Refusal as Refusal
 from trioeval.rates.backoff import Backoff as Backoff
 from trioeval.rates.backoff import Breaker as Breaker

@@ -24,7 +24,6 @@ Law: AIMD.
 """
 
 import math
-from typing import Protocol
 
 import attrs
 
@@ -56,75 +55,42 @@ class Refusal:
     """Whether this call was refused before."""
 
 
-class AdaptiveLimit(Protocol):
-    """A limit of the calls in flight; 1 ≤ `limit` ≤ `width` at all times."""
-
-    limit: int
-    width: int
-    epoch: int
-    """Cuts so far; a call remembers it at its start."""
-
-    @property
-    def calm(self) -> bool:
-        """Whether starts and successes tell nothing now, so that nobody has to report them."""
-        ...
-
-    def begun(self, in_flight: int) -> None:
-        """A call has started; `in_flight` counts it."""
-        ...
-
-    def succeeded(self, latency: float, *, retried: bool) -> None:
-        """A call has succeeded after `latency` seconds in flight; `retried` if not at its first attempt."""
-        ...
-
-    def failed(self) -> None:
-        """A call has failed without congestion: no reason to shrink, and none to grow."""
-        ...
-
-    def congested(self, refusal: Refusal) -> None:
-        """A call was refused because there were too many."""
-        ...
-
-    def retune(self, width: int) -> None:
-        """The configured width is another now, ≥ 1."""
-        ...
-
-
 @attrs.define(eq=False)
-class FixedLimit:
-    """No adaptation: the limit is the width."""
+class Limit:
+    """A limit of the calls in flight: the width, unless a subclass adapts it; 1 ≤ `limit` ≤ `width`."""
 
     width: int
     limit: int = attrs.field(init=False)
-    epoch: int = 0
+    epoch: int = attrs.field(init=False, default=0)
+    """Cuts so far; a call remembers it at its start."""
 
     def __attrs_post_init__(self) -> None:
         self.limit = self.width
 
     @property
     def calm(self) -> bool:
-        """Always."""
+        """Whether starts and successes tell nothing now, so that nobody has to report them."""
         return True
 
     def begun(self, in_flight: int) -> None:
-        """Nothing."""
+        """Count a start; `in_flight` includes it."""
 
     def succeeded(self, latency: float, *, retried: bool) -> None:
-        """Nothing."""
+        """Count a success after `latency` seconds in flight; `retried` if not at the first attempt."""
 
     def failed(self) -> None:
-        """Nothing."""
+        """Count a failure without congestion: no reason to shrink, and none to grow."""
 
     def congested(self, refusal: Refusal) -> None:
-        """Nothing."""
+        """Count a refusal of one call too many."""
 
     def retune(self, width: int) -> None:
-        """Take the width."""
+        """Take another configured width, ≥ 1."""
         self.width = self.limit = width
 
 
 @attrs.define(eq=False)
-class AimdLimit:
+class AimdLimit(Limit):
     """Additive increase, multiplicative decrease.
 
     Args:
@@ -139,10 +105,7 @@ class AimdLimit:
         (5, 1)
     """
 
-    width: int
     slow_start: bool = False
-    limit: int = attrs.field(init=False)
-    epoch: int = attrs.field(init=False, default=0)
     _ceiling: float = attrs.field(init=False, default=math.inf)
     """The limit just below the one that was refused last; infinite if there is no such memory."""
     _completions: int = attrs.field(init=False, default=0)
@@ -310,17 +273,12 @@ class AimdLimit:
 
 _SLOWDOWN = 2.0
 """Latency, in parts of the base, that is aimed at."""
-_GRADIENT_LEAST_ROUND = 4
-"""Completions of a round at small limits."""
-_GRADIENT_SATURATED = 0.8
-"""Share of the limit that must have been in flight for the limit to grow."""
 _PROBE_AFTER = 64
 """Rounds at a nearly reached limit until the base is measured again."""
-_GRADIENT_CUT_TO = 0.7
 
 
 @attrs.define(eq=False)
-class GradientLimit:
+class GradientLimit(Limit):
     """A limit of the calls in flight that keeps their latency at twice the base.
 
     Args:
@@ -337,11 +295,6 @@ class GradientLimit:
         2
     """
 
-    width: int
-    limit: int = attrs.field(init=False, default=1)
-    """Calls that may be in flight; 1 ≤ `limit` ≤ `width`."""
-    epoch: int = attrs.field(init=False, default=0)
-    """Cuts by refusals so far; a call remembers it at its start."""
     base: float = attrs.field(init=False, default=math.inf)
     """Seconds that a call takes when it is alone, as far as is known; infinite if it is not."""
     _aim: int = attrs.field(init=False, default=1)
@@ -361,6 +314,9 @@ class GradientLimit:
     _refused: bool = attrs.field(init=False, default=False)
     """Whether this round has had a refusal; a second one cuts, as in `aimd`."""
 
+    def __attrs_post_init__(self) -> None:
+        self.limit = 1
+
     @property
     def calm(self) -> bool:
         """Never: every latency tells something."""
@@ -377,7 +333,7 @@ class GradientLimit:
         """A call has succeeded after `latency` seconds in flight, ≥ 0."""
         if self._tells():
             self._latencies.append(latency)
-            if len(self._latencies) >= max(_GRADIENT_LEAST_ROUND, self.limit):
+            if len(self._latencies) >= max(_LEAST_ROUND, self.limit):
                 self._end_round()
 
     def failed(self) -> None:
@@ -393,7 +349,7 @@ class GradientLimit:
             self._refused = True
         else:
             self.epoch += 1
-            self._aim = max(1, int(_GRADIENT_CUT_TO * self._aim))
+            self._aim = max(1, int(_CUT_TO * self._aim))
             self._move(min(self.limit, self._aim))
 
     def retune(self, width: int) -> None:
@@ -412,7 +368,7 @@ class GradientLimit:
     def _end_round(self) -> None:
         latency = math.fsum(self._latencies) / len(self._latencies)
         probing = self.limit < self._aim
-        saturated = self._peak >= _GRADIENT_SATURATED * self.limit
+        saturated = self._peak >= _SATURATED * self.limit
         if self.limit == 1:
             known = self.base if self.base < math.inf else latency
             self.base = min(latency, (known + latency) / 2)

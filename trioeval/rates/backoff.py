@@ -76,11 +76,12 @@ class Breaker:
         """It refused for good."""
         self._refusals += 1
         if self._refusals >= self.threshold:
-            self._open(f"{self._refusals} calls in a row were refused: {why}")
+            self.exhausted(f"{self._refusals} calls in a row were refused: {why}")
 
     def exhausted(self, why: str) -> None:
-        """The account will not be served any more."""
-        self._open(why)
+        """Open it: the account will not be served any more."""
+        if self.reason is None:
+            self.reason = why
 
     def troubled(self, now: float, rest: float, why: str) -> None:
         """It was busy or could not be reached, and is left alone for `rest` seconds.
@@ -92,22 +93,18 @@ class Breaker:
             self._trouble += min(now - self._last_at, self._rest + _A_TRY)
         self._last_at, self._rest = now, rest
         if self._trouble >= self.patience:
-            self._open(f"no success in {self._trouble:g} s of trouble: {why}")
+            self.exhausted(f"no success in {self._trouble:g} s of trouble: {why}")
 
     def asked_to_wait(self, seconds: float, why: str) -> None:
         """It asked for a wait; one that is longer than the patience is not begun."""
         if seconds > self.patience:
             limit = f"longer than the patience of {self.patience:g} s"
-            self._open(f"asked to wait {seconds:g} s, {limit}: {why}")
+            self.exhausted(f"asked to wait {seconds:g} s, {limit}: {why}")
 
     def reset(self) -> None:
         """Begin anew, closed."""
         self.reason = None
         self.succeeded()
-
-    def _open(self, reason: str) -> None:
-        if self.reason is None:
-            self.reason = reason
 
 
 _AFTER_HINT = 1.0

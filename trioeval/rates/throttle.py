@@ -21,7 +21,8 @@ import math
 
 import attrs
 
-from trioeval.rates.adaptive_limit import AdaptiveLimit, Refusal
+from trioeval.errors import CallError, Fault
+from trioeval.rates.adaptive_limit import Limit, Refusal
 from trioeval.rates.backoff import Backoff, Breaker, BreakerState
 from trioeval.rates.pace import Pace, Reservation, TokenPace
 
@@ -122,6 +123,24 @@ class Allowance:
     window: float = 60.0
     """Seconds that `limit` speaks of, > 0."""
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether all of it can be true; if not, it is no hint."""
+        counts = (self.remaining, self.reset_after)
+        spans = (self.limit, self.window)
+        sound = all(value is None or 0 <= value < math.inf for value in counts)
+        return sound and all(value is None or 0 < value < math.inf for value in spans)
+
+    @property
+    def until_some(self) -> float:
+        """Seconds until a spent, or nearly spent, allowance is none; calls need different amounts."""
+        if self.remaining is None or self.reset_after is None:
+            return 0.0
+        if self.remaining == 0 or self.limit is None:
+            return self.reset_after if self.remaining == 0 else 0.0
+        missing = _LITTLE * self.limit - self.remaining
+        return min(self.reset_after, max(0.0, missing) * self.window / self.limit)
+
 
 @attrs.frozen
 class RateHint:
@@ -159,7 +178,7 @@ class Throttle:
         delivery: What finds a rate that nobody tells; None does not look for one.
     """
 
-    limit: AdaptiveLimit
+    limit: Limit
     pace: Pace
     tokens: TokenPace | None
     breaker: Breaker
@@ -273,72 +292,51 @@ class Throttle:
         if self._elders and mark < self._generation_mark:
             self._elders -= 1
 
-    def congested(
+    def failed(
         self,
+        error: CallError,
         now: float,
         *,
         mark: int,
         in_flight: int,
+        mishaps: int,
         refusals: int,
-        retry_after: float | None,
-        why: str,
         spread: float,
-    ) -> float:
-        """A call was refused because there were too many.
+    ) -> float | None:
+        """Learn from a failed call.
 
         Args:
+            error: What the call's sender made of the failure.
             now: The instant.
             mark: `mark` when the call started.
             in_flight: Calls in flight, this one included.
-            refusals: Refusals of this very call, this one included: one that is always refused (it may be
-                too large) rests longer each time, and tells of the lane only once.
-            retry_after: Seconds that the server asks to wait, ≥ 0.
-            why: What it said.
+            mishaps: Transient failures of this very call, this one included.
+            refusals: Likewise refusals: a call that is always refused (it may be too large) rests longer
+                each time, and tells of the lane only once.
             spread: A number from 0 to 1, by chance.
 
         Returns:
-            The instant before which that call does not start again.
+            The instant before which the call does not start again; None if it never does.
         """
-        if not self._elders:
-            self.congestions += 1
-            self._generation_mark, self._elders = self._step(), in_flight
-        begins_wave = mark >= self._wave_mark
-        if begins_wave:
-            self._wave_mark, self._company = self._step(), False
-        if retry_after and refusals <= _TELLING:
-            # "Retry after 0 s" says when, but not that it helps.
-            self._tell_delivery(now, retry_after, begins_wave=begins_wave)
-        self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
-        if retry_after:
-            self._keep_wait(now, retry_after, why)
-            again_at = now + self.backoff.after_hint(retry_after, spread)
-        else:
-            doublings = max(refusals, self.congestions) - 1
-            again_at = now + self.busy_backoff.delay(doublings, spread)
-        if retry_after or self.congestions >= _RECOVER_AFTER:
-            self._recover(now, hinted=bool(retry_after))
-        self.breaker.troubled(now, max(again_at, self.blocked_until) - now, why)
+        why, again_at = str(error), None
+        if isinstance(error.hint, RateHint) and error.hint.requests is not None:
+            self._follow(error.hint.requests)  # how long to wait the refusal says elsewhere
+        match error.fault:
+            case Fault.RATE_LIMITED:
+                again_at = self._congested(
+                    error, now, mark, spread, in_flight=in_flight, refusals=refusals
+                )
+            case Fault.TRANSIENT:
+                again_at = self._disturbed(error, now, mishaps - 1, spread)
+            case Fault.FATAL:
+                self.limit.failed()
+                self.breaker.refused(why)
+            case Fault.QUOTA_EXHAUSTED:
+                self.breaker.exhausted(why)
+            case Fault.REFUSED:
+                pass
         self._settle_flags()
-        return again_at
-
-    def failed(
-        self, now: float, attempt: int, retry_after: float | None, why: str, spread: float
-    ) -> float:
-        """A call failed by mishap at its `attempt`-th attempt, from 0.
-
-        Returns:
-            When it may start again. A wait that the server named holds for the whole lane.
-        """
-        rest = self.backoff.delay(attempt, spread)
-        if retry_after is not None:
-            rest = self.backoff.after_hint(retry_after, spread)
-        self.limit.failed()
-        if retry_after:
-            self._keep_wait(now, retry_after, why)
-            self._recover(now, hinted=True)
-        self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
-        self._settle_flags()
-        return now + rest
+        return None if self.breaker.reason is not None else again_at
 
     def unanswered(self, now: float) -> None:
         """A call was given up in flight. While the lane recovers, that is no sign of recovery."""
@@ -346,31 +344,14 @@ class Throttle:
             self.breaker.troubled(now, 0.0, "calls get no answer")
             self._settle_flags()
 
-    def refused(self, why: str) -> None:
-        """The provider refused for good."""
-        self.limit.failed()
-        self.breaker.refused(why)
-        self._settle_flags()
-
-    def exhausted(self, why: str) -> None:
-        """The account is used up."""
-        self.breaker.exhausted(why)
-        self._settle_flags()
-
     def hear(self, now: float, hint: RateHint) -> None:
-        """A reply said what is left."""
-        if hint.requests is not None and _is_sound(hint.requests):
+        """Heed what a reply says is left."""
+        if hint.requests is not None and hint.requests.is_sound:
             self._block(now, self._until_request(hint.requests))
             self._follow(hint.requests)
-        if hint.tokens is not None and _is_sound(hint.tokens):
-            self._block(now, _until_some(hint.tokens))
+        if hint.tokens is not None and hint.tokens.is_sound:
+            self._block(now, hint.tokens.until_some)
         self._settle_flags()
-
-    def follow(self, hint: RateHint) -> None:
-        """A refusal said what the server allows: keep to that rate. How long to wait it says elsewhere."""
-        if hint.requests is not None and _is_sound(hint.requests):
-            self._follow(hint.requests)
-            self._settle_flags()
 
     def retune(self, width: int) -> None:
         """The configured width is another now."""
@@ -391,6 +372,55 @@ class Throttle:
         # A calm lane tells no ends: elders that were left would never be gone.
         self.congestions = self._elders = 0
         self._settle_flags()
+
+    def _congested(
+        self,
+        error: CallError,
+        now: float,
+        mark: int,
+        spread: float,
+        *,
+        in_flight: int,
+        refusals: int,
+    ) -> float:
+        """A call was one too many; returns the instant before which it does not start again."""
+        why, retry_after = str(error), error.retry_after
+        if not self._elders:
+            self.congestions += 1
+            self._generation_mark, self._elders = self._step(), in_flight
+        begins_wave = mark >= self._wave_mark
+        if begins_wave:
+            self._wave_mark, self._company = self._step(), False
+        if retry_after and refusals <= _TELLING:
+            # "Retry after 0 s" says when, but not that it helps.
+            self._tell_delivery(now, retry_after, begins_wave=begins_wave)
+        self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
+        if retry_after:
+            self._keep_wait(now, retry_after, why)
+            again_at = now + self.backoff.after_hint(retry_after, spread)
+        else:
+            doublings = max(refusals, self.congestions) - 1
+            again_at = now + self.busy_backoff.delay(doublings, spread)
+        if retry_after or self.congestions >= _RECOVER_AFTER:
+            self._recover(now, hinted=bool(retry_after))
+        self.breaker.troubled(now, max(again_at, self.blocked_until) - now, why)
+        return again_at
+
+    def _disturbed(self, error: CallError, now: float, attempt: int, spread: float) -> float:
+        """A call failed by mishap at its `attempt`-th attempt, from 0; returns when it may start again.
+
+        A wait that the server named holds for the whole lane.
+        """
+        why, retry_after = str(error), error.retry_after
+        rest = self.backoff.delay(attempt, spread)
+        if retry_after is not None:
+            rest = self.backoff.after_hint(retry_after, spread)
+        self.limit.failed()
+        if retry_after:
+            self._keep_wait(now, retry_after, why)
+            self._recover(now, hinted=True)
+        self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
+        return now + rest
 
     def _tell_delivery(self, now: float, wait: float, *, begins_wave: bool) -> None:
         """Whether a refusal shows the server's rate: it has company, or comes soon after a wait."""
@@ -441,7 +471,8 @@ class Throttle:
             self.blocked_until = max(self.blocked_until, now + wait)
 
     def _follow(self, left: Allowance) -> None:
-        if left.limit is None or left.remaining is None:
+        """Keep to the rate that the server says it allows, while little is left."""
+        if left.limit is None or left.remaining is None or not left.is_sound:
             return
         share = left.remaining / left.limit
         period = left.window / left.limit
@@ -468,21 +499,3 @@ class Throttle:
             and self.tokens is None
             and self.blocked_until == -math.inf
         )
-
-
-def _until_some(left: Allowance) -> float:
-    """Seconds until a spent, or nearly spent, allowance of tokens is none; calls need different amounts."""
-    if left.remaining is None or left.reset_after is None:
-        return 0.0
-    if left.remaining == 0 or left.limit is None:
-        return left.reset_after if left.remaining == 0 else 0.0
-    missing = _LITTLE * left.limit - left.remaining
-    return min(left.reset_after, max(0.0, missing) * left.window / left.limit)
-
-
-def _is_sound(left: Allowance) -> bool:
-    """Whether what a reply says of an allowance can be true; if not, it is no hint."""
-    counts = (left.remaining, left.reset_after)
-    spans = (left.limit, left.window)
-    sound = all(value is None or 0 <= value < math.inf for value in counts)
-    return sound and all(value is None or 0 < value < math.inf for value in spans)

@@ -205,6 +205,10 @@ class AgentPlanner:
     _seats: dict[str, _Seat] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
     """What has left the line and still stands in it, with its outcome."""
+    _running: Sequence[str] = attrs.field(init=False, default=(), repr=False)
+    """What of this program ran when the change began that goes on."""
+    _waiting: Sequence[Submission] = attrs.field(init=False, default=(), repr=False)
+    """What of it waited then."""
     _somebody: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
     """Set when somebody waits for a turn."""
     _deaths: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
@@ -406,7 +410,7 @@ class AgentPlanner:
     def _say_alive(self, line: Line) -> tuple[str, ...]:
         beat(self._connection, self._me, self._wall())
         # Otherwise what waits for a damaged entry would wait for ever.
-        problems = line.mend(trio.from_thread.run_sync(self._waiting))
+        problems = line.mend(self._waiting)
         line.schedule(self._limit)
         return problems
 
@@ -464,10 +468,15 @@ class AgentPlanner:
 
         async def attempt() -> T:
             left = dict(self._left)
+            # Taken before the thread begins: with the right to write it may not wait for the event loop,
+            # which may wait for the same right. What leaves meanwhile is settled by the next change.
+            seats = self._seats.items()
+            self._running = [id_ for id_, seat in seats if seat.is_running]
+            self._waiting = [seat.submission for _, seat in seats if not seat.is_running]
 
             def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
                 if is_anew and self._is_known:
-                    line.restore(*trio.from_thread.run_sync(self._own))
+                    line.restore(self._running, [one.id for one in self._waiting])
                 line.settle(left)
                 return act(line), line.started(), is_anew
 
@@ -553,17 +562,6 @@ class AgentPlanner:
             if self._connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):  # what went wrong is told already
                     self._connection.execute("ROLLBACK")
-
-    def _own(self) -> tuple[Sequence[str], Sequence[str]]:
-        """What of this program runs, and what waits."""
-        seats = self._seats.items()
-        return (
-            [id_ for id_, seat in seats if seat.is_running],
-            [id_ for id_, seat in seats if not seat.is_running],
-        )
-
-    def _waiting(self) -> list[Submission]:
-        return [seat.submission for seat in self._seats.values() if not seat.is_running]
 
     def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
         """Wake those who may run."""

@@ -4,7 +4,8 @@ import attrs
 import pytest
 
 from trioeval.errors import Fault
-from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, Why, explain
+from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, Why
+from trioeval.report.explain import explain
 from trioeval.testing import Attempt, Call, Scenario, Script, Shared, run_scenario
 
 

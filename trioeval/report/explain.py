@@ -1,4 +1,4 @@
-"""The history of one job: every wait and every request, out of the events of its run."""
+"""The history of one job: its waits and requests, out of the events of its run."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,31 +6,38 @@ from typing import TypeAlias
 
 import attrs
 
-from trioeval.kernel.events import (
+from trioeval.kernel import (
     Admitted,
+    Blocked,
     CallEnded,
     CallStarted,
+    Done,
     Event,
+    Failed,
     Finished,
+    Interrupted,
     Noted,
+    NotRun,
+    Outcome,
     Reserving,
     Salvaged,
+    Shortage,
+    Started,
     Throttled,
+    TimedOut,
     Waiting,
 )
-from trioeval.kernel.outcomes import Blocked, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
-from trioeval.kernel.reservations import Shortage
 
 _Moment: TypeAlias = tuple[float, str]
 
 
 @attrs.frozen
 class History:
-    """What befell one job, in order."""
+    """The events of one job, in order."""
 
     index: int
     moments: Sequence[_Moment]
-    """Instants on the Trio clock, and what happened then, in words."""
+    """Instants on the Trio clock, each with a description."""
 
     def __str__(self) -> str:
         lines = [f"{at:>10.3f}  {what}" for at, what in self.moments]
@@ -140,6 +147,6 @@ def _ending(outcome: Outcome[object]) -> str:
             return f"is not run ({outcome.cut.value}){more}"
 
 
-def _work(outcome: Done[object] | Failed | TimedOut | Interrupted) -> str:
+def _work(outcome: Started[object]) -> str:
     worked = outcome.finished_at - outcome.started_at - outcome.waited
     return f"{outcome.calls} requests, {worked:.3f} s of work, {outcome.waited:.3f} s of waits"
