@@ -15,6 +15,7 @@ import trio
 from trioeval.agent.attempts import LAST_WORDS, AttemptLog
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.protocols import Family
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import (
     GRACE,
@@ -186,17 +187,12 @@ class ProcessFamily(Family):
 @asynccontextmanager
 async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
     """A family that has ended when the block has."""
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         longest = grace + KILLED_WITHIN + 3 * LAST_WORDS
         family = ProcessFamily(nursery, longest, grace)
         try:
             yield family
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             await family.end()
             for relative in family.relatives:  # which could not be ended
                 relative.leave()
-    if failure is not None:
-        raise failure
