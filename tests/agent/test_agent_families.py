@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from trioeval.agent.attempts import Pump, open_log
+from trioeval.agent.attempts import AttemptLog, open_log
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.loop import run_until_done
@@ -358,15 +358,15 @@ def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a program may be known first."""
-    take_all = Pump._take_all
+    take_all = AttemptLog._take_all
 
     async def work(rig: Rig) -> None:
-        async def take_late(pump: Pump) -> None:
+        async def take_late(log: AttemptLog) -> None:
             await trees_of(rig.family)[0].wait()
             await trio.testing.wait_all_tasks_blocked()
-            await take_all(pump)
+            await take_all(log)
 
-        monkeypatch.setattr(Pump, "_take_all", take_late)
+        monkeypatch.setattr(AttemptLog, "_take_all", take_late)
         assert (await rig.agent(attempt())).output == "x" * 50_000
 
     in_rig(settings(scripted("spam:50000", "leave:child")), tmp_path, work)
@@ -382,15 +382,15 @@ def test_catching_up_waits_for_no_more_than_was_there(
         here, there = os.pipe()
         log = open_log(tmp_path / "log", 10**6)
         async with trio.open_nursery() as nursery:
-            pump = Pump(log, trio.lowlevel.FdStream(here), here)
-            nursery.start_soon(pump.run)
-            await pump.catch_up()
+            log.pipe = trio.lowlevel.FdStream(here)
+            nursery.start_soon(log.pump)
+            await log.catch_up()
             os.write(there, b"x" * 40_000)
-            await pump.catch_up()
+            await log.catch_up()
             assert log.kept == 40_000
-            await pump.finish()  # somebody still holds the pipe
+            await log.finish()  # somebody still holds the pipe
         os.close(there)
-        await pump.catch_up()
+        await log.catch_up()
 
     run(main)
 

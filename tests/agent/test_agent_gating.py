@@ -10,7 +10,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.agent.case_order import Gate
+from trioeval.agent.case_order import Gate, gates_of
 from trioeval.agent.protocols import Flag as InMemoryFlag
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
@@ -82,7 +82,7 @@ class Ran:
         self.gave_up_at.append(trio.current_time())
 
 
-async def perform(gate: Gate, case: Case, ran: Ran, column: str) -> None:
+async def perform(gate: Gate, case: Case, ran: Ran) -> None:
     """As the body of a job does it."""
     ending, flag = "cancelled", Flag()
     posted = ran.posted.setdefault(case.name, [])
@@ -109,7 +109,6 @@ async def perform(gate: Gate, case: Case, ran: Ran, column: str) -> None:
             with scope:
                 await gate.wait(
                     case.name,
-                    column=column,
                     done=flag,
                     post=post,
                     timeout=case.limit,
@@ -129,7 +128,7 @@ async def perform(gate: Gate, case: Case, ran: Ran, column: str) -> None:
         ran.ended[case.name] = ending
         ran.over[case.name] = trio.current_time()
         cut = Cut.BUDGET if case.cut and case.name in ran.began else None
-        gate.over(case.name, column=column, done=ending == "done", cut=cut)
+        gate.over(case.name, done=ending == "done", cut=cut)
         nursery.cancel_scope.cancel()
 
 
@@ -138,7 +137,7 @@ async def silence(kind: str, body: str) -> None:
 
 
 def gate_of(*cases: Case) -> Gate:
-    return Gate.of({"": [case.dependent for case in cases]}, warn=print)
+    return gates_of({"": [case.dependent for case in cases]}, warn=print)[""]
 
 
 def ran(*cases: Case, stop_at: float = math.inf) -> Ran:
@@ -153,7 +152,7 @@ async def _run_all(
     stop_at: float,
     warn: Callable[[str], None],
 ) -> Mapping[str, Ran]:
-    gate = Gate.of(
+    gates = gates_of(
         {column: [case.dependent for case in cases] for column, cases in columns.items()},
         warn=warn,
     )
@@ -161,7 +160,7 @@ async def _run_all(
         async with trio.open_nursery() as nursery:
             for column, cases in columns.items():
                 for case in cases:
-                    nursery.start_soon(perform, gate, case, found[column], column)
+                    nursery.start_soon(perform, gates[column], case, found[column])
     return found
 
 
@@ -278,10 +277,10 @@ def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -
 
     async def late() -> None:
         gate = gate_of(*(Case(name="a"), Case(name="b", needs="a", policy="run")))
-        gate.over("a", column="", done=False, cut=Cut.BUDGET)
-        gate.over("a", column="", done=True)  # said before
+        gate.over("a", done=False, cut=Cut.BUDGET)
+        gate.over("a", done=True)  # said before
         with pytest.raises(StoppedError):
-            await gate.wait("b", column="", done=Flag(), post=silence)
+            await gate.wait("b", done=Flag(), post=silence)
 
     run_virtual(late)
 
@@ -348,13 +347,12 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
             await trio.lowlevel.checkpoint()
             posted.append(kind)
 
-        gate = Gate.of(
-            {"": [Dependent(name="a"), Dependent(name="b", depends_on=("a",))]}, warn=posted.append
-        )
-        gate.over("a", column="", done=False)
+        cases = [Dependent(name="a"), Dependent(name="b", depends_on=("a",))]
+        gate = gates_of({"": cases}, warn=posted.append)[""]
+        gate.over("a", done=False)
         flag = Flag()
         flag.event.set()
-        await gate.wait("b", column="", done=flag, post=post)
+        await gate.wait("b", done=flag, post=post)
         return posted
 
     assert run_virtual(main) == []
@@ -362,16 +360,8 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
 
 def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
     """No group around it; the case is over, and what depends on it is told."""
-    gate = Gate.of(
-        {
-            "": [
-                Case(name="a").dependent,
-                Case(name="b", needs="a").dependent,
-                Case(name="c", needs="b").dependent,
-            ]
-        },
-        warn=print,
-    )
+    cases = (Case(name="a"), Case(name="b", needs="a"), Case(name="c", needs="b"))
+    gate = gates_of({"": [case.dependent for case in cases]}, warn=print)[""]
 
     async def main() -> None:
         flag = Flag(trouble=AgentError("DONE is a folder"))
@@ -383,7 +373,7 @@ def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
 
     async def fails(flag: Flag, name: str, error: type[Exception], said: str) -> None:
         with pytest.raises(error, match=said):
-            await gate.wait(name, column="", done=flag, post=silence)
+            await gate.wait(name, done=flag, post=silence)
 
     run_virtual(main)
 
@@ -426,10 +416,10 @@ def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
             Case(name="n", needs="sbfr"),
         ]
         columns = {"": [case.dependent for case in cases]}
-        gate = Gate.of(columns, warn=warned.warn, stop=stop)
+        gate = gates_of(columns, warn=warned.warn, stop=stop)[""]
         async with trio.open_nursery() as nursery:
             for case in cases:
-                nursery.start_soon(perform, gate, case, found, "")
+                nursery.start_soon(perform, gate, case, found)
             await trio.sleep(5)
             stop.set()
             assert trio.current_time() == 5
@@ -437,7 +427,7 @@ def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
         assert set(found.over.values()) == {2, 5}
         assert warned.warned == []
         with pytest.raises(StoppedError):
-            await gate.wait("n", column="", done=Flag(), post=silence)
+            await gate.wait("n", done=Flag(), post=silence)
         return found.ended
 
     ended = run_virtual(main)
@@ -465,9 +455,9 @@ def test_what_an_earlier_execution_left_is_said_before() -> None:
 
     async def main() -> None:
         gate = gate_of(*cases)
-        gate.over("a", column="", done=True)
-        gate.over("b", column="", done=True)
-        await perform(gate, cases[-1], found, "")
+        gate.over("a", done=True)
+        gate.over("b", done=True)
+        await perform(gate, cases[-1], found)
 
     run_virtual(main)
     assert found.began == {"c": 0}
@@ -477,7 +467,7 @@ def test_what_an_earlier_execution_left_is_said_before() -> None:
 def test_cases_that_wait_for_each_other_are_refused() -> None:
     """With the circle."""
     with pytest.raises(UsageError, match="a -> b -> a"):
-        Gate.of(
+        gates_of(
             {"": [Case(name="a", needs="b").dependent, Case(name="b", needs="a").dependent]},
             warn=print,
         )

@@ -18,8 +18,8 @@ from trioeval.errors import StoreError
 from trioeval.store.cache.entry import Entry
 from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
-from trioeval.store.planner.entries import read_queue
 from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.queue import read_queue
 
 pytestmark = pytest.mark.attack("damaged databases")
 

@@ -16,7 +16,7 @@ from trioeval.cli import run_command_line
 from trioeval.errors import StoreError
 from trioeval.store.database import open_database
 from trioeval.store.facts import RunStart
-from trioeval.store.planner.entries import read_queue
+from trioeval.store.planner.queue import read_queue
 from trioeval.store.runs import begin_run, delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
 
@@ -98,7 +98,7 @@ def test_a_run_that_is_deleted_leaves_nothing_in_the_line(tmp_path: Path) -> Non
     with contextlib.closing(open_database(path, RUNS)) as connection:
         number, _ = begin_run(connection, start)
         delete_run(connection, number)
-        assert [one.entry.submission.id for one in read_queue(path)] == ["d"]
+        assert [one.submission.id for one in read_queue(path)] == ["d"]
         tables = {"entry_needs": 1, "entry_done": 0, "run": 0}
         for table, rows in tables.items():
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (rows,)  # noqa: S608

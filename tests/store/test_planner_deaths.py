@@ -18,10 +18,9 @@ from trioeval.providers.programs.processes import make_mark
 from trioeval.store.database import lock_run
 from trioeval.store.facts import RunStart
 from trioeval.store.planner import planner as agent_planner
-from trioeval.store.planner.entries import read_queue
 from trioeval.store.planner.owners import Incarnation, PlannerSettings, enter
 from trioeval.store.planner.planner import open_planner
-from trioeval.store.planner.queue import Recovery
+from trioeval.store.planner.queue import Recovery, read_queue
 from trioeval.store.runs import begin_run, finish_run, go_on
 from trioeval.store.schema import INDEX_BITS
 

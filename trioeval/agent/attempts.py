@@ -41,7 +41,10 @@ LAST_WORDS = 1.0
 
 @attrs.define(eq=False)
 class AttemptLog:
-    """A file that takes what was written behind what is there already; obtained from `open_log` only."""
+    """A file that takes what was written behind what is there already; obtained from `open_log` only.
+
+    It takes it off a pipe until nobody holds the other end.
+    """
 
     path: Path
     start: int
@@ -57,6 +60,20 @@ class AttemptLog:
     """Whether more was written than is kept."""
     fault: str | None = attrs.field(init=False, default=None)
     """Why it could not be written on."""
+    pipe: trio.lowlevel.FdStream = attrs.field(init=False, repr=False)
+    """What `pump` takes from."""
+    _taken: int = attrs.field(init=False, default=0)
+    _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
+    """Set, and replaced, when something was taken."""
+    _at_end: bool = attrs.field(init=False, default=False)
+    """Whether nothing more comes; the stream is closed, or will be at once."""
+    _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(init=False, repr=False)
+
+    @_scope.default
+    def _shielded(self) -> trio.CancelScope:
+        # What is written while the program is ended is wanted most. `bound` ends it.
+        return trio.CancelScope(shield=True)
 
     def feed(self, part: bytes) -> None:
         """Keep what was written now. Blocks on the file for a moment; never raises."""
@@ -82,61 +99,23 @@ class AttemptLog:
         """Close the file."""
         os.close(self._descriptor)
 
-
-def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
-    """Open the log of an attempt; what one that was cut off has written there is kept.
-
-    Args:
-        path: Where it is; its folder is there.
-        limit: Bytes that are kept, ≥ 1.
-        secrets: What its tail does not show, longest first.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
-    """
-    descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    tail = Tail(secrets=secrets)
-    return AttemptLog(path, os.fstat(descriptor).st_size, limit, descriptor, tail)
-
-
-@attrs.define(eq=False)
-class Pump:
-    """Takes what is written off a pipe, until nobody holds its other end."""
-
-    log: AttemptLog
-    _stream: trio.abc.ReceiveStream = attrs.field(repr=False)
-    _descriptor: int = attrs.field(repr=False)
-    """That of the stream."""
-    _taken: int = attrs.field(init=False, default=0)
-    _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
-    """Set, and replaced, when something was taken."""
-    _at_end: bool = attrs.field(init=False, default=False)
-    """Whether nothing more comes; the stream is closed, or will be at once."""
-    _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
-    _scope: trio.CancelScope = attrs.field(init=False, repr=False)
-
-    @_scope.default
-    def _shielded(self) -> trio.CancelScope:
-        # What is written while the program is ended is wanted most. `bound` ends it.
-        return trio.CancelScope(shield=True)
-
-    async def run(self) -> None:
+    async def pump(self) -> None:
         """Take everything, until the pipe ends; then close both."""
         try:
             with self._scope:
-                async with self._stream:
+                async with self.pipe:
                     try:
                         await self._take_all()
                     finally:
                         self._at_end = True
                         self._tell()
         finally:
-            self.log.close()
+            self.close()
             self._over.set()
 
     async def _take_all(self) -> None:
-        async for part in self._stream:
-            self.log.feed(bytes(part))
+        async for part in self.pipe:
+            self.feed(bytes(part))
             self._taken += len(part)
             self._tell()
 
@@ -145,7 +124,7 @@ class Pump:
         await trio.lowlevel.checkpoint()
         if self._at_end:
             return
-        goal = self._taken + _waiting_in(self._descriptor)
+        goal = self._taken + _waiting_in(self.pipe.fileno())
         while self._taken < goal and not self._at_end:
             await self._more.wait()
 
@@ -161,6 +140,22 @@ class Pump:
     def _tell(self) -> None:
         self._more.set()
         self._more = trio.Event()
+
+
+def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
+    """Open the log of an attempt; what one that was cut off has written there is kept.
+
+    Args:
+        path: Where it is; its folder is there.
+        limit: Bytes that are kept, ≥ 1.
+        secrets: What its tail does not show, longest first.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    tail = Tail(secrets=secrets)
+    return AttemptLog(path, os.fstat(descriptor).st_size, limit, descriptor, tail)
 
 
 def _waiting_in(descriptor: int) -> int:
@@ -227,12 +222,7 @@ def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
 
 
 def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, Any]]:
-    """What rows tell of attempts.
-
-    Args:
-        ends: How they ended.
-        first: The number of the first of them.
-    """
+    """What rows tell of attempts."""
     return [
         {
             "number": number,
@@ -249,12 +239,7 @@ def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, 
 
 
 def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
-    """What a case comes to: the output of its last attempt, and what all of them used.
-
-    Args:
-        ended: What became of it.
-        about: What else rows tell of the case.
-    """
+    """What a case comes to: the output of its last attempt, and what all of them used."""
     usage, cost = spent_by(ended.attempts)
     told = {
         **about,
@@ -275,12 +260,7 @@ def attempts_told(reply: Reply | None) -> int:
 
 
 def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
-    """What a case has come to, with an attempt behind all others that was cut off.
-
-    Args:
-        reply: What is known of the case; None of one of which no attempt has come to its end.
-        end: What is known of the attempt.
-    """
+    """What a case has come to, with an attempt behind all others that was cut off."""
     number = attempts_told(reply)
     if reply is None:
         message = f"{_CUT} in attempt {number}"

@@ -131,10 +131,6 @@ class CaseRoom:
 # on a case depends on all of them in its own column.
 
 
-_CASE_NAMES_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
-_CASE_NAMES_LONGEST = 60
-
-
 @attrs.frozen(kw_only=True)
 class CaseNames:
     """The names of all steps, by their indices."""
@@ -225,9 +221,7 @@ def _labels(every: Sequence[Step], steps: Expansion) -> dict[int, str]:
     slugs = {}
     for place in sorted({step.column.provider_index for step in every}):
         entry = steps.providers[place]
-        slugs[place] = _CASE_NAMES_OTHER.sub("-", entry.label or entry.id).strip("-.")[
-            :_CASE_NAMES_LONGEST
-        ]
+        slugs[place] = _OTHER.sub("-", entry.label or entry.id).strip("-.")[:_LONGEST]
     several = Counter(slug.lower() for slug in slugs.values())
     return {
         place: slug if slug and several[slug.lower()] == 1 else f"{slug or 'agent'}-{place + 1}"
@@ -284,11 +278,6 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
 
     A folder of another case, or of what does not count any more, is moved aside: nothing is lost. A case that
     goes on is found also where it has had another name, because its suite has another column now.
-
-    Args:
-        files: Where it is to be.
-        wanted: What it is to be.
-        lock: Held while folders move; one for all cases of a task.
 
     Raises:
         AgentError: It cannot be made.

@@ -140,8 +140,8 @@ class KeptCases:
 
 
 @attrs.define(eq=False)
-class _Column:
-    """The cases of one column."""
+class Gate:
+    """What lets the cases of one column begin; good for one plan. Made by `gates_of`."""
 
     tracker: Tracker
     """Knows nothing of those that were cut off."""
@@ -158,8 +158,54 @@ class _Column:
     cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
     """Why, of those that were cut off."""
 
-    def over(self, name: str, *, done: bool, cut: Cut | None) -> None:
-        """A case is over."""
+    async def wait(
+        self,
+        name: str,
+        *,
+        done: Marker,
+        post: Callable[[MessageType, str], Awaitable[None]],
+        timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
+        waiting: Callable[[tuple[str, ...]], None] | None = None,
+    ) -> None:
+        """Return when a case may begin, or need not because its task is done. A checkpoint.
+
+        When it raises, whatever that is, the case is over and not done.
+
+        Args:
+            name: Of the case; it waits once.
+            done: Says that the task of the case is done, which ends the wait.
+            post: Tells its bus; never raises but when cancelled.
+            timeout: Seconds that it may wait; None does not bound it.
+            waiting: Told synchronously of the cases that it waits for whenever those change, and of none
+                when it has waited and begins. Must not raise.
+
+        Raises:
+            BlockedError: What it depends on will never be done, and its policy is `skip`; or that is `block`
+                and nothing can change any more.
+            AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
+                is none.
+            StoppedError: Nothing is to begin any more; or something that it depends on was cut off.
+        """
+        begins, cut = False, None
+        try:
+            await trio.lowlevel.checkpoint()
+            await _pass(_Wait(name, self, done, post, waiting), timeout)
+            begins = True
+        except StoppedError as error:
+            cut = error.cut
+            raise
+        finally:
+            if not begins:
+                self.over(name, done=False, cut=cut)
+
+    def over(self, name: str, *, done: bool, cut: Cut | None = None) -> None:
+        """A case is over, however it ended. Said twice of one, the first time counts.
+
+        Args:
+            name: Of the case.
+            done: Whether its agent has done its task.
+            cut: Why it was cut off, so that a resume goes on with it; None of one that has failed.
+        """
         if name not in self.left:
             return
         self.left.discard(name)
@@ -209,7 +255,7 @@ class _Wait:
     """A case that waits."""
 
     name: str
-    column: _Column
+    gate: Gate
     done: Marker
     post: Callable[[MessageType, str], Awaitable[None]]
     waiting: Callable[[tuple[str, ...]], None] | None
@@ -224,12 +270,12 @@ class _Wait:
     @property
     def is_ended(self) -> bool:
         """Whether something else has ended the wait than an end of what it waits for."""
-        is_left = self.column.stop.is_set() or self.column.cut_of(self.name) is not None
+        is_left = self.gate.stop.is_set() or self.gate.cut_of(self.name) is not None
         return self.is_marked or self.trouble is not None or is_left
 
     async def sleep(self, limit: float) -> tuple[str, ...]:
         """Sleep until it is decided what becomes of the case; what it still waits for at the limit."""
-        asleep = self.column.asleep
+        asleep = self.gate.asleep
         asleep[self.name] = self
         try:
             with trio.move_on_after(limit):
@@ -239,7 +285,7 @@ class _Wait:
                     await self._sleep_on()
                     nursery.cancel_scope.cancel("it is decided")
         finally:
-            late = self.column.blockers(self.name)
+            late = self.gate.blockers(self.name)
             asleep.pop(self.name, None)
         return late
 
@@ -250,7 +296,7 @@ class _Wait:
 
     async def _sleep_on(self) -> None:
         told: tuple[str, ...] = ()
-        while by := self.column.blockers(self.name):
+        while by := self.gate.blockers(self.name):
             if by != told:
                 told = by
                 if self.waiting is not None:
@@ -259,7 +305,7 @@ class _Wait:
                 await self.post("PROGRESS", f"blocked by {', '.join(by)}")
                 continue
             self.changed = trio.Event()
-            self.column.give_up()
+            self.gate.give_up()
             await self.changed.wait()
 
     async def _watch_marker(self) -> None:
@@ -269,116 +315,52 @@ class _Wait:
             self.trouble = error
         else:
             # What was decided before it was set stands: people may have been told of it.
-            self.is_marked = self.name in self.column.asleep
-        self.column.wake(self.name)
+            self.is_marked = self.name in self.gate.asleep
+        self.gate.wake(self.name)
 
     async def _watch_stop(self) -> None:
-        await self.column.stop.wait()
-        self.column.wake(self.name)
+        await self.gate.stop.wait()
+        self.gate.wake(self.name)
 
 
-@attrs.define(eq=False)
-class Gate:
-    """What lets the cases of one task begin. Good for one plan."""
+def gates_of(
+    columns: Mapping[str, Sequence[Dependent]],
+    *,
+    warn: Callable[[str], None],
+    stop: trio.Event | None = None,
+) -> dict[str, Gate]:
+    """The gates of the columns of a task; nothing has begun yet.
 
-    _columns: Mapping[str, _Column]
+    Args:
+        columns: By what each is called, the cases that will come. Those that an earlier execution of the run
+            has left are among them; `over` is said of them first.
+        warn: Told in a line of each case that is given up because nothing can change any more.
+        stop: Set when nothing is to begin any more, which ends all waits.
 
-    @classmethod
-    def of(
-        cls,
-        columns: Mapping[str, Sequence[Dependent]],
-        *,
-        warn: Callable[[str], None],
-        stop: trio.Event | None = None,
-    ) -> "Gate":
-        """Nothing has begun yet.
+    Raises:
+        UsageError: A name is there twice in a column, or cases wait for each other.
+    """
+    stop = trio.Event() if stop is None else stop
 
-        Args:
-            columns: By what each is called, the cases that will come. Those that an earlier execution of
-                the run has left are among them; `over` is said of them first.
-            warn: Told in a line of each case that is given up because nothing can change any more.
-            stop: Set when nothing is to begin any more, which ends all waits.
+    def teller(column: str) -> Callable[[str, str], None]:
+        of = f" of {column}" if len(columns) > 1 else ""
+        return lambda name, why: warn(f"case {name}{of} is blocked for good: {why}")
 
-        Raises:
-            UsageError: A name is there twice in a column, or cases wait for each other.
-        """
-        stop = trio.Event() if stop is None else stop
-
-        def teller(column: str) -> Callable[[str, str], None]:
-            of = f" of {column}" if len(columns) > 1 else ""
-            return lambda name, why: warn(f"case {name}{of} is blocked for good: {why}")
-
-        return cls(
-            {
-                column: _Column(
-                    tracker=Tracker.of(cases),
-                    needs={case.name: case.depends_on for case in cases},
-                    left={case.name for case in cases},
-                    stop=stop,
-                    tell_stuck=teller(column),
-                )
-                for column, cases in columns.items()
-            }
+    return {
+        column: Gate(
+            tracker=Tracker.of(cases),
+            needs={case.name: case.depends_on for case in cases},
+            left={case.name for case in cases},
+            stop=stop,
+            tell_stuck=teller(column),
         )
-
-    async def wait(
-        self,
-        name: str,
-        *,
-        column: str,
-        done: Marker,
-        post: Callable[[MessageType, str], Awaitable[None]],
-        timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
-        waiting: Callable[[tuple[str, ...]], None] | None = None,
-    ) -> None:
-        """Return when a case may begin, or need not because its task is done. A checkpoint.
-
-        When it raises, whatever that is, the case is over and not done.
-
-        Args:
-            name: Of the case; it waits once.
-            column: Whose.
-            done: Says that the task of the case is done, which ends the wait.
-            post: Tells its bus; never raises but when cancelled.
-            timeout: Seconds that it may wait; None does not bound it.
-            waiting: Told synchronously of the cases that it waits for whenever those change, and of none
-                when it has waited and begins. Must not raise.
-
-        Raises:
-            BlockedError: What it depends on will never be done, and its policy is `skip`; or that is `block`
-                and nothing can change any more.
-            AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
-                is none.
-            StoppedError: Nothing is to begin any more; or something that it depends on was cut off.
-        """
-        cases = self._columns[column]
-        begins, cut = False, None
-        try:
-            await trio.lowlevel.checkpoint()
-            await _pass(_Wait(name, cases, done, post, waiting), timeout)
-            begins = True
-        except StoppedError as error:
-            cut = error.cut
-            raise
-        finally:
-            if not begins:
-                cases.over(name, done=False, cut=cut)
-
-    def over(self, name: str, *, column: str, done: bool, cut: Cut | None = None) -> None:
-        """A case is over, however it ended. Said twice of one, the first time counts.
-
-        Args:
-            name: Of the case.
-            column: Whose.
-            done: Whether its agent has done its task.
-            cut: Why it was cut off, so that a resume goes on with it; None of one that has failed.
-        """
-        self._columns[column].over(name, done=done, cut=cut)
+        for column, cases in columns.items()
+    }
 
 
 async def _pass(wait: _Wait, limit: float | None) -> None:
     """Wait as long as that is needed, and see what has become of it."""
-    tracker = wait.column.tracker
+    tracker = wait.gate.tracker
     state = tracker.state(wait.name)
     if state is not None and wait.done.is_set():
         return
@@ -399,11 +381,11 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
 
 def _check(wait: _Wait) -> None:
     """See that nothing keeps a case from beginning that does not wait any more."""
-    if wait.column.stop.is_set():
+    if wait.gate.stop.is_set():
         raise StoppedError
     if wait.trouble is not None:
         raise wait.trouble
-    tracker = wait.column.tracker
+    tracker = wait.gate.tracker
     if wait.chain is not None:
         raise BlockedError(wait.chain[1], f"blocked for good: {tracker.why(wait.chain)}")
     match tracker.state(wait.name):
@@ -411,5 +393,5 @@ def _check(wait: _Wait) -> None:
             raise BlockedError(by, f"blocked by case {by}, which is not done")
         case Lacking(by):
             raise AgentError(f"case {by}, which it depends on, is not done")
-    if (cut := wait.column.cut_of(wait.name)) is not None:
+    if (cut := wait.gate.cut_of(wait.name)) is not None:
         raise StoppedError(cut)

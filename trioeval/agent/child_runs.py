@@ -30,6 +30,7 @@ import trio
 from trioeval.agent.loop import RUN_IS_OVER
 from trioeval.agent.protocols import AgentEvent, Slots
 from trioeval.agent.slots import Stretches
+from trioeval.kernel.nurseries import open_plain_nursery
 
 R = TypeVar("R")
 
@@ -229,16 +230,11 @@ async def open_child_runs(
         slots: What attempts and child runs take their slots from.
         tell: Told when an attempt has to wait for its slot to go on, and when it has it.
     """
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         runs = ChildRuns(slots, nursery, tell)
         try:
             yield runs
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             nursery.cancel_scope.cancel("the case is over")
             if runs.folder is not None:
                 shutil.rmtree(runs.folder, ignore_errors=True)
-    if failure is not None:
-        raise failure

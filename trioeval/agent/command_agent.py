@@ -124,7 +124,7 @@ class CommandAgent:
             stack.pop_all()  # the family closes them
         is_over = False
         try:
-            end = await self._work(attempt, begun, logs)
+            end = await self._work(attempt, begun)
             is_over = True
         finally:
             if (
@@ -139,7 +139,7 @@ class CommandAgent:
         self,
         attempt: Attempt,
         command: Sequence[bytes],
-        logs: "_Logs",
+        logs: tuple[AttemptLog, AttemptLog],
         more: Mapping[str, str],
     ) -> ProcessTree:
         """Start the program. What can be ended when this program has died is written down before.
@@ -155,8 +155,7 @@ class CommandAgent:
         try:
             begun = await self.family.start(
                 command,
-                logs.stdout,
-                logs.stderr,
+                *logs,
                 cwd=self.room.files.workspace,
                 environ={**self.settings.environ, **_variables(self.room, attempt), **more},
                 mark=mark,
@@ -182,7 +181,7 @@ class CommandAgent:
             process=process,
         )
 
-    async def _work(self, attempt: Attempt, begun: ProcessTree, logs: "_Logs") -> AttemptEnd:
+    async def _work(self, attempt: Attempt, begun: ProcessTree) -> AttemptEnd:
         """How an attempt ends whose program runs."""
         limit = self.timeout if self.settings.timeout is None else self.settings.timeout
         tree, stdin = begun.tree, begun.tree.process.stdin
@@ -209,8 +208,8 @@ class CommandAgent:
         elif tree.lost_supervisor:
             failure = AttemptFailure("killed", _LOST)
         else:
-            failure = self._judge(tree.returncode, logs.stderr)
-        log = logs.stdout
+            failure = self._judge(tree.returncode, begun.stderr)
+        log = begun.stdout
         read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
         if not await tree.look():
             self.family.drop(begun)
@@ -219,7 +218,11 @@ class CommandAgent:
         case = name if task is None else f"{task}/{name}"
         self.reports.add(case, attempt.number, report.warnings)
         hidden = () if tree.finds_all else (_HIDDEN,)
-        warnings = [*logs.warnings(), *report.warnings, *hidden]
+        both = (begun.stdout, begun.stderr)
+        cut = [f"{one.path} was cut after {one.limit} bytes" for one in both if one.is_cut]
+        faults = [one.fault for one in both if one.fault is not None]
+        warnings = [*cut, *faults, *report.warnings, *hidden]
+        paths = {"stdout": str(begun.stdout.path), "stderr": str(begun.stderr.path)}
         return AttemptEnd(
             output=report.output if report.has_output else output,
             failure=report.failure or failure,
@@ -227,7 +230,7 @@ class CommandAgent:
             children_ended=children,
             usage=report.usage,
             cost=report.cost,
-            metadata={**logs.paths(), **({"warnings": warnings} if warnings else {})},
+            metadata={**paths, **({"warnings": warnings} if warnings else {})},
         )
 
     def _judge(self, code: int | None, errors: AttemptLog) -> AttemptFailure | None:
@@ -271,28 +274,9 @@ class CommandAgent:
             self.journal.gone(attempt.run_id)
 
 
-@attrs.frozen
-class _Logs:
-    stdout: AttemptLog
-    stderr: AttemptLog
-
-    def warnings(self) -> list[str]:
-        """What was not kept."""
-        cut = [f"{log.path} was cut after {log.limit} bytes" for log in self._both if log.is_cut]
-        return [*cut, *(log.fault for log in self._both if log.fault is not None)]
-
-    def paths(self) -> dict[str, str]:
-        """Where they are, as JSON data."""
-        return {"stdout": str(self.stdout.path), "stderr": str(self.stderr.path)}
-
-    @property
-    def _both(self) -> tuple[AttemptLog, AttemptLog]:
-        return self.stdout, self.stderr
-
-
 def _prepare(
     files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
-) -> _Logs:
+) -> tuple[AttemptLog, AttemptLog]:
     """Write what the agent is told, set an old report aside, and open the logs. Blocks on files.
 
     Raises:
@@ -302,11 +286,11 @@ def _prepare(
     files.logs.mkdir(parents=True, exist_ok=True)
     write_plain(files.told(number), _text(attempt.prompt))
     set_aside(files, number)
-    opened = []
-    for path in (files.stdout(number), files.stderr(number)):
-        opened.append(open_one(path))
-        stack.callback(opened[-1].close)
-    return _Logs(*opened)
+    stdout = open_one(files.stdout(number))
+    stack.callback(stdout.close)
+    stderr = open_one(files.stderr(number))
+    stack.callback(stderr.close)
+    return stdout, stderr
 
 
 def _read(

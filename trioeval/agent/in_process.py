@@ -32,6 +32,7 @@ from trioeval.agent.slots import LaneSlots, Stretches
 from trioeval.errors import TooLateError, UsageError
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
+from trioeval.kernel.nurseries import open_plain_nursery
 
 # Children of agents that are functions: they live in the scope of their case, over its restarts.
 
@@ -275,8 +276,7 @@ class _Case:
         """The body of its job."""
         self._ahead = LaneSlots(calls, self._lane, ahead=True)
         stretches, flag = Stretches(LaneSlots(calls, self._lane), self._ahead), Flag()
-        failure: Exception | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             self._terms = LoopTerms(
                 policy=self.case.policy,
                 child_timeout=self.case.child_timeout,
@@ -292,13 +292,7 @@ class _Case:
             )
             stretches.tell = lambda event: self._terms.tell(event, number=len(self._attempts.ends))
             agent = self._agent(self.case.agent, stretches, flag)
-            try:
-                end = await run_until_done(agent, self._terms)
-            except Exception as error:  # noqa: BLE001 - raised below: no group around it
-                failure = error
-        if failure is not None:
-            raise failure
-        return end
+            return await run_until_done(agent, self._terms)
 
     def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
         """Let another agent live in the case.

@@ -88,12 +88,7 @@ class ToolLog:
         return found
 
     def known(self, step: int, call: ToolCall) -> ToolResult | None:
-        """What the next call gave in an earlier execution; None if it was not made.
-
-        Args:
-            step: Of the conversation, from 0; it was recalled.
-            call: The call.
-        """
+        """What the next call gave in an earlier execution; None if it was not made."""
         entry = self._earlier[0] if self._earlier else None
         if entry is None or any(entry.get(key) != part for key, part in _key(step, call).items()):
             self.forget()

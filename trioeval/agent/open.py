@@ -126,12 +126,7 @@ _FROM = "fact_of"
 
 @attrs.define(eq=False)
 class RunFacts:
-    """Tells the facts of cases on the bus of their run, and knows which are there.
-
-    Args:
-        bus: Of the run.
-        patience: Of that bus.
-    """
+    """Tells the facts of cases on the bus of their run, and knows which are there."""
 
     _bus: Bus
     _patience: Patience

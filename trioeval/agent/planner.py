@@ -48,6 +48,10 @@ class Entry:
     utc_submitted: str
     utc_started: str | None = None
     """When it began to run; None of one that waits."""
+    host: str | None = None
+    """Where its program runs; None where that has died, or was not looked for."""
+    pid: int | None = None
+    """The number of the process there."""
 
 
 class Planner(Protocol):

@@ -12,9 +12,10 @@ from typing import cast
 import attrs
 import trio
 
-from trioeval.agent.attempts import LAST_WORDS, AttemptLog, Pump
+from trioeval.agent.attempts import LAST_WORDS, AttemptLog
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.protocols import Family
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import (
     GRACE,
@@ -55,11 +56,6 @@ async def end_survivors(
 
     A checkpoint. Leaves alone whatever runs on another host, and whoever has got a number since. Where the
     system has no process table nothing can be told from anything, and nothing is ended.
-
-    Args:
-        identities: The trees.
-        grace: Seconds between the request to terminate and the kill, ≥ 0.
-        table: Where the system shows its processes.
     """
     here = this_host(table)
     roots = [
@@ -97,8 +93,8 @@ class ProcessTree:
     """The processes of an attempt; obtained from `ProcessFamily.start` only."""
 
     tree: Tree
-    stdout: Pump
-    stderr: Pump
+    stdout: AttemptLog
+    stderr: AttemptLog
     _gone: Callable[[], None] = attrs.field(repr=False)
 
     def alive(self) -> Sequence[str]:
@@ -180,37 +176,23 @@ class ProcessFamily(Family):
             supervised=True,
             max_processes=max_processes,
         )
-        out, errors = _pump(stdout, tree.process.stdout), _pump(stderr, tree.process.stderr)
-        started = ProcessTree(tree, out, errors, gone)
+        started = ProcessTree(tree, stdout, stderr, gone)
         self.relatives.append(started)
-        self.nursery.start_soon(out.run)
-        self.nursery.start_soon(errors.run)
+        for log, pipe in ((stdout, tree.process.stdout), (stderr, tree.process.stderr)):
+            log.pipe = cast("trio.lowlevel.FdStream", pipe)  # it is a pipe, which was asked for
+            self.nursery.start_soon(log.pump)
         return started
-
-
-def _pump(log: AttemptLog, pipe: object) -> Pump:
-    stream = cast("trio.lowlevel.FdStream", pipe)  # it is a pipe, which was asked for
-    return Pump(log, stream, stream.fileno())
 
 
 @asynccontextmanager
 async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
-    """A family that has ended when the block has.
-
-    Args:
-        grace: Seconds between the request to terminate and the kill, ≥ 0.
-    """
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    """A family that has ended when the block has."""
+    async with open_plain_nursery() as nursery:
         longest = grace + KILLED_WITHIN + 3 * LAST_WORDS
         family = ProcessFamily(nursery, longest, grace)
         try:
             yield family
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             await family.end()
             for relative in family.relatives:  # which could not be ended
                 relative.leave()
-    if failure is not None:
-        raise failure

@@ -32,13 +32,7 @@ class ReportTroubles:
     _first: str = attrs.field(init=False, default="")
 
     def add(self, case: str, number: int, warnings: Sequence[str]) -> None:
-        """What is wrong with the report of an attempt; nothing if that is nothing.
-
-        Args:
-            case: What people call it.
-            number: Of the attempt.
-            warnings: Sentences.
-        """
+        """What is wrong with the report of an attempt; nothing if that is nothing."""
         if not warnings:
             return
         self._count += 1

@@ -35,20 +35,22 @@ _LEAST = 1e-6
 
 @attrs.frozen
 class LaneSlots:
-    """The slots of a lane, for one job.
-
-    What an attempt will use nobody knows before it is over. So it begins where anything at all is left of the
-    budget of the run, and is settled to what it reports.
-    """
+    """The slots of a lane, for one job."""
 
     calls: Calls[Any]
     lane: str
     """Its name."""
     ahead: bool = False
     """Whether to stand in line before what is new."""
+    counts_use: bool = False
+    """Whether what an attempt reports to have used counts against the budget of the run: that of a program
+    does, and that of a function counts with its own calls. Nobody knows it before the attempt is over, so it
+    begins where anything at all is left, and is settled then."""
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run something as one call of the job."""
+        if not self.counts_use:
+            return await self.calls(self.lane, run, ahead=self.ahead)
 
         async def send() -> Metered[R]:
             result = await run()

@@ -33,7 +33,7 @@ from trioeval.agent.case_folder import (
     open_workspace,
     task_folder,
 )
-from trioeval.agent.case_order import Gate, InOrder, KeptCases, Place, Procession
+from trioeval.agent.case_order import InOrder, KeptCases, Place, Procession, gates_of
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.child_runs import open_child_runs
 from trioeval.agent.command_agent import CommandAgent
@@ -107,7 +107,7 @@ class AgentWork:
         self._run = run
         self._names = CaseNames.of(prepared.steps)
         self._kept = KeptCases(self._names, run.warn)
-        self._gate = Gate.of(self._names.dependents, warn=run.warn, stop=run.stop)
+        self._gates = gates_of(self._names.dependents, warn=run.warn, stop=run.stop)
         self._over: set[int] = set()
         """Cases of which the gate was told."""
         self._procession = Procession()
@@ -252,16 +252,15 @@ class AgentWork:
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: CasePosts) -> None:
         case = case_of(step.test)
-        column = self._names.columns[step.index]
-        if case is None or column not in self._names.dependents:
+        gate = self._gates.get(self._names.columns[step.index])
+        if case is None or gate is None:
             return
 
         def waiting(by: tuple[str, ...]) -> None:
             self._tell(step, CaseBlocked, by=by)
 
-        await self._gate.wait(
+        await gate.wait(
             self._names.names[step.index],
-            column=column,
             done=FileMarker(room.files.done, may_come=True),
             post=post,
             timeout=case.dependency_timeout,
@@ -404,7 +403,7 @@ class AgentWork:
             self._tell(made.step, event, number=len(made.ends))
 
         # What stands first in the suite goes on first.
-        slots = LaneSlots(calls, AGENT_RUNS, ahead=True)
+        slots = LaneSlots(calls, AGENT_RUNS, ahead=True, counts_use=True)
         async with (
             open_child_runs(slots, tell) as child_runs,
             open_family(settings.grace) as family,
@@ -514,9 +513,8 @@ class AgentWork:
         self._over.add(index)
         if begun and not done and cut is None:
             self._kept.lost(index)
-        column = self._names.columns[index]
-        if column in self._names.dependents:
-            self._gate.over(self._names.names[index], column=column, done=done, cut=cut)
+        if (gate := self._gates.get(self._names.columns[index])) is not None:
+            gate.over(self._names.names[index], done=done, cut=cut)
 
 
 def _policy(settings: AgentSettings) -> RestartPolicy:

@@ -110,10 +110,6 @@ def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> st
 def open_plain(path: Path, flags: int) -> int:
     """The descriptor of a regular file. Blocks on the file, never on anybody else.
 
-    Args:
-        path: Where it is.
-        flags: As for `os.open`.
-
     Raises:
         OSError: It cannot be opened; or something else is there: a link, a folder, a named pipe.
     """
@@ -211,10 +207,6 @@ def check_not_done(workspace: Path, done_file: str, called: Path | None = None) 
 def make_done_folder(workspace: Path, done_file: str) -> None:
     """See that the folder is there in which an agent says that it is done.
 
-    Args:
-        workspace: The folder that it works in, which is there.
-        done_file: Relative to it.
-
     Raises:
         AgentError: Something else is in its place.
     """
@@ -277,12 +269,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _check(root: Path, path: Path) -> None:
-    """Refuse what leads out of a folder, and what is no file.
-
-    Args:
-        root: The folder, without links.
-        path: Of something in it, reached without links.
-    """
+    """Refuse what leads out of a folder, and what is no file."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         target = str(path.readlink())

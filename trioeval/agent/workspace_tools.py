@@ -49,11 +49,6 @@ class ActionError(Exception):
 def list_files(workspace: Path, path: str = ".", offset: int = 1) -> str:
     """What is in a folder, by name; folders end with `/`.
 
-    Args:
-        workspace: The workspace.
-        path: Of the folder.
-        offset: The first entry, from 1.
-
     Raises:
         ActionError: There is no such folder.
         GradingError: It is no path of a workspace.
@@ -93,12 +88,6 @@ def _rest(what: str, first: int, size: int, whole: int) -> str:
 
 def read_text(workspace: Path, path: str, offset: int = 1, limit: int | None = None) -> str:
     """The lines of a file.
-
-    Args:
-        workspace: The workspace.
-        path: Of the file.
-        offset: The first line, from 1.
-        limit: Lines at most, ≥ 1; None reads as many as there is room for.
 
     Raises:
         ActionError: It is no text.

@@ -22,26 +22,7 @@ from trioeval.report.totals import percent
 _QUEUE_LIST_STYLES = {"running": "cyan", "blocked": "yellow"}
 
 
-class ListedEntry(Protocol):
-    """What is told of an entry in a list."""
-
-    @property
-    def entry(self) -> Entry:
-        """The entry."""
-        ...
-
-    @property
-    def host(self) -> str | None:
-        """Where its program runs; None where that has died."""
-        ...
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process there."""
-        ...
-
-
-def queue_table(entries: Iterable[ListedEntry]) -> Table:
+def queue_table(entries: Iterable[Entry]) -> Table:
     """One line an entry: where it stands, what it is, and who runs it."""
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("order", "position"):
@@ -51,8 +32,7 @@ def queue_table(entries: Iterable[ListedEntry]) -> Table:
     table.add_column("task", overflow="fold")
     table.add_column("program", no_wrap=True)
     table.add_column("since (UTC)", no_wrap=True)
-    for listed in entries:
-        entry = listed.entry
+    for entry in entries:
         since = entry.utc_started or entry.utc_submitted
         table.add_row(
             str(entry.order),
@@ -60,15 +40,14 @@ def queue_table(entries: Iterable[ListedEntry]) -> Table:
             Text(entry.state, style=_QUEUE_LIST_STYLES.get(entry.state, "")),
             Text(inert(entry.submission.run, 60)),
             Text(inert(entry.submission.task, 60)),
-            Text(_program(listed)),
+            Text(_program(entry)),
             inert(since, 40)[:19].replace("T", " "),
         )
     return table
 
 
-def queued_json(listed: ListedEntry) -> dict[str, Any]:
+def queued_json(entry: Entry) -> dict[str, Any]:
     """One entry, ready for `json.dumps`."""
-    entry = listed.entry
     return {
         "id": entry.submission.id,
         "order": entry.order,
@@ -77,18 +56,18 @@ def queued_json(listed: ListedEntry) -> dict[str, Any]:
         "run": entry.submission.run,
         "task": entry.submission.task,
         "dependsOn": list(entry.submission.depends_on),
-        "host": listed.host,
-        "pid": listed.pid,
+        "host": entry.host,
+        "pid": entry.pid,
         "submitted": entry.utc_submitted,
         "started": entry.utc_started,
     }
 
 
-def _program(listed: ListedEntry) -> str:
-    if listed.pid is None:
+def _program(entry: Entry) -> str:
+    if entry.pid is None:
         return "dead"
-    is_here = listed.host == socket.gethostname()
-    return inert(f"{listed.pid}" if is_here else f"{listed.pid} on {listed.host}", 40)
+    is_here = entry.host == socket.gethostname()
+    return inert(f"{entry.pid}" if is_here else f"{entry.pid} on {entry.host}", 40)
 
 
 _WIDTH = 48  # characters of what a run is of

@@ -77,12 +77,7 @@ class LockFile:
 
 @attrs.define(eq=False)
 class BusLock:
-    """The lock of a bus, of one writer; that is, of one task at a time.
-
-    Args:
-        folder: Of the bus.
-        rng: Numbers from 0 to 1.
-    """
+    """The lock of a bus, of one writer; that is, of one task at a time."""
 
     _folder: Path
     _rng: Callable[[], float] = attrs.field(repr=False)
@@ -104,9 +99,6 @@ class BusLock:
 
     async def take(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
         """Take it as soon as it is to be had. A checkpoint only if it has to wait.
-
-        Args:
-            timeout: Seconds, at most.
 
         Raises:
             TimeoutError: Others had it all the time.

@@ -111,15 +111,7 @@ def payload_head(seq: int, msg_id: str, utc: str) -> bytes:
 
 
 def posted(draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str) -> tuple[Message, bytes]:
-    """A draft as a message, and its payload.
-
-    Args:
-        draft: What is said.
-        rest: Its `payload_of`.
-        seq: The number of the message.
-        msg_id: Its id.
-        utc: When it is written.
-    """
+    """A draft as a message, and its payload."""
     if draft.type == "ISSUE" and draft.issue_id is None:
         draft = attrs.evolve(draft, issue_id=msg_id)
         rest = payload_of(draft)

@@ -101,10 +101,6 @@ def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Read
 def last_messages(folder: Path, count: int) -> Reading:
     """The last messages of a bus, oldest first; all if it has fewer. Blocks on files.
 
-    Args:
-        folder: Of the bus; one that is not there is empty.
-        count: Messages at most.
-
     Raises:
         BusError: It is no bus.
     """

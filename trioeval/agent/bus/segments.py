@@ -114,13 +114,7 @@ def next_record(data: bytes, start: int) -> Record | None:
 
 
 def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
-    """Find all records from a byte on.
-
-    Args:
-        data: A part of a file.
-        start: Where in it.
-        base: Where the part begins in the file.
-    """
+    """Find all records from a byte on, in a part of a file that begins at `base`."""
     records: list[Record] = []
     broken: list[tuple[int, int]] = []
     at = start
@@ -303,13 +297,7 @@ _GROWTH = 4  # a record may be larger than what is read
 
 
 def walk(file: int, start: int, size: int) -> Iterator[Found]:
-    """All records from a place on, some at a time; the last `Found` ends at the size.
-
-    Args:
-        file: Open for reading.
-        start: Where a record begins.
-        size: Where to stop.
-    """
+    """All records from a place on, some at a time; the last `Found` ends at the size."""
     span = CHUNK
     while True:
         stop = min(size, start + span)
@@ -410,11 +398,7 @@ class Place:
 
 
 def find_place(folder: Path, since: int | str | None) -> Place:
-    """The place of a cursor.
-
-    Args:
-        folder: Of the bus.
-        since: A `seq` or a `msg_id`; None is the beginning.
+    """The place of a cursor: of a `seq` or a `msg_id`; None is the beginning.
 
     Raises:
         CursorExpiredError: Messages behind it were removed.

@@ -10,7 +10,7 @@ from trioeval.cli.environment import agents_folder, database_path, read_environm
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import AgentError, UsageError
 from trioeval.report.run_list import queue_table, queued_json
-from trioeval.store.planner.entries import read_queue, set_line_limit
+from trioeval.store.planner.queue import read_queue, set_line_limit
 
 
 def show_queue(db: Path | None, *, as_json: bool) -> int:
@@ -43,11 +43,7 @@ def cancel_case(db: Path | None, name: str) -> int:
         StoreError: The database cannot be read.
     """
     path = _existing(db)
-    named = [
-        one.entry
-        for one in read_queue(path)
-        if name in (one.entry.submission.id, str(one.entry.order))
-    ]
+    named = [one for one in read_queue(path) if name in (one.submission.id, str(one.order))]
     if not named:
         raise UsageError(f"{name}: no such case stands in the line; see trioeval runs --queue")
     (entry,) = named

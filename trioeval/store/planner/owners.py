@@ -78,11 +78,6 @@ def find_processes(
     """What a program that has died was at, as far as it can be read; it may be over by now.
 
     A run that somebody goes on with is left alone: what it has begun since is not what has died.
-
-    Args:
-        connection: In a transaction.
-        database: The database of runs.
-        owner: The id of the program.
     """
     found = connection.execute(_ATTEMPTS, (owner,)).fetchall()
     live = {run for run in {run for run, _, _ in found} if is_running(database, str(run))}
@@ -90,12 +85,7 @@ def find_processes(
 
 
 def processes_of(connection: sqlite3.Connection, number: int) -> tuple[ProcessIdentity, ...]:
-    """The first processes of all trees that a run has not seen the end of.
-
-    Args:
-        connection: To the database of runs.
-        number: Of the run, whose lock is held.
-    """
+    """The first processes of all trees that a run has not seen the end of."""
     return _readable(process for (process,) in connection.execute(_OF_RUN, (number,)))
 
 

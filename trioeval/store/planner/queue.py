@@ -8,16 +8,28 @@ A line of the table that cannot be read never begins, and does not count as runn
 nobody's way; it is told by `Line.recover`.
 """
 
+import contextlib
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast, get_args
 
 import attrs
 
 from trioeval.agent.planner import Entry, EntryState, Submission
 from trioeval.errors import UsageError
-from trioeval.store.planner.owners import Fate, Neighbours, problem_of_owner
-from trioeval.store.schema import BLOCK_BITS, LEVELS
+from trioeval.store.cache.file import Owners
+from trioeval.store.database import open_database, open_reading, store_error
+from trioeval.store.planner.owners import (
+    SILENT_BEATS,
+    Fate,
+    Neighbours,
+    PlannerSettings,
+    problem_of_owner,
+    seems_alive,
+)
+from trioeval.store.schema import BLOCK_BITS, LEVELS, RUNS
 
 _STATES = get_args(EntryState)
 _ENTRY = "place, id, run, task, state, owner, utc_submitted, utc_started"
@@ -353,12 +365,7 @@ def _rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 
 def forget_run(connection: sqlite3.Connection, number: int) -> None:
-    """Take away what a run has in the line that is finished or goes, and what is known of its outcomes.
-
-    Args:
-        connection: In a transaction.
-        number: Of the run, which is still there.
-    """
+    """Take away what a run has in the line that is finished or goes, and what is known of its outcomes."""
     of = "run = (SELECT id FROM run WHERE run = ?)"
     _forget(connection, of, "", (number,))
 
@@ -414,3 +421,72 @@ def _read(row: Sequence[Any], position: int, needs: tuple[str, ...]) -> Entry:
         utc_submitted=utc_submitted,
         utc_started=utc_started,
     )
+
+
+# The line as people look at it, with the programs that stand in it.
+
+
+_BUSY = 5.0  # seconds that others may keep the database locked
+
+
+def read_queue(
+    path: Path, now: float | None = None, *, warn: Callable[[str], None] | None = None
+) -> Sequence[Entry]:
+    """Everything in the line that can be read, by order. Changes nothing.
+
+    Args:
+        path: The database of runs.
+        now: Seconds since 1970; None is now.
+        warn: Told in a sentence of each entry that cannot be read.
+
+    Raises:
+        StoreError: It is not there, or cannot be read.
+    """
+    now = time.time() if now is None else now
+    connection = open_reading(path, RUNS)
+    connection.text_factory = readable_text
+    with contextlib.closing(connection):
+        try:
+            found, problems = _read_queue(connection, path, now)
+        except sqlite3.Error as error:
+            raise store_error(path, RUNS, error) from error
+    for problem in problems:
+        if warn is not None:
+            warn(problem)
+    return found
+
+
+def set_line_limit(path: Path, most: int) -> None:
+    """Let so many root tasks run at once from now on, whatever programs say; 0 leaves it to them.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    with contextlib.closing(open_database(path, RUNS, busy_s=_BUSY)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM entry_limit")
+            if most:
+                connection.execute("INSERT INTO entry_limit (most) VALUES (?)", (most,))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise store_error(path, RUNS, error) from error
+
+
+def _read_queue(
+    connection: sqlite3.Connection, path: Path, now: float
+) -> tuple[Sequence[Entry], Sequence[str]]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone():
+        return (), ()  # written before there were agents
+    connection.execute("BEGIN")  # both are of one moment
+    found = connection.execute("SELECT id, host, pid, heartbeat_s FROM owner").fetchall()
+    entries, problems = read_entries(connection), read_problems(connection)
+    connection.execute("COMMIT")
+    owners, since = Owners.of(path), now - SILENT_BEATS * PlannerSettings().heartbeat
+    alive = {
+        name: (host if isinstance(host, str) else None, pid if isinstance(pid, int) else None)
+        for name, host, pid, heartbeat_s in found
+        if isinstance(name, str) and seems_alive(owners, name, host, heartbeat_s, since=since)
+    }
+    placed = [(one, *alive.get(one.owner or "", (None, None))) for one in entries]
+    return [attrs.evolve(one, host=host, pid=pid) for one, host, pid in placed], problems
