@@ -1077,8 +1077,8 @@ MUTANTS = (
         "queue compacted one short",
         "TOTAL",
         "kernel/backlog.py",
-        "del self.items[: self.head]",
-        "del self.items[: self.head - 1]",
+        "del self.walked[: self.head]",
+        "del self.walked[: self.head - 1]",
     ),
     Mutant(
         "a job freed by its edges does not wait for its key",
@@ -1105,8 +1105,8 @@ MUTANTS = (
         "ranks order nobody",
         "example",
         "kernel/backlog.py",
-        "heapq.heappush(self._ranked[job.lane], (rank, job.index))",
-        "heapq.heappush(self._ranked[job.lane], ((0,), job.index))",
+        ".heap, (rank, job.index))",
+        ".heap, ((0,), job.index))",
     ),
     Mutant(
         "any number of jobs leave their lanes before they start",
@@ -1126,8 +1126,8 @@ MUTANTS = (
         "who was withdrawn starts",
         "BLOCK",
         "kernel/backlog.py",
-        "        readiness.start(index)\n        self._drop_withdrawn(lane)\n",
-        "        readiness.start(index)\n",
+        "            self._readiness.start(index)\n            self._drop_withdrawn(lane)\n",
+        "            self._readiness.start(index)\n",
     ),
     # kernel/readiness.py
     Mutant(
