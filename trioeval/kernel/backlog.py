@@ -177,7 +177,7 @@ class Backlog(Generic[P]):
         Raises:
             PlanError: A job on the way is not as the plan declares it.
         """
-        if not self.looks and not self._queues[lane]:
+        if not self.looks and not (self._pending and self._queues[lane]):
             return self._walk(lane)
         if self.looks and not self.has(lane, look=look):
             return None
