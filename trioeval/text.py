@@ -12,6 +12,9 @@ from typing import Any
 
 import attrs
 
+KEY = "key"
+"""Metadata of an attrs field: its key in files, None if it is in none; by default its name in camelCase."""
+
 
 @attrs.frozen
 class Computed:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +14,9 @@ from program_runs import around, carriers, is_alive, run, run_when_ready, wait_g
 
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.command_agent import CommandAgent
-from trioeval.agent.journal import ProcessIdentity
-from trioeval.agent.loop import LoopTerms
+from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.processes import ProcessFamily, open_family
-from trioeval.agent.protocols import FileMarker
+from trioeval.agent.protocols import Attempts, FileMarker, LoopTerms, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.providers.programs.entries import CommandAgentSettings, read_agent_command
 from trioeval.templates import Templates
@@ -32,20 +31,24 @@ R = TypeVar("R")
 
 
 @attrs.define(eq=False)
-class Ledger:
+class Ledger(AgentJournal):
     """Remembers what it was told, in order."""
 
     told: list[tuple[str, int]] = attrs.field(factory=list)
     processes: list[ProcessIdentity] = attrs.field(factory=list)
 
-    def started(self, attempt: Attempt, process: ProcessIdentity) -> None:
+    def started(self, attempt: RunningAttempt, /) -> None:
         """It begins, or has begun."""
-        self.told.append(("started" if process.pid else "begins", attempt.number))
-        self.processes.append(process)
+        self.told.append(("started" if attempt.process.pid else "begins", attempt.number))
+        self.processes.append(attempt.process)
 
-    def gone(self, attempt: Attempt) -> None:
+    def gone(self, run_id: str, /) -> None:
         """Nothing of it is left."""
-        self.told.append(("gone", attempt.number))
+        self.told.append(("gone", int(run_id.removeprefix("r"))))
+
+    def left(self) -> Sequence[RunningAttempt]:
+        """Nothing of earlier executions."""
+        return ()
 
     async def durable(self) -> None:
         """At once."""
@@ -78,12 +81,24 @@ def room(folder: Path, **variables: Any) -> CaseRoom:
         files=files,
         suite=SCRIPTED,
         vars=variables,
+        index=0,
+        row="row-1",
+        agent="scripted",
     )
 
 
 def attempt(number: int = 0, prompt: str = "Do it.") -> Attempt:
     """One of a case."""
     return Attempt(number=number, run_id=f"r{number}", task_prompt=prompt)
+
+
+@attrs.define(eq=False, kw_only=True)
+class NumberedAttempts(Attempts):
+    """Attempts whose ids are their numbers."""
+
+    def begin(self) -> Attempt:
+        """The next one."""
+        return attempt(len(self.ends))
 
 
 @attrs.define(kw_only=True)
@@ -94,7 +109,7 @@ class Rig:
     family: ProcessFamily
     ledger: Ledger
 
-    def terms(self, **changed: Any) -> LoopTerms:
+    def terms(self, *, earlier: Sequence[AttemptEnd] = (), **changed: Any) -> LoopTerms:
         """Those of the restart loop, without delays."""
 
         async def at_once(start: Callable[[], Awaitable[R]]) -> R:
@@ -108,9 +123,8 @@ class Rig:
             "slots": at_once,
             "marker": FileMarker(self.agent.room.files.done, look_every=0.01),
             "children": self.family,
-            "post": post,
-            "begin": attempt,
-            "ended": lambda _attempt, _end: None,
+            "posts": Posts(post),
+            "attempts": NumberedAttempts(ids=str, ends=[*earlier]),
         }
         return LoopTerms(**{**given, **changed})
 
@@ -133,7 +147,7 @@ async def open_rig(
             room=room(folder, **variables),
             templates=Templates(),
             family=family,
-            ledger=ledger,
+            journal=ledger,
             timeout=limit,
             max_processes=max_processes,
         )

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from trioeval.agent.loop import LoopTerms, Marker
-from trioeval.agent.protocols import AgentEvent, Flag
+from trioeval.agent.protocols import AgentEvent, Attempts, Flag, LoopTerms, Marker, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind, RestartPolicy
 from trioeval.errors import BusError
 
@@ -110,15 +109,21 @@ class Bench:
     posted: list[tuple[str, str]] = attrs.field(factory=list)
     events: list[AgentEvent] = attrs.field(factory=list)
 
-    def terms(self, policy: RestartPolicy | None = None, **more: Any) -> LoopTerms:
+    def terms(
+        self,
+        policy: RestartPolicy | None = None,
+        *,
+        earlier: Sequence[AttemptEnd] = (),
+        post: Callable[[str, str], Awaitable[None]] | None = None,
+        **more: Any,
+    ) -> LoopTerms:
         parts: dict[str, Any] = {
             "policy": RestartPolicy() if policy is None else policy,
             "slots": self.slots,
             "marker": self.marker,
             "children": self.kids,
-            "post": self.post,
-            "begin": self.begin,
-            "ended": lambda attempt, end: self.told.append((attempt.number, end)),
+            "posts": Posts(self.post if post is None else post),
+            "attempts": BenchAttempts(bench=self, ids=str, ends=[*earlier]),
             "stop": self.stop,
             "observe": self.events.append,
             "case": "calc",
@@ -141,3 +146,17 @@ class Bench:
 
     def bodies(self, type_: str) -> list[str]:
         return [body for kind, body in self.posted if kind == type_]
+
+
+@attrs.define(eq=False, kw_only=True)
+class BenchAttempts(Attempts):
+    """Tells the bench what begins and ends."""
+
+    bench: Bench
+
+    def begin(self) -> Attempt:
+        return self.bench.begin(len(self.ends))
+
+    def ended(self, attempt: Attempt, end: AttemptEnd) -> None:
+        super().ended(attempt, end)
+        self.bench.told.append((attempt.number, end))

@@ -13,7 +13,7 @@ from filelock import FileLock
 from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft, Message, Parent
 from trioeval.agent.bus.reading import Reading, read_bus, read_parts
-from trioeval.agent.bus_messages import BusAccounts, BusTroubles, Patience, Posts
+from trioeval.agent.bus_messages import BusAccounts, BusTroubles, CasePosts, Patience
 from trioeval.agent.open import RunFacts
 from trioeval.errors import BusError
 
@@ -25,7 +25,7 @@ def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
 
 
 def told_on(run: Bus, troubles: BusTroubles) -> RunFacts:
-    return RunFacts(run, Patience(run.path, trio.Event()), troubles)
+    return RunFacts(run, Patience(run.path, trio.Event(), troubles))
 
 
 @pytest.fixture
@@ -112,12 +112,10 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
 
     async def main() -> None:
         troubles = BusTroubles(warned.append)
-        post = Posts(
-            folder=tmp_path / "bus",
+        post = CasePosts(
             project="run-1",
             task="calc",
-            troubles=troubles,
-            patience=Patience(tmp_path / "bus", trio.Event()),
+            patience=Patience(tmp_path / "bus", trio.Event(), troubles),
             rng=chance,
             buses=BusAccounts(),
         )
@@ -133,20 +131,18 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
     ]
 
 
-async def seconds_of(post: Posts) -> float:
+async def seconds_of(post: CasePosts) -> float:
     """Seconds that a message takes."""
     begun = trio.current_time()
     await post("INFO", "hello")
     return trio.current_time() - begun
 
 
-def posts(folder: Path, troubles: BusTroubles, stop: trio.Event) -> Posts:
-    return Posts(
-        folder=folder,
+def posts(folder: Path, troubles: BusTroubles, stop: trio.Event) -> CasePosts:
+    return CasePosts(
         project="run-1",
         task="calc",
-        troubles=troubles,
-        patience=Patience(folder, stop),
+        patience=Patience(folder, stop, troubles),
         rng=chance,
         buses=BusAccounts(),
     )
@@ -211,7 +207,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
                 parents = (Parent(msg_id="of its own bus"),)
                 one = draft(f"fact {number}")
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
-        monkeypatch.setattr("trioeval.agent.bus.posting.LARGEST", 2000)
+        monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
             assert await told_on(run, troubles).pass_on(tmp_path / "calc") == 20
             assert run.stats.batches < 20

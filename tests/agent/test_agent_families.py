@@ -34,10 +34,17 @@ from trioeval.agent.attempts import Pump, open_log
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.loop import run_until_done
-from trioeval.agent.processes import ProcessFamily, end_survivors, open_family, this_host
+from trioeval.agent.processes import (
+    ProcessFamily,
+    ProcessTree,
+    end_survivors,
+    open_family,
+    this_host,
+)
 from trioeval.agent.restarts import AttemptEnd, RestartPolicy
 from trioeval.providers.programs import supervisor
 from trioeval.providers.programs.members import Root, find_survivors, read_member
+from trioeval.providers.programs.processes import Tree
 
 PATIENT = 40.0
 """Seconds of grace that nobody needs who ends when it is asked to."""
@@ -83,7 +90,7 @@ def test_a_child_without_session_environment_and_parent_ends_with_its_case(
         (left,) = rig.family.alive()
         assert is_alive(int(left))
         end = await run_until_done(
-            rig.agent, rig.terms(child_timeout=0.05), [AttemptEnd(output="hi")]
+            rig.agent, rig.terms(child_timeout=0.05, earlier=[AttemptEnd(output="hi")])
         )
         assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 2)
         assert not is_alive(int(left))
@@ -198,9 +205,9 @@ def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) 
 
     async def main() -> None:
         async with open_rig(settings(line), tmp_path, limit=0.05) as rig:
-            terms = rig.terms(policy=RestartPolicy(max_attempts=2, delay=0))
-            earlier = AttemptEnd(output="", children_ended=3)
-            end = await run_until_done(rig.agent, terms, [earlier])
+            earlier = [AttemptEnd(output="", children_ended=3)]
+            policy = RestartPolicy(max_attempts=2, delay=0)
+            end = await run_until_done(rig.agent, rig.terms(policy=policy, earlier=earlier))
         assert [one.children_ended for one in end.attempts] == [3, 2]
         assert end.children_ended == 5
 
@@ -342,6 +349,11 @@ def test_last_words_are_in_the_log_although_everything_is_cancelled(
     assert CaseFiles(tmp_path).stdout(0).read_text() == "bye\n"
 
 
+def trees_of(family: ProcessFamily) -> list[Tree]:
+    """What the attempts of a case have started, and that is not over."""
+    return [one.tree for one in family.relatives if isinstance(one, ProcessTree)]
+
+
 def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +362,7 @@ def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
 
     async def work(rig: Rig) -> None:
         async def take_late(pump: Pump) -> None:
-            await rig.family._relatives[0].tree.wait()
+            await trees_of(rig.family)[0].wait()
             await trio.testing.wait_all_tasks_blocked()
             await take_all(pump)
 
@@ -437,7 +449,7 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
         began = trio.current_time()
         async with open_rig(settings(line, mark=mark), tmp_path) as rig:
             await work(rig)
-            trees = [relative.tree for relative in rig.family._relatives]
+            trees = trees_of(rig.family)
         assert trio.current_time() - began < 30
         os.kill(int(left.read_text()) if is_hidden else carriers(mark)[0], signal.SIGKILL)
         for tree in trees:
@@ -515,12 +527,12 @@ import attrs
 from agent_processes import Ledger, attempt, in_rig, settings
 
 class Telling(Ledger):
-    def started(self, attempt, process):
-        if process.pid or attempt.number:
-            print(repr(attrs.astuple(process)), flush=True)
+    def started(self, running):
+        if running.process.pid or running.number:
+            print(repr(attrs.astuple(running.process)), flush=True)
 
 async def work(rig):
-    agent = attrs.evolve(rig.agent, ledger=Telling())
+    agent = attrs.evolve(rig.agent, journal=Telling())
     await agent(attempt(0))
     await agent(attempt(1))
 

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.agent.case_order import Gate
+from trioeval.agent.protocols import Flag as InMemoryFlag
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
 from trioeval.kernel import Cut
@@ -22,7 +23,7 @@ NAMES = "abcdef"
 
 
 @attrs.define(eq=False)
-class Flag:
+class Flag(InMemoryFlag):
     """A marker that is set by whoever likes to."""
 
     event: trio.Event = attrs.field(factory=trio.Event)

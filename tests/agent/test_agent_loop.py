@@ -10,7 +10,7 @@ import pytest
 import trio
 from loop_bench import WELL, Bench, FreeSlots, Kids, failed
 
-from trioeval.agent.loop import LoopEnd, LoopTerms, run_until_done
+from trioeval.agent.loop import LoopEnd, run_until_done
 from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
@@ -19,6 +19,7 @@ from trioeval.agent.protocols import (
     CaseEnded,
     FileMarker,
     Flag,
+    LoopTerms,
 )
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, RestartPolicy
 from trioeval.errors import LaneClosedError, TooLateError, UsageError
@@ -411,7 +412,7 @@ def test_attempts_of_earlier_executions_count_for_everything() -> None:
     async def play(bench: Bench) -> LoopEnd:
         policy = RestartPolicy(identical_failures=3)
         agent = Scripted(bench, [failed()] * 9)
-        end = await run_until_done(agent, bench.terms(policy), [failed(), failed()])
+        end = await run_until_done(agent, bench.terms(policy, earlier=[failed(), failed()]))
         assert bench.began == [(2, 2.0)]
         return end
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import trio
 
-from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder, Tally
+from trioeval.columns.graph import MakeJob
+from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder
 from trioeval.columns.makers.code import TemplateMaker
 from trioeval.columns.makers.samplers import SamplerMaker
 from trioeval.columns.model import CategorySampler, ExpressionColumn, SamplerColumn, UniformSampler
@@ -44,7 +45,8 @@ async def run(rows: int) -> None:
         for name, (maker, needed) in found.items():
             values = [{one: row[one] for one in needed} for row in table]
             begun = time.perf_counter()
-            made = await maker.make(GroupOrder(group, start, numbers, values, Tally()), NOBODY)
+            order = GroupOrder(MakeJob(0, group), start=start, rows=numbers, values=values)
+            made = await maker.make(order, NOBODY)
             seconds[name] += time.perf_counter() - begun
             for row, (_, cells) in zip(table, made, strict=True):
                 if isinstance(cells, CellError):

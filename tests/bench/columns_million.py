@@ -19,8 +19,8 @@ import trio
 import trioeval
 from trioeval.columns.events import DatasetEvent, GroupWritten
 from trioeval.columns.files import DatasetFolder, Header
-from trioeval.columns.graph import Grouping
-from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder, Tally
+from trioeval.columns.graph import Grouping, MakeJob
+from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder
 from trioeval.columns.makers.code import TemplateMaker
 from trioeval.columns.makers.samplers import SamplerMaker
 from trioeval.columns.model import ExpressionColumn, SamplerColumn, UniformSampler
@@ -83,7 +83,8 @@ async def parts(rows: int, folder: Path) -> Mapping[str, float]:
             table: list[dict[str, Any]] = [{} for _ in numbers]
             begun = time.perf_counter()
             for maker in makers.values():
-                made = await maker.make(GroupOrder(group, start, numbers, table, Tally()), NOBODY)
+                order = GroupOrder(MakeJob(0, group), start=start, rows=numbers, values=table)
+                made = await maker.make(order, NOBODY)
                 for row, (_, cells) in zip(table, made, strict=True):
                     assert not isinstance(cells, CellError)
                     row.update(cells)

@@ -16,11 +16,11 @@ import trio
 
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Outcome, Permits, Plan, run_plan
 from trioeval.limits import Limit
-from trioeval.limits.backend import KeyUse
 from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.model import QuotaKey
 
-SLOTS = KeyUse("slots", "slots")
-FOUR = [SLOTS, KeyUse("rpm", "requests"), KeyUse("tpm", "tokens"), KeyUse("daily", "tokens")]
+SLOTS = QuotaKey("slots", "slots")
+FOUR = [SLOTS, QuotaKey("rpm", "requests"), QuotaKey("tpm", "tokens"), QuotaKey("daily", "tokens")]
 MANY = 10**12
 
 
@@ -75,7 +75,7 @@ async def callers(permits: list[Permits], count: int, seconds: float) -> None:
             nursery.start_soon(call, index)
 
 
-async def free(keys: list[KeyUse], count: int) -> None:
+async def free(keys: list[QuotaKey], count: int) -> None:
     """Permits that are there."""
     permits = quota_of(MANY).permits("lane", keys)
     for index in range(count):
@@ -105,7 +105,7 @@ async def contended(*, lanes: int, count: int) -> None:
     """Callers that wait for one limit, on lanes that have one limit more of their own."""
     own = [f"own {lane}" for lane in range(lanes)]
     quota = quota_of(8, *own)
-    permits = [quota.permits(key, [SLOTS, KeyUse(key, "requests")]) for key in own]
+    permits = [quota.permits(key, [SLOTS, QuotaKey(key, "requests")]) for key in own]
     await callers(permits, count, 0.0)
 
 

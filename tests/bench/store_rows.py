@@ -72,7 +72,7 @@ async def stored(
     """Seconds until all is safe, and of the loop's own time."""
     async with open_store(path) as store:
         run = store.begin(START)
-        records = [run.record(row) for row in rows] if ready else []
+        records = [run.record(row).json for row in rows] if ready else []
         await run.durable()
         begun, own = time.perf_counter(), time.thread_time()
         if ready:

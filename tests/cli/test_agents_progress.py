@@ -18,9 +18,8 @@ from trioeval.agent.protocols import (
     CaseEnded,
     CaseQueued,
 )
-from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import OutputFlags, RunFlags
-from trioeval.cli.progress.agent import AgentsProgress, event_line
+from trioeval.cli.progress.tasks import TaskProgress, event_line
 from trioeval.cli.settings import settle
 from trioeval.run import prepare, run_suite
 from trioeval.store.planner.planner import open_planner
@@ -37,7 +36,7 @@ def told(
 
 def test_a_line_tells_how_many_cases_do_what() -> None:
     """Only what there is; of each case the last that was told of it."""
-    progress = AgentsProgress()
+    progress = TaskProgress(print)
     progress.expect("t", 6)
     assert progress.lines() == []
     for event in (
@@ -69,7 +68,7 @@ def test_a_line_tells_how_many_cases_do_what() -> None:
 
 def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
     """Each task has one of its own, with a harmless name."""
-    progress = AgentsProgress()
+    progress = TaskProgress(print)
     progress.observe(told(AttemptStarted, task="red\x1b[31m", **RUN))
     progress.observe(told(CaseEnded, task=None, ending="failed"))
     assert progress.lines() == ["  red [31m: 1 running, 0 over", "  agents: 1 over"]
@@ -96,7 +95,7 @@ def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
 def test_each_event_is_a_line(event: AgentEvent, line: str) -> None:
     """For `--verbose`; names do nothing to a terminal."""
     lines: list[str] = []
-    AgentsProgress(lines.append, began_at=10.0).observe(event)
+    TaskProgress(print, tell=lines.append, began_at=10.0).observe(event)
     assert lines == [event_line(event, 10.0)] == [f"2.500 s {line}"]
 
 
@@ -104,8 +103,8 @@ def test_lines_of_events_come_in_place_of_the_progress(tmp_path: Path) -> None:
     """Of suites with agents, as of those with questions."""
     suite = suite_of(tmp_path)
     verbose = RunFlags(output=OutputFlags(verbose=True))
-    assert not settle(suite, verbose, EnvironmentSettings()).progress
-    assert settle(suite, RunFlags(), EnvironmentSettings()).progress
+    assert not settle(suite, verbose).output.progress
+    assert settle(suite, RunFlags()).output.progress
 
 
 def suite_of(folder: Path) -> trioeval.Suite:
@@ -136,7 +135,7 @@ def suite_of(folder: Path) -> trioeval.Suite:
 
 def test_every_case_ends_once_however_it_ends(tmp_path: Path) -> None:
     """Also one that was blocked, or could not begin: nothing is left that runs or waits."""
-    progress, ended = AgentsProgress(), Counter[tuple[str, str]]()
+    progress, ended = TaskProgress(print), Counter[tuple[str, str]]()
     progress.expect("t", 4)
 
     def observe(event: AgentEvent) -> None:

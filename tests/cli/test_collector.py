@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -14,13 +13,12 @@ from trioeval.cli import output
 from trioeval.cli.run import results as collector
 from trioeval.cli.run.execution import RowObserver
 from trioeval.cli.run.results import Collector
-from trioeval.cli.run.start import Beginning, Continued, beginning_of
+from trioeval.cli.run.start import Continued, begin, start_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.report import Results, RunInfo
-from trioeval.report.records import status_of
 from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
-from trioeval.store import open_store
+from trioeval.store import RunStart, open_store
 
 INFO = RunInfo(utc_exported="2026-01-01T00:00:00.000Z", duration_ms=0)
 
@@ -30,16 +28,17 @@ def collected(
     outputs: Sequence[Path],
     *,
     database: Path | None = None,
-    beginning: Beginning | None = None,
+    start: RunStart | None = None,
+    continued: Continued | None = None,
     stop_at: int | None = None,
 ) -> tuple[Collector, Sequence[OutputError]]:
     """The collector of a run that is over, and what it could not write."""
-    began = beginning_of(prepared, {}, None) if beginning is None else beginning
+    start = start_of(prepared, {}) if start is None else start
 
     async def main() -> tuple[Collector, Sequence[OutputError]]:
         async with open_store(database) as store:
-            run = await began.begin(store)
-            found = Collector.of(prepared, began, run, outputs, INFO, cell=40, tests=9)
+            run = await begin(store, start, continued)
+            found = Collector.of(prepared, start, run, outputs, INFO, cell=40, tests=9)
             found.open()
             stop = trio.Event()
 
@@ -112,21 +111,16 @@ def words(*some: str) -> PreparedSuite:
 def test_rows_that_are_there_take_their_places_among_those_that_come(tmp_path: Path) -> None:
     """In result files, totals and what is shown, before, between and behind them; none comes twice."""
     prepared, database = words(*"abcdef"), tmp_path / "runs.db"
-    began = beginning_of(prepared, {}, None)
-    collected(prepared, [], database=database, beginning=began)
-    continued = Continued(
-        id=began.start.id,
-        utc_created=began.start.utc_created,
-        duration_ms=0,
-        retry=Retry("rows", (range(1, 2), range(3, 5))),
-        reconciled={},
-    )
+    start = start_of(prepared, {})
+    collected(prepared, [], database=database, start=start)
+    continued = Continued(retry=Retry("rows", (range(1, 2), range(3, 5))), reconciled={})
     outputs = [tmp_path / "a.jsonl", tmp_path / "b.json"]
     again, errors = collected(
         prepared,
         outputs,
         database=database,
-        beginning=attrs.evolve(began, continued=continued),
+        start=start,
+        continued=continued,
     )
     assert errors == []
     rows = [json.loads(line) for line in outputs[0].read_text().splitlines()]
@@ -143,24 +137,17 @@ def test_rows_that_are_there_take_their_places_among_those_that_come(tmp_path: P
 def test_every_row_is_told_of_once(tmp_path: Path) -> None:
     """Also those that are there already, to whoever shows how far the run is."""
     prepared, database = words(*"abcd"), tmp_path / "runs.db"
-    began = beginning_of(prepared, {}, None)
-    first, _ = collected(prepared, [], database=database, beginning=began, stop_at=1)
+    start = start_of(prepared, {})
+    first, _ = collected(prepared, [], database=database, start=start, stop_at=1)
     assert first.totals.outcome("not_run") > 0
     told: list[Status] = []
 
     async def go_on() -> None:
-        continued = Continued(
-            id=began.start.id,
-            utc_created=began.start.utc_created,
-            duration_ms=0,
-            retry=Retry(),
-            reconciled={},
-        )
-        beginning = attrs.evolve(began, continued=continued)
+        continued = Continued(retry=Retry(), reconciled={})
         async with open_store(database) as store:
-            run = await beginning.begin(store)
-            found = Collector.of(prepared, beginning, run, [], INFO, cell=40, tests=0)
-            found.watch = lambda record, _kept: told.append(status_of(record))
+            run = await begin(store, start, continued)
+            found = Collector.of(prepared, start, run, [], INFO, cell=40, tests=0)
+            found.watch = lambda record, _kept: told.append(record.status)
 
             async def emit(row: Row) -> None:
                 await found.add(row)

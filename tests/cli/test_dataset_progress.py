@@ -2,7 +2,7 @@
 
 import pytest
 
-from trioeval.cli.progress.columns import DatasetProgress, event_line
+from trioeval.cli.progress.tasks import TaskProgress, event_line
 from trioeval.columns.events import (
     DatasetBegun,
     DatasetEvent,
@@ -16,7 +16,7 @@ from trioeval.columns.events import (
     ShutDown,
 )
 from trioeval.columns.files import GroupFile
-from trioeval.columns.result import DatasetResult, DroppedRow
+from trioeval.columns.result import DroppedRow
 
 FILE = GroupFile(group=0, rows=25, file="batch_00000.parquet", digest="d")
 LOST = DroppedRow(row=30, cause="failed", column="text", error="no\x1b[2J", attempts=2)
@@ -24,40 +24,40 @@ LOST = DroppedRow(row=30, cause="failed", column="text", error="no\x1b[2J", atte
 
 def test_a_line_counts_rows_and_groups_of_each_dataset() -> None:
     """From its first group to its end."""
-    progress = DatasetProgress(print, {"problems": 100, "more": None})
+    progress = TaskProgress(print, {"problems": 100, "more": None})
     assert progress.lines() == []
     for group in range(3):
-        progress.observe("problems", GroupOpened(1.0, group, 0))
-    progress.observe("more", GroupOpened(1.0, 0, 0))
-    progress.observe("problems", GroupWritten(2.0, FILE))
-    progress.observe("problems", RowDropped(2.5, 1, LOST))
-    progress.observe("problems", GroupGivenUp(2.5, 2, "deadline"))
+        progress.observe(GroupOpened(1.0, group, 0), "problems")
+    progress.observe(GroupOpened(1.0, 0, 0), "more")
+    progress.observe(GroupWritten(2.0, FILE), "problems")
+    progress.observe(RowDropped(2.5, 1, LOST), "problems")
+    progress.observe(GroupGivenUp(2.5, 2, "deadline"), "problems")
     assert progress.lines() == [
         "  problems: 25/100 rows written, 1 open groups, 1 dropped",
         "  more: 0 rows written, 1 open groups",
     ]
-    progress.observe("more", ProcessorBegun(3.0, "clean", None))
+    progress.observe(ProcessorBegun(3.0, "clean", None), "more")
     assert progress.lines()[1].endswith("1 open groups, processor clean")
-    progress.observe("more", ProcessorEnded(3.0, "clean", None))
-    progress.ended(DatasetResult(task="problems", requested=100, written=99))
+    progress.observe(ProcessorEnded(3.0, "clean", None), "more")
+    progress.ended("problems")
     assert progress.lines() == ["  more: 0 rows written, 1 open groups"]
 
 
 def test_rows_that_are_there_already_are_counted() -> None:
     """Of a run that is gone on with, all come to be written in the end."""
-    progress = DatasetProgress(print, {"problems": 100})
-    progress.observe("problems", DatasetBegun(1.0, 75, 2))
+    progress = TaskProgress(print, {"problems": 100})
+    progress.observe(DatasetBegun(1.0, 75, 2), "problems")
     assert progress.lines() == ["  problems: 75/100 rows written, 0 open groups, 2 dropped"]
-    progress.observe("problems", GroupWritten(2.0, FILE))
+    progress.observe(GroupWritten(2.0, FILE), "problems")
     assert progress.lines() == ["  problems: 100/100 rows written, 0 open groups, 2 dropped"]
 
 
 def test_what_somebody_should_know_is_told_at_once() -> None:
     """Also where no line is ever drawn."""
     told: list[str] = []
-    progress = DatasetProgress(told.append)
-    progress.observe("a", ShutDown(1.0))
-    progress.observe("a", ManyMishaps(1.0))
+    progress = TaskProgress(told.append)
+    progress.observe(ShutDown(1.0), "a")
+    progress.observe(ManyMishaps(1.0), "a")
     assert told == [
         "dataset a: too many calls fail for good; nothing new begins",
         "dataset a: half of the last calls failed, and are made again",
@@ -85,7 +85,7 @@ def test_what_somebody_should_know_is_told_at_once() -> None:
 )
 def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
     """For `--verbose`; what models and functions said does nothing to a terminal."""
-    assert event_line("p", event, 10.0) == f"2.000 s p: {line}"
+    assert event_line(event, 10.0, "p") == f"2.000 s p: {line}"
     told: list[str] = []
-    DatasetProgress(print, tell=told.append, began_at=10.0).observe("p", event)
+    TaskProgress(print, tell=told.append, began_at=10.0).observe(event, "p")
     assert told == [f"2.000 s p: {line}"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags, check_flags
 from trioeval.cli.progress.live import pause
-from trioeval.cli.progress.plain import plain_line, show_lines
+from trioeval.cli.progress.plain import PlainProgress, plain_line
 from trioeval.cli.progress.progress import choose_mode
 from trioeval.cli.progress.run import Picture
 from trioeval.cli.progress.table import Room, compact, picture, wait_words
@@ -223,7 +223,9 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
                 nursery.start_soon(
                     lambda: collect(plan, body, lanes=lanes, observe=activity.observe)
                 )
-                nursery.start_soon(show_lines, told.state, lambda: ["  quiz: 1/2 questions"])
+                nursery.start_soon(
+                    PlainProgress().show, told.state, lambda: ["  quiz: 1/2 questions"]
+                )
                 await trio.sleep(6.5)
                 nursery.cancel_scope.cancel()
         return stream.getvalue().splitlines()

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.cli.progress.question_eval import QuestionProgress, event_line
+from trioeval.cli.progress.tasks import TaskProgress, event_line
 from trioeval.question_eval.answer import QuestionEvent
 
 
@@ -14,7 +14,6 @@ def event(name: str, index: int | None = 0, /, **details: Any) -> QuestionEvent:
         at=11.5,
         task="quiz",
         index=index,
-        job=None if index is None else f"quiz-{index + 1}",
         name=name,
         details=details,
     )
@@ -22,7 +21,7 @@ def event(name: str, index: int | None = 0, /, **details: Any) -> QuestionEvent:
 
 def test_a_line_counts_what_is_over_and_under_way() -> None:
     """Each question is in one place."""
-    progress = QuestionProgress()
+    progress = TaskProgress(print)
     assert progress.lines() == []
     progress.observe(event("task_start", None))
     for index in range(5):
@@ -65,6 +64,6 @@ def test_numbers_of_a_run_keep_their_places() -> None:
 def test_each_event_is_told_once() -> None:
     """By whoever prints lines."""
     lines: list[str] = []
-    progress = QuestionProgress(lines.append, 11.5)
+    progress = TaskProgress(print, tell=lines.append, began_at=11.5)
     progress.observe(event("queued"))
     assert lines == ["0.000 s quiz-1: queued"]

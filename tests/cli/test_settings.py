@@ -11,9 +11,9 @@ from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
 from trioeval.cli.settings import (
     EarlierFile,
-    RunSettings,
     earlier_files,
     filters_of,
+    runs_one_by_one,
     said_in_vain,
     settle,
     with_flags,
@@ -31,8 +31,12 @@ def suite_of(**more: Any) -> Suite:
     return parse_suite({"providers": ["echo"], "prompts": ["x"], **more}, directory=Path("/s"))
 
 
+def filtered(suite: Suite, **rows: Any) -> Filters:
+    return filters_of(suite, settle(suite, RunFlags(rows=RowFlags(**rows))).rows)
+
+
 def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags: Any) -> Suite:
-    return with_flags(suite, RunFlags(**flags), environment)
+    return with_flags(suite, settle(suite, RunFlags(**flags)), environment)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +80,8 @@ def test_a_delay_of_the_environment_is_as_that_of_a_flag(
 ) -> None:
     """Rows run one after another; where the suite says a delay itself, it is the lane's alone."""
     suite, flags = suite_of(evaluateOptions=options), RunFlags(limits=LimitFlags(delay=flag))
-    found = settle(suite, flags, EnvironmentSettings(delay_ms=environment))
-    assert found.one_by_one is in_order
+    found = runs_one_by_one(suite, settle(suite, flags), EnvironmentSettings(delay_ms=environment))
+    assert found is in_order
 
 
 def test_widths_of_the_environment_count_where_nothing_else_says_them() -> None:
@@ -150,9 +154,9 @@ def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
 def test_outputs_of_a_suite_are_relative_to_its_folder_and_those_of_flags_are_not() -> None:
     """And what a flag names is written instead of all others."""
     suite = suite_of(outputPath=["o.json", "/s/abs/o.csv"])
-    assert settle(suite, RunFlags(), NOTHING).outputs == (Path("/s/o.json"), Path("/s/abs/o.csv"))
+    assert settle(suite, RunFlags()).output.output == (Path("/s/o.json"), Path("/s/abs/o.csv"))
     flags = RunFlags(output=OutputFlags(output=(Path("mine.json"),)))
-    assert settle(suite, flags, NOTHING).outputs == (Path("mine.json"),)
+    assert settle(suite, flags).output.output == (Path("mine.json"),)
 
 
 def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
@@ -161,20 +165,13 @@ def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
         commandLineOptions={"table": False, "tableCellMaxLength": 99, "maxConcurrency": 2},
         evaluateOptions={"showProgressBar": False},
     )
-    environment = EnvironmentSettings(failed_exit_code=3)
-    assert settle(suite, RunFlags(), environment) == RunSettings(
-        environment=environment,
-        table=False,
-        cell=99,
-        progress=False,
-        max_concurrency=2,
-        fail_exit_code=3,
+    assert settle(suite, RunFlags()) == RunFlags(
+        output=OutputFlags(table=False, table_cell_max_length=99, progress=False),
+        limits=LimitFlags(max_concurrency=2),
     )
     output = OutputFlags(table=True, table_cell_max_length=8, progress=True, fail_exit_code=4)
     flags = RunFlags(output=output, limits=LimitFlags(max_concurrency=5))
-    found = settle(suite, flags, environment)
-    assert (found.table, found.cell, found.progress, found.fail_exit_code) == (True, 8, True, 4)
-    assert found.max_concurrency == 5
+    assert settle(suite, flags) == flags
 
 
 @pytest.mark.parametrize(
@@ -192,7 +189,8 @@ def test_a_delay_of_the_command_line_makes_the_run_serial(
 ) -> None:
     """As promptfoo does, unless the suite says that order is only kept where it matters."""
     flags = RunFlags(limits=LimitFlags(delay=flag))
-    assert settle(suite_of(**more), flags, NOTHING).one_by_one is one_by_one
+    suite = suite_of(**more)
+    assert runs_one_by_one(suite, settle(suite, flags), NOTHING) is one_by_one
 
 
 def test_filters_of_flags_win_over_those_of_the_suite() -> None:
@@ -206,14 +204,13 @@ def test_filters_of_flags_win_over_those_of_the_suite() -> None:
         },
         evaluateOptions={"filterRange": "5:6"},
     )
-    assert filters_of(suite, RowFlags()) == Filters(
+    assert filtered(suite) == Filters(
         metadata=(("k", "v"),), first_n=4, range=slice(1, 2), pattern=compile_javascript("p")
     )
-    flags = RowFlags(filter_range="3:", filter_metadata=("a=b", "c=d"), filter_sample_seed=1)
-    found = filters_of(suite, flags)
+    found = filtered(suite, filter_range="3:", filter_metadata=("a=b", "c=d"), filter_sample_seed=1)
     assert (found.range, found.metadata) == (slice(3, None), (("a", "b"), ("c", "d")))
     only = suite_of(evaluateOptions={"filterRange": "5:6"})
-    assert filters_of(only, RowFlags()) == Filters(range=slice(5, 6))
+    assert filtered(only) == Filters(range=slice(5, 6))
 
 
 def test_a_filter_that_says_nothing_is_refused_by_its_name() -> None:
@@ -237,12 +234,12 @@ def test_earlier_results_are_named_by_flags_or_the_suite() -> None:
     """Each says which rows of its file count."""
     suite = suite_of(commandLineOptions={"filterFailing": "old.json", "filterErrorsOnly": "e.json"})
     flags = RowFlags(filter_failing_only=Path("f.json"), filter_errors_only=Path("x.json"))
-    assert earlier_files(suite, flags) == (
+    assert earlier_files(settle(suite, RunFlags(rows=flags)).rows) == (
         EarlierFile(Path("/s/old.json"), failures=True, errors=True),
         EarlierFile(Path("f.json"), failures=True, errors=False),
         EarlierFile(Path("x.json"), failures=False, errors=True),
     )
-    assert earlier_files(suite_of(), RowFlags()) == ()
+    assert earlier_files(settle(suite_of(), RunFlags()).rows) == ()
 
 
 def test_columns_are_filtered_before_they_are_numbered() -> None:
@@ -275,8 +272,8 @@ def test_options_of_promptfoo_are_taken() -> None:
         },
     )
     assert suite.command_line_options.env_path == (".env", ".env.local")
-    assert filters_of(suite, RowFlags()).sample_seed == 7
-    assert filters_of(suite, RowFlags(filter_sample_seed=0)).sample_seed == 0
+    assert filtered(suite).sample_seed == 7
+    assert filtered(suite, filter_sample_seed=0).sample_seed == 0
     found = changed(suite)
     assert found.tags == {"a": "1", "b": "2"}
     assert found.extensions == ("file://hooks.py:told",)
@@ -304,7 +301,7 @@ def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
     """Those of questions; neither where there are none, nor where progress is asked for."""
 
     def shown(suite: Suite, **output: Any) -> bool:
-        return settle(suite, RunFlags(output=OutputFlags(**output)), NOTHING).progress
+        return settle(suite, RunFlags(output=OutputFlags(**output))).output.progress is True
 
     plain, quiz = suite_of(), quiz_of(tmp_path)
     assert (shown(plain), shown(quiz)) == (True, True)

@@ -9,12 +9,12 @@ import attrs
 import pytest
 import trio
 
-from trioeval.cli.environment import read_environment
+from trioeval.cli.environment import EnvironmentSettings, read_environment
+from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.execution import Execution
-from trioeval.cli.run.start import beginning_of
+from trioeval.cli.run.start import start_of
 from trioeval.cli.run.storage import Keeping
-from trioeval.cli.settings import RunSettings
 from trioeval.cli.stored_results import open_runs
 from trioeval.errors import InputError
 from trioeval.loading.load import parse_suite
@@ -46,9 +46,10 @@ def suite(*, fails: bool = False) -> PreparedSuite:
 def ran(prepared: PreparedSuite, database: Path, interrupts: Interrupts) -> int:
     execution = Execution(
         prepared,
-        RunSettings(progress=False, table=False),
+        RunFlags(output=OutputFlags(progress=False, table=False)),
+        EnvironmentSettings(),
         Keeping(database=database, is_cached=False, named=True),
-        beginning_of(prepared, {}, None),
+        start_of(prepared, {}),
         None,
         interrupts,
     )

@@ -10,6 +10,7 @@ import attrs
 from journalled import Model
 
 from trioeval import Reply, Request
+from trioeval.columns.graph import MakeJob
 from trioeval.columns.makers.base import CellMaker, CellOrder, Tally
 from trioeval.columns.makers.conversations import Cells
 from trioeval.columns.makers.llm import LlmMaker
@@ -106,7 +107,8 @@ async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, *
     made = Made(tallies=[Tally() for _ in rows])
 
     async def perform(job: Job[None], calls: Calls[None]) -> Row:
-        order = CellOrder(job.index, dict(rows[job.index]), made.tallies[job.index])
+        order = CellOrder(MakeJob(0, 0, job.index), values=dict(rows[job.index]))
+        order.tally = made.tallies[job.index]
         return await maker.make(order, calls)
 
     plan = Plan.of([Job(index, maker.lane, None) for index in range(len(rows))])

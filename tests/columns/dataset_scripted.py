@@ -19,7 +19,7 @@ from trioeval.columns.journal import MadeRecord, Restored
 from trioeval.columns.makers.base import LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
 from trioeval.columns.model import ColumnsSettings, ErrorWindow, Skip
 from trioeval.columns.result import Cause, DatasetResult, DroppedRow
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import Condition, DatasetSpec, Making, Stages
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Event, Lanes, LaneSpec
@@ -363,7 +363,7 @@ async def building(
             observe(event)
 
     run = DatasetRun(spec, output, journal=journal, observe=tell, warn=warn)
-    result = await build(run, lanes, observe=kernel.append, **more)
+    result = await run.build(lanes, observe=kernel.append, **more)
     built = Built(result, run, output, events, kernel, trio.current_time())
     check(built)
     return built

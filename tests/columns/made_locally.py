@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from trioeval.columns.graph import MakeJob
 from trioeval.columns.makers.base import (
     CODE,
     LOCAL,
@@ -16,7 +17,6 @@ from trioeval.columns.makers.base import (
     GroupMaker,
     GroupOrder,
     Made,
-    Tally,
 )
 from trioeval.columns.makers.code import PythonExpressionMaker, PythonGroupMaker
 from trioeval.evaluation.scripts import Scripts, open_scripts
@@ -36,7 +36,10 @@ def group_order(
     """An order of rows with these values, or of so many without."""
     known = [{} for _ in range(values)] if isinstance(values, int) else values
     numbers = range(start, start + len(known)) if rows is None else rows
-    return GroupOrder(group, start, list(numbers), known, Tally(), follows=start > 0)
+    job, is_later = MakeJob(0, group), start > 0
+    order = GroupOrder(job, start=start, rows=list(numbers), values=known, follows=is_later)
+    order.begin()
+    return order
 
 
 async def make_group(maker: GroupMaker, order: GroupOrder) -> Made:
@@ -49,7 +52,9 @@ async def make_group(maker: GroupMaker, order: GroupOrder) -> Made:
 async def make_cell(maker: CellMaker, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a maker gives for a row."""
     assert maker.lane == CODE
-    return await maker.make(CellOrder(row, values, Tally()), NOBODY)
+    order = CellOrder(MakeJob(0, 0, row), values=values)
+    order.begin()
+    return await maker.make(order, NOBODY)
 
 
 def made_by(maker: GroupMaker, order: GroupOrder) -> Made:

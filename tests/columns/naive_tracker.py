@@ -1,7 +1,104 @@
-"""What a tracker has to say, found anew each time by the definition: no counters at all."""
+"""What open groups have to say, found anew each time by the definition: no counters at all."""
 
-from trioeval.columns.graph import ColumnGraph, Grouping
-from trioeval.columns.progress import FINISH, PREPARE, MakeJob
+from collections.abc import Iterable
+
+import attrs
+
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob
+from trioeval.columns.groups import OpenGroup, OpenGroups
+from trioeval.columns.makers.base import Order
+
+
+@attrs.frozen
+class Change:
+    """What something that happened has changed. A job is in none or one of the three."""
+
+    ready: tuple[MakeJob, ...] = ()
+    """May be made now; each job is named once."""
+    removed: tuple[MakeJob, ...] = ()
+    """Were named as ready, are not begun, and are not to be made any more."""
+    never: tuple[MakeJob, ...] = ()
+    """Were never named as ready, and never will be."""
+
+
+class Tracker:
+    """Open groups, whose changes are told as jobs; the outcomes of jobs follow at once."""
+
+    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool = False) -> None:
+        self.groups = OpenGroups(graph, grouping, prepares=prepares)
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        return tuple(self.groups.groups)
+
+    @property
+    def standing(self) -> int:
+        return self.groups.standing
+
+    def of(self, group: int) -> OpenGroup:
+        return self.groups.group(MakeJob(FINISH, group))
+
+    def admit(self, group: int, dropped: Iterable[int] = ()) -> Change:
+        self.groups.release(self.groups.admit(group), dropped)
+        return self.changed()
+
+    def begin(self, job: MakeJob) -> None:
+        """A job begins; again where it has begun: it was set aside, and its round has come."""
+        named = {order.job: index for index, order in self.groups.orders.items()}
+        if job in named and self.of(job.group).is_begun(job):
+            self.groups.set_aside(named[job]).aside.clear()
+        self.groups.start(self.groups.orders[named[job]] if job in named else Order(job))
+
+    def complete(self, job: MakeJob) -> Change:
+        self.groups.complete(job)
+        return self.changed(job)
+
+    def lose(self, job: MakeJob) -> Change:
+        self.groups.mark_lost(job)
+        return self.changed(job)
+
+    def drop(self, rows: Iterable[int]) -> Change:
+        numbers = {row: self.groups.grouping.group_of(row) for row in rows}
+        for group in [self.of(number) for number in dict.fromkeys(numbers.values())]:
+            mine = [row for row in numbers if numbers[row] == group.number]
+            self.groups.drop_rows(group, [*mine, mine[0]])
+        return self.changed()
+
+    def close(self, group: int) -> Change:
+        self.groups.close(self.of(group))
+        return self.changed()
+
+    def changed(self, over: MakeJob | None = None) -> Change:
+        """What has changed since this was asked last, as the kernel asks for it."""
+        orders, job = self.groups.orders, self.groups.numbering.job
+        if over is not None:
+            orders.pop(self.groups.numbering.index(over), None)
+        freed = self.groups.freed(0)
+        blocked = sorted(index for index, _ in freed.blocked)
+        removed = tuple(job(index) for index in blocked if orders.pop(index, None))
+        never = tuple(found for found in map(job, blocked) if found not in removed)
+        return Change(tuple(map(job, freed.ready)), removed, never)
+
+    def in_order(self, jobs: Iterable[MakeJob]) -> tuple[MakeJob, ...]:
+        """By group, and within it as jobs become ready."""
+        return tuple(sorted(jobs, key=self.groups.numbering.index))
+
+    def active(self, group: int) -> int:
+        return self.of(group).active
+
+    def is_stuck(self, group: int) -> bool:
+        return self.groups.is_stuck(self.of(group))
+
+    def needed(self, group: int) -> tuple[MakeJob, ...]:
+        return self.of(group).needed()
+
+    def left(self, group: int) -> tuple[int, ...]:
+        found = self.of(group)
+        assert len(found.rows_left()) == found.left
+        return found.rows_left()
+
+    def is_dropped(self, row: int) -> bool:
+        return self.of(self.groups.grouping.group_of(row)).is_gone(row)
 
 
 class NaiveTracker:

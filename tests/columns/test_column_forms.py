@@ -8,8 +8,8 @@ from columns_suites import LLM, TOPIC, A, fill, hinted, said_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.columns.column_form import KINDS
-from trioeval.columns.form_values import SAMPLERS, column_name
+from trioeval.columns.column_form import KINDS, SAMPLERS
+from trioeval.columns.field_types import column_name
 from trioeval.documents.mistakes import MistakenError
 from trioeval.templates import Templates
 

@@ -19,12 +19,11 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.account import Trouble
 from trioeval.columns.events import DatasetBegun
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.journal import MadeRecord
-from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
+from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made, Trouble
 from trioeval.columns.model import ErrorWindow
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.errors import CallError, Fault, LaneClosedError

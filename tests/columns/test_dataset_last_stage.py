@@ -9,7 +9,7 @@ from dataset_scripted import MemoryDatasetJournal, built, dataset, lanes_of, see
 
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.run import CLOSE_GRACE, DatasetRun, build
+from trioeval.columns.run import CLOSE_GRACE, DatasetRun
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.testing import run_virtual
 
@@ -35,7 +35,7 @@ def cut_at(
     async def main() -> Any:
         run = DatasetRun(spec, output, journal=journal)
         with trio.move_on_after(at if how == "cancel" else math.inf):
-            await build(run, lanes_of(), deadline=at if how == "deadline" else math.inf)
+            await run.build(lanes_of(), deadline=at if how == "deadline" else math.inf)
         return run.result(trio.current_time()), trio.current_time()
 
     found: tuple[DatasetResult, float] = run_virtual(main)

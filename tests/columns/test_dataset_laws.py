@@ -251,14 +251,11 @@ def check(play: Play, found: Built) -> None:
     progress = found.run._progress
     assert progress.buffer.cells == sum(
         len(progress.buffer.view(row))
-        for group in progress.groups
-        for row in progress.tracker.left(group)
+        for group in progress.groups.values()
+        for row in group.rows_left()
     )
-    assert not progress.withdrawn
-    assert progress.ranks._given.keys() <= progress.ready.keys()
-    assert all(
-        line._groups.keys() <= progress.groups.keys() for line in progress.ranks._lines.values()
-    )
+    assert not any(order.is_gone for order in progress.orders.values())
+    assert all(line._groups.keys() <= progress.groups.keys() for line in progress._lines.values())
 
 
 AT_ONCE = Drawn(
@@ -324,7 +321,7 @@ def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:
     for cause in result.dropped:
         event(f"dropped: {cause}")
     assert not found.run._progress.groups
-    assert not found.run._progress.ready
+    assert not found.run._progress.orders
     assert result.early_shutdown or not result.not_run
     if not result.early_shutdown:
         assert result.groups == len(found.run.spec.grouping)

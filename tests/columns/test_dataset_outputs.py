@@ -25,7 +25,7 @@ from trioeval.columns.model import (
     UuidSampler,
 )
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import LaneSpec
 
@@ -43,7 +43,7 @@ def build_in(path: Path, spec: DatasetSpec) -> DatasetResult:
     async def main() -> DatasetResult:
         with DatasetFolder.open(path, header, file_format="jsonl", existing="always") as folder:
             run = DatasetRun(spec, FolderOutput(folder))
-            return await build(run, lanes_of(LaneSpec("p", 4)))
+            return await run.build(lanes_of(LaneSpec("p", 4)))
 
     return trio.run(main)
 

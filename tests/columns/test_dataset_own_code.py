@@ -19,12 +19,10 @@ from dataset_scripted import (
 
 from trioeval.columns.events import GroupOpened
 from trioeval.columns.finish import MemoryOutput
-from trioeval.columns.groups import ReadyJob
-from trioeval.columns.makers.base import CODE, LOCAL, CellOrder, GroupOrder, Made
+from trioeval.columns.graph import FINISH, MakeJob
+from trioeval.columns.makers.base import CODE, LOCAL, CellOrder, GroupOrder, Made, Order
 from trioeval.columns.model import ErrorWindow, Skip
-from trioeval.columns.progress import FINISH, MakeJob
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.scheduling import Ranks
 from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, LaneSpec
@@ -158,10 +156,11 @@ def test_a_wide_lane_is_full_also_while_calls_rest() -> None:
 
 def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
     """On the lane of what takes no time, and behind all of older groups."""
-    ranks = Ranks()
+    spec = dataset(SEED, rows=1)
+    progress = DatasetRun(spec, MemoryOutput(spec.grouping))._progress
     jobs = [MakeJob(1, 2, 9), MakeJob(2, 2), MakeJob(0, 1, 3), MakeJob(FINISH, 1)]
-    ordered = sorted(jobs, key=lambda job: ranks.rank(0, ReadyJob(job, LOCAL), 1.0))
-    assert ordered == [jobs[3], jobs[2], jobs[1], jobs[0]]
+    progress.orders = {place: Order(job, LOCAL) for place, job in enumerate(jobs)}
+    assert sorted(progress.orders, key=progress.rank) == [3, 2, 1, 0]
 
 
 def test_groups_are_opened_some_at_once() -> None:
@@ -169,7 +168,7 @@ def test_groups_are_opened_some_at_once() -> None:
     a = Provider("a", "open")
     spec = dataset(SEED, a.col("seed", skip_when=lambda _row: False), rows=2400, size=300)
     run = DatasetRun(spec, MemoryOutput(spec.grouping))
-    run._readiness.begin()
+    run._progress.begin()
     assert len(run._progress.groups) == 4
     found = built(spec, LaneSpec("open", 2400), max_live_jobs=2400)
     assert {event.at for event in found.of(GroupOpened)} == {0.0}

@@ -20,7 +20,7 @@ from dataset_scripted import (
 from trioeval.columns.files import DatasetFolder, DatasetRows, Header
 from trioeval.columns.finish import FolderOutput
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import LaneSpec
 
@@ -57,7 +57,7 @@ def build_in(
     async def main() -> DatasetResult:
         with DatasetFolder.open(path, header, file_format="jsonl", existing="always") as folder:
             run = DatasetRun(spec, FolderOutput(folder), journal=journal)
-            return await build(run, lanes_of(LaneSpec("p", 4)))
+            return await run.build(lanes_of(LaneSpec("p", 4)))
 
     return trio.run(main)
 

@@ -18,11 +18,11 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.account import both, read_tally, tally_json
 from trioeval.columns.events import GroupWritten, ProcessorEnded
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
-from trioeval.columns.makers.base import GroupOrder, Made, Tally
+from trioeval.columns.graph import MakeJob
+from trioeval.columns.makers.base import GroupOrder, Made, Order, Tally
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.usage import Usage
@@ -387,11 +387,13 @@ def test_tallies_come_back_as_they_were() -> None:
     tally = Tally(
         calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2
     )
-    assert tally_json(read_tally(tally_json(tally))) == tally_json(tally)
-    assert tally_json(Tally()) == {}
-    assert tally_json(both(tally, tally))["calls"] == 4
-    assert both(None, tally) is tally
-    assert both(Tally(), Tally()).cost is None
+    assert Tally.read(tally.json()).json() == tally.json()
+    assert Tally().json() == {}
+    assert tally.plus(tally).json()["calls"] == 4
+    order = Order(MakeJob(0, 0))
+    order.tally = tally
+    assert order.used is tally
+    assert Tally().plus(Tally()).cost is None
 
 
 def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:

@@ -24,8 +24,8 @@ from trioeval.columns.events import DatasetEvent, GroupOpened, GroupWritten
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import Producer
 from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
-from trioeval.columns.progress import Change, MakeJob, Tracker
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.progress import Progress
+from trioeval.columns.run import DatasetRun
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.testing import run_virtual
 
@@ -289,25 +289,25 @@ def test_a_group_that_stands_still_is_not_passed_for_ever() -> None:
     assert found.result.written == 100
 
 
-def test_co_67_what_can_never_be_made_is_an_error_that_names_it() -> None:
+def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A fault of ours, told as one: never a run that hangs, or ends without a word."""
 
-    class Forgetful(Tracker):
-        def complete(self, job: MakeJob) -> Change:
-            change = super().complete(job)
-            forgotten = [one for one in change.ready if one.row == 1]
-            for one in forgotten:
-                self._groups[one.group].active -= 1
-            ready = tuple(one for one in change.ready if one.row != 1)
-            return attrs.evolve(change, ready=ready)
+    class Forgetful(Progress):
+        def _name_released(self) -> None:
+            forgotten = [job for job in self._released if job.row == 1]
+            for job in forgotten:
+                self._released.remove(job)
+                self.groups[job.group].active -= 1
+            super()._name_released()
 
+    monkeypatch.setattr("trioeval.columns.run.Progress", Forgetful)
     a = Provider("a", "p")
     spec = dataset(SEED, a.col("seed"), rows=2)
 
     async def main() -> None:
-        run = DatasetRun(spec, MemoryOutput(spec.grouping))
-        run._progress.tracker = Forgetful(spec.graph, spec.grouping)
-        await build(run, lanes_of(P))
+        await DatasetRun(spec, MemoryOutput(spec.grouping)).build(lanes_of(P))
 
     with pytest.raises(RuntimeError, match=r"column 'a' of row 1.*its end.*please report this"):
         run_virtual(main)
@@ -369,7 +369,7 @@ def test_nothing_of_a_dataset_without_columns_to_ask_takes_time() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(beat)
             run = DatasetRun(spec, MemoryOutput(spec.grouping))
-            result = await build(run, lanes_of())
+            result = await run.build(lanes_of())
             nursery.cancel_scope.cancel()
         return result.written
 

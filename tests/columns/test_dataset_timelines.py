@@ -21,7 +21,7 @@ from dataset_scripted import (
 from trioeval.columns.events import GroupOpened, GroupWritten, ProcessorBegun
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.testing import run_virtual
@@ -163,7 +163,7 @@ def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
         run = DatasetRun(spec, output, journal=journal)
         lanes = lanes_of(LaneSpec("p", 7))
         with trio.move_on_after(5.5) as scope:
-            await build(run, lanes)
+            await run.build(lanes)
         assert scope.cancelled_caught
         results.append(run.result(trio.current_time()))
         assert lanes["p"].in_flight == 0
@@ -192,7 +192,7 @@ def test_co_66_the_result_of_a_cancelled_run_adds_up() -> None:
     async def main() -> Any:
         run = DatasetRun(spec, MemoryOutput(spec.grouping))
         with trio.move_on_after(25):
-            await build(run, lanes_of(LaneSpec("p", 4)))
+            await run.build(lanes_of(LaneSpec("p", 4)))
         return run.result(trio.current_time())
 
     result = run_virtual(main)
@@ -215,7 +215,7 @@ def test_a_stop_lets_what_is_under_way_come_to_its_end() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stops)
-            result = await build(run, lanes_of(LaneSpec("p", 3)), stop=stop)
+            result = await run.build(lanes_of(LaneSpec("p", 3)), stop=stop)
         return result, trio.current_time()
 
     result, at = run_virtual(main)

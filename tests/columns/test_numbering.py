@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from made_graphs import graphs, groupings, producer
 from naive_tracker import NaiveTracker
 
-from trioeval.columns.graph import ColumnGraph, Grouping, Numbering
-from trioeval.columns.progress import FINISH, PREPARE, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob, Numbering
 
 
 @given(

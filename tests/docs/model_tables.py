@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import attrs
 
-from trioeval.documents.structure import camel
+from trioeval.documents.structure import AtLeast, BothSpellings, camel, fields_by_key
 from trioeval.grading import Assertion
 from trioeval.grading.model import HEAVIEST
 from trioeval.suite.model import Suite, Test
@@ -41,22 +41,19 @@ def columns(table: Sequence[Sequence[str]], count: int) -> list[tuple[str, ...]]
 
 def documented(
     model: type,
-    names: Mapping[str, str | None],
     written: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> Iterable[tuple[str, ...]]:
     """Key, type, range and default of each field of a model, as a table has them.
 
     Args:
         model: An attrs class.
-        names: Keys of fields that are called otherwise; None for one that is not in files.
         written: Type, range and default of fields that files write otherwise than their types say.
     """
     hints = get_type_hints(model, include_extras=True)
-    for field in attrs.fields(model):
-        key = names.get(field.name, camel(field.name))
-        if key is not None and written is not None and field.name in written:
+    for key, field in fields_by_key(model).items():
+        if written is not None and field.name in written:
             yield f"`{key}`", *written[field.name]
-        elif key is not None:
+        else:
             kind, bound = _type_and_range(hints[field.name])
             bound = _RANGES.get((model, field.name), bound)
             yield f"`{key}`", kind, bound, _DEFAULTS.get((model, field.name), _default(field))
@@ -67,8 +64,12 @@ def _type_and_range(hint: Any) -> tuple[str, str]:
         parts = [_type_and_range(part) for part in get_args(hint) if part is not type(None)]
         return " or ".join(kind for kind, _ in parts), parts[0][1]
     if get_origin(hint) is Annotated:
-        scalar, bound = get_args(hint)
-        return _TYPES[scalar], str(bound)
+        plain, mark = get_args(hint)
+        if isinstance(mark, AtLeast):
+            return _TYPES[plain], str(mark)
+        if isinstance(mark, BothSpellings):
+            return ", ".join(f"`{camel(choice)}`" for choice in get_args(plain)), ""
+        return _type_and_range(plain)
     if get_origin(hint) in (tuple, Sequence):
         return "list", ""
     if get_origin(hint) is Literal:

@@ -4,29 +4,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from model_tables import columns, documented, tables
 from snippets import DOCS
 from workbench import lay_out
 
-from trioeval.columns.column_form import COLUMN_KEYS, INSIDE, KINDS
-from trioeval.columns.form import PROCESSOR_KEYS
-from trioeval.columns.form import RENAMED as SETTINGS_KEYS
-from trioeval.columns.form_values import SAMPLERS
+from trioeval.columns.column_form import KINDS, SAMPLERS
 from trioeval.columns.model import (
     Asking,
     ColumnEntry,
     ColumnsSettings,
     ErrorWindow,
     Processor,
-    PythonColumn,
     Score,
     Skip,
 )
+from trioeval.documents.structure import fields_by_key
 from trioeval.loading.load import load_suite
 from trioeval.suite.model import RowsOfTask
-from trioeval.suite.rows_of_task import RENAMED as ROWS_KEYS
 from trioeval.suite.rows_of_task import ROW_NAMES, QuestionsOfTask
 
 PAGE = DOCS / "reference" / "columns.md"
@@ -39,14 +34,7 @@ _WRITTEN: Mapping[str, tuple[str, str, str]] = {
     "as_type": ("`text`, `int`, `float`, `bool`, `json`", "", "`text`, of Python `json`"),
     "as_types": ("text or object", "", "`json`"),
 }
-_COMMON = {field.name for field in attrs.fields(ColumnEntry)}
-
-
-def own_names(model: type) -> dict[str, str | None]:
-    """The keys of what one kind alone has."""
-    common = dict.fromkeys(_COMMON - ({"outputs"} if model is PythonColumn else set()))
-    inside = {INSIDE[model]: None} if model in INSIDE else {}
-    return {**COLUMN_KEYS[model], **common, **inside}
+_COMMON = {f"`{key}`" for key in fields_by_key(ColumnEntry)}
 
 
 def section(heading: str) -> str:
@@ -65,7 +53,7 @@ def only_table(part: str, first: str) -> list[list[str]]:
 def test_a_kind_of_columns_has_the_keys_of_its_model(kind: str) -> None:
     """Those that all have stand elsewhere."""
     model = KINDS[kind]
-    wanted = list(documented(model, own_names(model), _WRITTEN))
+    wanted = [line for line in documented(model, _WRITTEN) if line[0] not in _COMMON]
     part = section(f"### `type: {kind}`")
     assert columns(only_table(part, wanted[0][0].strip("`")), 4) == wanted
 
@@ -75,7 +63,7 @@ def test_a_sampler_has_the_keys_of_its_model(kind: str) -> None:
     """Each in a table of its own, in the order of the page."""
     part = section("### `type: sampler`")
     _, *found = tables(part)
-    assert columns(found[list(SAMPLERS).index(kind)], 4) == list(documented(SAMPLERS[kind], {}))
+    assert columns(found[list(SAMPLERS).index(kind)], 4) == list(documented(SAMPLERS[kind]))
     assert f"`sampler: {kind}`" in part
 
 
@@ -83,39 +71,33 @@ _SETTINGS: Mapping[str, Any] = {
     "columns": ("list", "", "required"),
     "output_dir": ("text", "", "none"),
     "max_open_bytes": ("whole number", "at least 1", "268435456"),
-    "existing": ("`never`, `ifPossible`, `always`", "", "`never`"),
-}
-_STAGED: Mapping[str, Any] = {
-    "stage": ("`beforeBatch`, `afterBatch`, `afterGeneration`", "", "required"),
-    "on_error": ("`abort`, `dropGroup`", "", "`abort`"),
 }
 
 
 @pytest.mark.parametrize(
-    ("heading", "model", "names", "written"),
+    ("heading", "model", "written"),
     [
-        ("## The task", ColumnsSettings, SETTINGS_KEYS, _SETTINGS),
-        ("## Columns", ColumnEntry, {"outputs": None}, {}),
-        ("## Columns", Skip, {}, {}),
-        ("### `type: llm`", Asking, {}, _WRITTEN),
-        ("### `type: judge`", Score, {}, {}),
-        ("## Processors", Processor, PROCESSOR_KEYS, _STAGED),
+        ("## The task", ColumnsSettings, _SETTINGS),
+        ("## Columns", ColumnEntry, {}),
+        ("## Columns", Skip, {}),
+        ("### `type: llm`", Asking, _WRITTEN),
+        ("### `type: judge`", Score, {}),
+        ("## Processors", Processor, {}),
         (
             "## Early shutdown",
             ErrorWindow,
-            {},
             {"error_rate": ("number", "above 0, at most 1", "0.5")},
         ),
-        ("## Rows of earlier tasks", RowsOfTask, ROWS_KEYS, {}),
-        ("## Rows of earlier tasks", QuestionsOfTask, {}, {}),
+        ("## Rows of earlier tasks", RowsOfTask, {}),
+        ("## Rows of earlier tasks", QuestionsOfTask, {}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_table_says_what_its_model_says(
-    heading: str, model: type, names: Mapping[str, str | None], written: Mapping[str, Any]
+    heading: str, model: type, written: Mapping[str, Any]
 ) -> None:
     """Every key with its type, range and default, in the order of the model."""
-    wanted = list(documented(model, names, written))
+    wanted = list(documented(model, written))
     assert wanted in [columns(table, 4) for table in tables(section(heading))]
 
 

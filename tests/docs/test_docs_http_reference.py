@@ -5,10 +5,10 @@ import re
 from snippets import DOCS, table
 
 from trioeval.providers.config import to_snake
-from trioeval.providers.generic import auth, keys, parts
+from trioeval.providers.generic import auth, keys, request
 from trioeval.providers.generic import auth as oauth
 from trioeval.providers.generic import http as redirects
-from trioeval.providers.generic.code_keys import DEFAULT_FUNCTION
+from trioeval.providers.generic.entry import DEFAULT_FUNCTION
 from trioeval.providers.generic.reply import MemberPath, Query, read_transform
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
@@ -48,7 +48,7 @@ def test_the_examples_of_transforms_are_in_the_languages_that_they_stand_for() -
 
 def test_figures_are_those_of_the_code() -> None:
     """Bounds and margins."""
-    assert f"at most {parts.LARGEST // 1024**2} MiB" in PAGE
+    assert f"at most {request.LARGEST // 1024**2} MiB" in PAGE
     seconds, memory = program.TIME_LIMIT, program.MEMORY_BYTES // 1024**2
     assert f"at most {seconds:g} seconds of the processor and {memory} MiB for a call" in PAGE
     assert (redirects.MOST, oauth.MARGIN) == (10, 60)

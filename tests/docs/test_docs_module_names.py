@@ -12,7 +12,6 @@ from snippets import DOCS, PAGES, ROOT
 
 PACKAGE = ROOT / "trioeval"
 SOURCES = (*PAGES, *sorted(DOCS.rglob("*.py")))
-GENERATED = DOCS / "reference" / "mutants.md"  # holds its files to another test
 
 # Not a part of a longer name, such as `suite.trioeval.yaml` or `metadata.trioeval.outcome`.
 _DOTTED = re.compile(r"(?<![\w.*/-])trioeval(?:\.[A-Za-z_]\w*)+")
@@ -56,7 +55,7 @@ def test_names_of_modules_can_be_resolved(page: Path) -> None:
     assert [name for name in sorted(names) if not is_resolved(name)] == []
 
 
-@pytest.mark.parametrize("page", [page for page in SOURCES if page != GENERATED], ids=_name)
+@pytest.mark.parametrize("page", SOURCES, ids=_name)
 def test_files_of_the_package_exist(page: Path) -> None:
     """A page names a file by its path inside the package, such as `kernel/lane.py`."""
     names = set(_FILE.findall(page.read_text()))

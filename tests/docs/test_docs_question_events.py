@@ -30,7 +30,6 @@ def test_details_are_named_as_an_observer_and_as_a_record_has_them(name: str) ->
         at=0.0,
         task=None,
         index=0,
-        job="1",
         name=name,
         details=dict.fromkeys(details, 1),
     )

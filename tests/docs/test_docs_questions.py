@@ -16,8 +16,8 @@ from snippets import DOCS
 from workbench import lay_out, load
 
 from trioeval.loading.load import load_suite
-from trioeval.question_eval.answer import Answer, ParseFault, grade_answer, parse_answer
 from trioeval.question_eval.model import Question, QuestionSettings
+from trioeval.question_eval.result import judged
 
 EXAMPLES = DOCS / "examples"
 SCRIPT = DOCS / "howto" / "questions_from_gsm8k.py"
@@ -100,13 +100,10 @@ def test_the_recorded_replies_fail_in_every_way_that_the_tutorial_tells_of() -> 
     for line in (EXAMPLES / "question-replies.jsonl").read_text().splitlines():
         recorded = json.loads(line)
         asked = recorded["prompt"].partition("Question:\n")[2].partition("\n\nChoices:")[0]
-        match parse_answer(recorded["output"]):
-            case ParseFault(kind=kind):
-                found[kind] += 1
-            case Answer() as answer:
-                question = by_prompt[asked]
-                grade = grade_answer(answer, question.answers, question.correct_answers)
-                found["correct" if grade.correct else f"listed: {grade.listed}"] += 1
+        result = judged(by_prompt[asked], recorded["output"])
+        fault = result.parse_error
+        wrong = fault.kind if fault else f"listed: {result.answer_listed}"
+        found["correct" if result.correct else wrong] += 1
     assert found["correct"] == 111
     assert set(found) == {
         *("correct", "listed: True", "listed: False", "missing_answer", "trailing_text"),

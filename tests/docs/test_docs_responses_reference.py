@@ -9,10 +9,8 @@ from snippets import DOCS, table
 from trioeval.providers import HttpReply
 from trioeval.providers.config import Key
 from trioeval.providers.http.adapter import AdapterSettings
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS
-from trioeval.providers.vendors import openai_other as openai_embeddings
-from trioeval.providers.vendors import openai_other as openai_moderation
 from trioeval.providers.vendors import openai_responses
+from trioeval.providers.vendors.openai_other import EmbeddingAdapter, ModerationAdapter
 from trioeval.providers.vendors.responses_messages import PARAMETERS
 from trioeval.providers.vendors.services import SERVICES
 
@@ -24,13 +22,9 @@ EMBEDDINGS = (DOCS / "reference" / "providers" / "openai-embeddings.md").read_te
     ("page", "first", "known"),
     [
         (RESPONSES, "key of the request", PARAMETERS),
-        (
-            RESPONSES,
-            "key of the entry",
-            tuple(key for key in openai_responses.KEYS if key not in (*PARAMETERS, *ENDPOINT_KEYS)),
-        ),
-        (EMBEDDINGS, "key of embeddings", openai_embeddings.PARAMETERS),
-        (EMBEDDINGS, "key of moderation", openai_moderation.MODERATION_PARAMETERS),
+        (RESPONSES, "key of the entry", openai_responses.ResponsesAdapter.entry_keys),
+        (EMBEDDINGS, "key of embeddings", EmbeddingAdapter.call_keys),
+        (EMBEDDINGS, "key of moderation", ModerationAdapter.call_keys),
     ],
 )
 def test_every_key_stands_in_the_reference(page: str, first: str, known: tuple[Key, ...]) -> None:

@@ -1,7 +1,6 @@
 """The page about the suite file says what the models say."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -12,22 +11,21 @@ from workbench import lay_out
 
 from trioeval.grading import Assertion
 from trioeval.loading.load import load_suite
-from trioeval.loading.structure import RENAMED
 from trioeval.question_eval.answer import ParseFaultKind
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite import form as keys
 from trioeval.suite.limit_form import unit_of
-from trioeval.suite.limit_settings import BatchSettings, QuotaSettings
 from trioeval.suite.model import (
+    BatchSettings,
     EvaluateOptions,
     LaneSettings,
     ProviderEntry,
+    QuotaSettings,
     Scenario,
     Suite,
     Test,
     TestOptions,
 )
-from trioeval.suite.test_form import NOT_IN_TESTS
 
 PAGE = (DOCS / "reference" / "suite.md").read_text()
 
@@ -39,33 +37,27 @@ def table_with(first: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("model", "names", "first"),
+    ("model", "first"),
     [
-        (Suite, RENAMED, "providers"),
-        (ProviderEntry, {}, "id"),
-        (
-            Test,
-            {"assertions": "assert", **NOT_IN_TESTS},
-            "description",
-        ),
-        (TestOptions, {"overrides": None}, "runSerially"),
-        (Scenario, {}, "config"),
-        (Assertion, {"assertions": "assert"}, "type"),
-        (EvaluateOptions, {}, "maxConcurrency"),
-        (LaneSettings, {}, "key"),
-        (QuotaSettings, {}, "backend"),
-        (BatchSettings, {}, "size"),
-        (QuestionSettings, {"file": "questionsFile", "questions": None}, "questionsFile"),
-        (QuestionBudget, {}, "maxTokens"),
-        (Tool, {}, "name"),
+        (Suite, "providers"),
+        (ProviderEntry, "id"),
+        (Test, "description"),
+        (TestOptions, "runSerially"),
+        (Scenario, "config"),
+        (Assertion, "type"),
+        (EvaluateOptions, "maxConcurrency"),
+        (LaneSettings, "key"),
+        (QuotaSettings, "backend"),
+        (BatchSettings, "size"),
+        (QuestionSettings, "questionsFile"),
+        (QuestionBudget, "maxTokens"),
+        (Tool, "name"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_table_says_what_its_model_says(
-    model: type, names: Mapping[str, str | None], first: str
-) -> None:
+def test_a_table_says_what_its_model_says(model: type, first: str) -> None:
     """Every key stands there with its type, range and default, in the order of the model."""
-    assert columns(table_with(first), 4) == list(documented(model, names))
+    assert columns(table_with(first), 4) == list(documented(model))
 
 
 def test_every_refused_key_stands_there() -> None:

@@ -4,32 +4,22 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS
-from trioeval.providers.vendors import anthropic, gemini_reply
+from trioeval.providers.vendors import anthropic, gemini
 from trioeval.providers.vendors import anthropic_request as anthropic_body
-from trioeval.providers.vendors import gemini as gemini_embedding
 from trioeval.providers.vendors import gemini_request as gemini_body
 
 ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
 
 
-def _of_the_entry(known: tuple[Key, ...], of_a_call: tuple[Key, ...]) -> tuple[Key, ...]:
-    return tuple(key for key in known if key not in (*of_a_call, *ENDPOINT_KEYS))
-
-
 @pytest.mark.parametrize(
     ("page", "first", "known"),
     [
         (ANTHROPIC, "key of the request", anthropic_body.CALL_KEYS),
-        (
-            ANTHROPIC,
-            "key of the entry",
-            _of_the_entry(anthropic_body.KEYS, anthropic_body.CALL_KEYS),
-        ),
+        (ANTHROPIC, "key of the entry", anthropic.MessagesAdapter.entry_keys),
         (GEMINI, "key of the request", gemini_body.CALL_KEYS),
-        (GEMINI, "key of the entry", _of_the_entry(gemini_body.KEYS, gemini_body.CALL_KEYS)),
-        (GEMINI, "key of embeddings", gemini_embedding.CALL_KEYS),
+        (GEMINI, "key of the entry", gemini.GenerateAdapter.entry_keys),
+        (GEMINI, "key of embeddings", gemini.EmbedAdapter.call_keys),
     ],
 )
 def test_every_key_of_a_vendor_stands_in_the_reference(
@@ -52,7 +42,7 @@ def test_every_variable_of_anthropic_stands_in_the_reference() -> None:
     ("page", "first", "known"),
     [
         (ANTHROPIC, "stop reason", anthropic.FINISH_REASONS),
-        (GEMINI, "finish reason of the service", gemini_reply.FINISH_REASONS),
+        (GEMINI, "finish reason of the service", gemini.FINISH_REASONS),
     ],
 )
 def test_every_finish_reason_stands_in_the_reference(

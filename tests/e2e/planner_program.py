@@ -13,8 +13,8 @@ from pathlib import Path
 import trio
 
 from trioeval.agent.planner import Submission, planner_turn
+from trioeval.store.planner.owners import PlannerSettings
 from trioeval.store.planner.planner import AgentPlanner, open_planner
-from trioeval.store.planner.transactions import PlannerSettings
 
 database, name, limit, count, log, *hanging = sys.argv[1:]
 file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -15,8 +15,8 @@ import trio
 
 from trioeval.agent.planner import Submission
 from trioeval.errors import UsageError
+from trioeval.store.planner.owners import PlannerSettings
 from trioeval.store.planner.planner import open_planner
-from trioeval.store.planner.transactions import PlannerSettings
 
 pytestmark = pytest.mark.slow
 

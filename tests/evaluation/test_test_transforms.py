@@ -15,7 +15,8 @@ from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import ScriptError
 from trioeval.evaluation.scripts import open_scripts
-from trioeval.evaluation.transforms import Members, Query, apply_transform, read_output_transform
+from trioeval.evaluation.transforms import apply_transform, read_output_transform
+from trioeval.providers.generic.reply import MemberPath, Query
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script, transform_script
 
@@ -137,7 +138,7 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
 def test_paths_are_followed_at_once(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
     """No process is needed for them, and no engine."""
     transform = read_output_transform(text, Around(directory=tmp_path))
-    assert isinstance(transform, Query | Members)
+    assert isinstance(transform, Query | MemberPath)
     assert outputs(tmp_path, (text, output)) == [expected]
 
 
@@ -194,7 +195,7 @@ def test_javascript_without_an_engine_is_refused(
     around = Around(directory=tmp_path)
     with pytest.raises(MistakenError, match=r"an engine is needed: pip install 'trioeval\[js\]'"):
         read_output_transform("output.trim()", around)
-    assert isinstance(read_output_transform("output.a[0]", around), Members)
+    assert isinstance(read_output_transform("output.a[0]", around), MemberPath)
 
 
 @pytest.mark.slow

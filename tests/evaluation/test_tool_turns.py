@@ -19,7 +19,7 @@ from trioeval.evaluation.tools import (
 )
 from trioeval.providers.vendors.anthropic_request import read_conversation
 from trioeval.providers.vendors.chat import read_output
-from trioeval.providers.vendors.gemini_reply import read_candidate
+from trioeval.providers.vendors.gemini import read_candidate
 from trioeval.providers.vendors.gemini_request import read_contents
 from trioeval.providers.vendors.responses_messages import to_input
 from trioeval.question_eval.model import Tool
@@ -177,7 +177,7 @@ class _Here:
 
 def results_of(*calls: ToolCall) -> tuple[list[ToolResult], _Here]:
     here = _Here()
-    box = ToolBox.of([ADD], here)
+    box = ToolBox.of([ADD], here.call)
 
     async def main() -> list[ToolResult]:
         return [await box.run(call) for call in calls]
@@ -216,7 +216,7 @@ def test_a_schema_that_nobody_can_check_is_told_as_well() -> None:
     broken = Tool(name="add", target="file:///x/tools.py:add", parameters={"type": "nothing"})
 
     async def main() -> ToolResult:
-        return await ToolBox.of([broken], here).run(ToolCall("add", "{}"))
+        return await ToolBox.of([broken], here.call).run(ToolCall("add", "{}"))
 
     assert run_virtual(main).failed
     assert here.asked == []

@@ -5,14 +5,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.question_eval.answer import (
-    Answer,
-    AnswerGrade,
-    ParseFault,
-    grade_answer,
+    ParseError,
+    QuestionResult,
     normalized,
     parse_answer,
     question_prompt,
 )
+from trioeval.question_eval.model import Question
+from trioeval.question_eval.result import judged
 
 SPICED = st.text(st.sampled_from("a<>/!?&;#x38lt amp\"'é ß\n")) | st.text()
 CHOICES = SPICED.map(str.strip).filter(bool)
@@ -20,21 +20,27 @@ CHOICES = SPICED.map(str.strip).filter(bool)
 
 def raw(reply: str) -> str:
     answer = parse_answer(reply)
-    assert isinstance(answer, Answer), answer
-    return answer.raw
+    assert isinstance(answer, str), answer
+    return answer
+
+
+def graded(reply: str, answers: list[str], correct: list[str]) -> QuestionResult:
+    question = Question(question="?", answers=(*answers,), correct_answers=(*correct,))
+    return judged(question, reply)
 
 
 def fault(reply: str) -> str:
     found = parse_answer(reply)
-    assert isinstance(found, ParseFault), found
+    assert isinstance(found, ParseError), found
     return found.kind
 
 
 def test_qe_05_an_answer_is_stripped_and_normalized() -> None:
     """Whatever stands before it."""
     reply = "The sky is blue.\n<answer> Blue\n</answer>\n"
-    assert parse_answer(reply) == Answer(raw="Blue", normalized="blue")
-    assert parse_answer("<answer>Blue</answer>") == Answer("Blue", "blue")
+    assert parse_answer(reply) == "Blue"
+    assert parse_answer("<answer>Blue</answer>") == "Blue"
+    assert normalized("Blue") == "blue"
 
 
 @pytest.mark.parametrize(
@@ -111,20 +117,16 @@ def test_qe_10_markup_is_no_answer(content: str) -> None:
 
 def test_qe_11_a_choice_that_is_not_listed_is_wrong() -> None:
     """But it is an answer."""
-    green = Answer("Green", normalized("Green"))
-    assert grade_answer(green, ["Red", "Blue"], ["Blue"]) == AnswerGrade(
-        correct=False, listed=False
-    )
-    red = Answer("red", normalized("red"))
-    assert grade_answer(red, ["Red", "Blue"], ["Blue"]) == AnswerGrade(correct=False, listed=True)
+    green = graded("<answer>Green</answer>", ["Red", "Blue"], ["Blue"])
+    assert (green.correct, green.answer_listed) == (False, False)
+    red = graded("<answer>red</answer>", ["Red", "Blue"], ["Blue"])
+    assert (red.correct, red.answer_listed) == (False, True)
 
 
 def test_qe_12_cases_are_folded() -> None:
     """Not merely made lower."""
-    street = parse_answer("<answer>STRASSE</answer>")
-    assert isinstance(street, Answer)
-    graded = grade_answer(street, ["Straße", "Weg"], ["Straße"])
-    assert graded == AnswerGrade(correct=True, listed=True)
+    street = graded("<answer>STRASSE</answer>", ["Straße", "Weg"], ["Straße"])
+    assert (street.correct, street.answer_listed) == (True, True)
 
 
 @given(st.text())
@@ -151,7 +153,7 @@ def test_copying_a_listed_choice_gives_that_choice(choices: list[str], reasoning
     assert listed == "\n".join(choices)
     for choice in choices:
         found = parse_answer(f"{reasoning}<answer> {choice}\n</answer>", choices)
-        assert found == Answer(choice, normalized(choice))
+        assert found == choice
 
 
 @pytest.mark.parametrize(
@@ -171,17 +173,16 @@ def test_a_choice_with_markup_is_answered_as_it_is_shown_or_escaped(
 ) -> None:
     """What no choice is like stays malformed."""
     choices = ["<div>", "<span>", "&amp;", "</answer>"]
-    found = parse_answer(f"<answer>{content}</answer>", choices)
-    assert isinstance(found, Answer)
-    assert grade_answer(found, choices, [choice]) == AnswerGrade(correct=True, listed=True)
-    assert isinstance(parse_answer("<answer><b></answer>", choices), ParseFault)
+    found = graded(f"<answer>{content}</answer>", choices, [choice])
+    assert (found.correct, found.answer_listed) == (True, True)
+    assert isinstance(parse_answer("<answer><b></answer>", choices), ParseError)
 
 
 def test_of_a_choice_and_its_escaped_form_the_copied_one_is_meant() -> None:
     """Both are choices, and each can be answered."""
     for choice in ("&", "&amp;", "a<answer>b", "b"):
         found = parse_answer(f"<answer>{choice}</answer>", ["&", "&amp;", "b", "a<answer>b"])
-        assert found == Answer(choice, choice)
+        assert found == choice
 
 
 @given(SPICED, SPICED, SPICED)
@@ -191,12 +192,11 @@ def test_every_reply_is_an_answer_or_says_what_is_wrong(
     """Never an exception, never a blank answer, and never text behind it."""
     found = parse_answer(f"{before}<answer>{content}</answer>{after}")
     match found:
-        case Answer(raw=text, normalized=folded):
+        case str(text):
             assert text
             assert text == text.strip()
-            assert folded == normalized(text)
             assert not after.strip()
-        case ParseFault(message=message):
+        case ParseError(message=message):
             assert message
 
 

@@ -11,9 +11,9 @@ import trio.testing
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permit, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Requirement, Settlement
-from trioeval.limits.backend import Backend, KeyUse, Quota
+from trioeval.limits.backend import Backend, Quota
 from trioeval.limits.memory import MemoryQuota, MemoryStatistics
-from trioeval.limits.model import Unit
+from trioeval.limits.model import QuotaKey, Unit
 from trioeval.testing import run_virtual
 
 
@@ -29,8 +29,8 @@ def budget(key: str, capacity: int, reset: float | None = None) -> Limit:
     return Limit(key=key, kind="budget", capacity=capacity, reset=reset)
 
 
-def tokens_of(*keys: str) -> list[KeyUse]:
-    return [KeyUse(key, "tokens") for key in keys]
+def tokens_of(*keys: str) -> list[QuotaKey]:
+    return [QuotaKey(key, "tokens") for key in keys]
 
 
 def ask(lease_id: str, key: str, amount: int = 1) -> Ask:
@@ -51,10 +51,10 @@ class Clients:
 
     async def come(self, name: str, *keys: str, tokens: int = 1, unit: Unit = "tokens") -> None:
         """One call comes, and waits until it is served or all others wait too."""
-        self.nursery.start_soon(self._client, name, [KeyUse(key, unit) for key in keys], tokens)
+        self.nursery.start_soon(self._client, name, [QuotaKey(key, unit) for key in keys], tokens)
         await trio.testing.wait_all_tasks_blocked()
 
-    async def _client(self, name: str, keys: Sequence[KeyUse], tokens: int) -> None:
+    async def _client(self, name: str, keys: Sequence[QuotaKey], tokens: int) -> None:
         self.told[name] = []
         with trio.CancelScope() as self.scopes[name]:
             try:
@@ -434,7 +434,11 @@ def test_a_permit_that_is_given_back_counts_nowhere() -> None:
     """Not even as a request."""
 
     async def scene(clients: Clients) -> None:
-        keys = [KeyUse("rpm", "requests"), KeyUse("tpm", "tokens"), KeyUse("spent", "cost_micro")]
+        keys = [
+            QuotaKey("rpm", "requests"),
+            QuotaKey("tpm", "tokens"),
+            QuotaKey("spent", "cost_micro"),
+        ]
         permit = clients.quota.permits("lane", keys).take_nowait(0, 70, 0.02)
         assert permit is not None
         assert [state.used + state.outstanding for state in await clients.quota.states()] == [
@@ -453,10 +457,10 @@ def test_what_a_call_has_used_is_settled_by_unit() -> None:
 
     async def scene(clients: Clients) -> None:
         keys = [
-            KeyUse("rpm", "requests"),
-            KeyUse("tpm", "tokens"),
-            KeyUse("spent", "cost_micro"),
-            KeyUse("slots", "slots"),
+            QuotaKey("rpm", "requests"),
+            QuotaKey("tpm", "tokens"),
+            QuotaKey("spent", "cost_micro"),
+            QuotaKey("slots", "slots"),
         ]
         permit = await clients.quota.permits("lane", keys).take(0, 70, 0.02, print)
         permit.settle(30, 0.0125)

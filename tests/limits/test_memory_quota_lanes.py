@@ -29,9 +29,8 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.limits import Limit
-from trioeval.limits.backend import KeyUse
 from trioeval.limits.memory import MemoryQuota, MemoryStatistics
-from trioeval.limits.model import Unit
+from trioeval.limits.model import QuotaKey, Unit
 from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.slow
@@ -122,7 +121,7 @@ def run(
             await quota.pause(key, seconds)
         ended: list[int] = []
         permits = {
-            lane: Watched(quota.permits(lane, [KeyUse(*use) for use in uses]), ended)
+            lane: Watched(quota.permits(lane, [QuotaKey(*use) for use in uses]), ended)
             for lane, uses in keys.items()
         }
         backoff = Backoff(base=1.0, cap=1.0)

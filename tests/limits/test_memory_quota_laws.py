@@ -16,9 +16,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from trioeval.limits import Limit
-from trioeval.limits.backend import KeyUse
 from trioeval.limits.memory import MemoryQuota, MemoryStatistics
-from trioeval.limits.model import Unit
+from trioeval.limits.model import QuotaKey, Unit
 from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.slow
@@ -117,7 +116,7 @@ class Record:
 
     async def make(self, call: Call) -> None:
         """One call, from its arrival to its end."""
-        permits = self.quota.permits("lane", [KeyUse(key, UNITS[key]) for key in call.keys])
+        permits = self.quota.permits("lane", [QuotaKey(key, UNITS[key]) for key in call.keys])
         may_start = self.admits(call, self.waiting, trio.current_time())
         permit = permits.take_nowait(0, call.tokens, 0.0)
         assert (permit is not None) == may_start
@@ -262,7 +261,7 @@ def test_ql_30_cancelled_and_granted_in_one_step(ends: Ends, *, cancelled_first:
 
     async def main() -> tuple[bool, int]:
         quota = MemoryQuota([LIMITS["slots"]])
-        permits = quota.permits("lane", [KeyUse("slots", "slots")])
+        permits = quota.permits("lane", [QuotaKey("slots", "slots")])
         held = [permits.take_nowait(0, 0, 0.0), permits.take_nowait(1, 0, 0.0)]
         got: list[object] = []
         with trio.CancelScope() as scope:

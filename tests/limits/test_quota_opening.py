@@ -20,11 +20,11 @@ from redis_server import RedisServer, needs_redis, open_server
 from trioeval import Row, parse_suite, run_suite
 from trioeval.errors import QuotaError, SuiteError
 from trioeval.limits import Ask, Limit, LimitState, Requirement, Unknown, remote
-from trioeval.limits.availability import difference
-from trioeval.limits.backend import Backend, KeyUse, Quota
+from trioeval.limits.backend import Backend, Quota, difference
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.limits_file import write_limits
 from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.open import Batch, _make_missing, open_quota
 from trioeval.limits.redis import open_redis
 from trioeval.limits.server import ServeSettings, serve_quota
@@ -62,7 +62,7 @@ async def standing(quota: Quota) -> list[tuple[str, int]]:
     return [(state.limit.key, state.limit.capacity) for state in await quota.states()]
 
 
-async def take_one(quota: Quota, *keys: KeyUse) -> None:
+async def take_one(quota: Quota, *keys: QuotaKey) -> None:
     permit = await quota.permits("lane", keys).take(0, 1, 0.0, ignore)
     permit.settle(1, 0.0)
 
@@ -75,7 +75,7 @@ def test_limits_of_this_process_are_those_of_the_call_and_of_the_file(tmp_path: 
     async def main() -> tuple[list[tuple[str, int]], bool]:
         await trio.sleep(80_000)
         async with open_quota(limits=[SLOTS], limits_file=file, rng=drawing()) as quota:
-            permits = quota.permits("lane", [KeyUse("rpm", "requests")])
+            permits = quota.permits("lane", [QuotaKey("rpm", "requests")])
             assert permits.take_nowait(0, 0, 0.0) is not None
             full = permits.take_nowait(0, 0, 0.0) is None
             return await standing(quota), full
@@ -96,7 +96,7 @@ def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path
 
     async def main() -> float:
         async with open_quota(limits_file=file, rng=drawing()) as quota:
-            await take_one(quota, KeyUse("slots", "slots"))
+            await take_one(quota, QuotaKey("slots", "slots"))
             [state] = await quota.states()
             assert (state.status, state.limit.capacity) == ("active", 2)
             return trio.current_time()
@@ -189,8 +189,8 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
             ) as quota,
         ):
             assert await standing(quota) == [("rpm", 7), ("slots", 1)]
-            await take_one(quota, KeyUse("rpm", "requests"), KeyUse("slots", "slots"))
-            await take_one(quota, KeyUse("rpm", "requests"), KeyUse("slots", "slots"))
+            await take_one(quota, QuotaKey("rpm", "requests"), QuotaKey("slots", "slots"))
+            await take_one(quota, QuotaKey("rpm", "requests"), QuotaKey("slots", "slots"))
         used = {state.limit.key: state.used for state in await keeper.states()}
         assert used == {"rpm": 2, "slots": 0}
 
@@ -264,7 +264,7 @@ def test_limits_in_redis_are_found_under_their_namespace() -> None:
             request_timeout=PATIENCE,
             rng=drawing(),
         ) as quota:
-            await take_one(quota, KeyUse("rpm", "requests"))
+            await take_one(quota, QuotaKey("rpm", "requests"))
         async with open_redis(url, namespace="team", request_timeout=PATIENCE) as limits:
             [state] = await limits.states()
             assert (state.limit, state.used) == (RPM, 1)
@@ -292,7 +292,7 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
             rng=drawing(),
             warn=warnings.append,
         ) as quota:
-            use = KeyUse("rpm", "requests")
+            use = QuotaKey("rpm", "requests")
             await take_one(quota, use)  # without a lease
             for _ in range(2):
                 server.start()
@@ -301,7 +301,7 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
                 server.kill()
         assert f"Redis at 127.0.0.1:{server.port}: " in warnings[0]
 
-    async def is_counted(quota: Quota, use: KeyUse) -> bool:
+    async def is_counted(quota: Quota, use: QuotaKey) -> bool:
         # A moment after its start the old connection is found to be broken, and calls go without.
         await take_one(quota, use)
         try:
@@ -444,7 +444,7 @@ def test_somebody_has_to_answer_where_nothing_is_to_be_made() -> None:
         async with open_quota(
             backend="http", url=nobody(), unreachable="open", rng=drawing()
         ) as quota:
-            quota.permits("lane", [KeyUse("rpm", "requests")])
+            quota.permits("lane", [QuotaKey("rpm", "requests")])
 
     in_trio(main)
 
@@ -465,7 +465,7 @@ def test_nobody_to_ask_lets_calls_go_on_when_that_is_wished(
             unreachable="open",
             rng=drawing(),
         ) as quota:
-            await take_one(quota, KeyUse("rpm", "requests"))
+            await take_one(quota, QuotaKey("rpm", "requests"))
 
     with caplog.at_level(logging.WARNING, logger="trioeval.limits"):
         in_trio(main)

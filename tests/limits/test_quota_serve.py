@@ -26,10 +26,11 @@ from trioeval.limits import (
     Settlement,
     Unknown,
 )
-from trioeval.limits.backend import Backend, KeyUse
+from trioeval.limits.backend import Backend
 from trioeval.limits.batching import open_batching
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.open import Batch, open_quota
 from trioeval.limits.server import MAX_BODY_BYTES, ServeSettings, serve_quota
 from trioeval.providers.http.client import open_http
@@ -497,7 +498,7 @@ def test_lanes_take_their_permits_over_http() -> None:
     """From the settings of a suite to the server's limits: reserved, settled as used, and given back."""
 
     async def main() -> None:
-        keys = [KeyUse("daily", "tokens"), KeyUse("slots", "slots")]
+        keys = [QuotaKey("daily", "tokens"), QuotaKey("slots", "slots")]
         quota = MemoryQuota([DAILY])
         async with (
             served(quota) as url,

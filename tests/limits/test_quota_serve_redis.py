@@ -13,7 +13,7 @@ from redis_server import RedisServer, needs_redis, open_server
 from trioeval.cli.app import run_command_line
 from trioeval.errors import QuotaError
 from trioeval.limits import Ask, Denied, Granted, Limit, Requirement, Settlement, Unknown
-from trioeval.limits.availability import make_missing
+from trioeval.limits.backend import make_missing
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.redis import open_redis
 from trioeval.limits.server import ServeSettings, serve_quota

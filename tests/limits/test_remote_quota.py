@@ -12,8 +12,9 @@ from faulty_network import Fault, FaultyNetwork
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
-from trioeval.limits.backend import KeyUse, Trouble, actuals_of
+from trioeval.limits.backend import Trouble, actuals_of
 from trioeval.limits.ledger import Book
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.remote import RemoteQuota, open_remote
 from trioeval.testing import run_virtual
 
@@ -34,7 +35,7 @@ class Program:
     shortages: list[Shortage]
 
     def permits(self, *units: tuple[str, Any], lane: str = "lane") -> Permits:
-        return self.quota.permits(lane, [KeyUse(key, unit) for key, unit in units])
+        return self.quota.permits(lane, [QuotaKey(key, unit) for key, unit in units])
 
     async def take(self, permits: Permits, index: int = 0, tokens: int = 1) -> Permit:
         return await permits.take(index, tokens, 0.0, self.shortages.append)
@@ -726,7 +727,7 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
             await trio.sleep(1.0)
             for lease in leases:
                 lease.settle(1, 0.0)
-        await program.quota.wait_told()
+        await program.quota.flush(60.0)
         [trouble] = program.troubles
         assert trouble.leases == ("id-2",)
         assert trouble.message == (
@@ -739,5 +740,22 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
 
 def test_less_than_nothing_was_used_by_nobody() -> None:
     """A reply that says so must not cost the lease its end."""
-    keys = [KeyUse("tpm", "tokens"), KeyUse("money", "cost_micro")]
+    keys = [QuotaKey("tpm", "tokens"), QuotaKey("money", "cost_micro")]
     assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))
+
+
+def test_in_a_cancelled_block_a_quota_opens_and_closes_at_once() -> None:
+    """Its own tasks are shielded, and end all the same."""
+
+    async def main() -> None:
+        with trio.fail_after(60), trio.CancelScope() as scope:
+            scope.cancel("before anything was opened")
+            async with (
+                trio.open_nursery() as nursery,
+                open_remote(FaultyNetwork.over(nursery, [SLOTS])),
+            ):
+                raise AssertionError
+        assert scope.cancelled_caught
+        assert trio.current_time() == 0.0
+
+    run_virtual(main)

@@ -25,9 +25,10 @@ from trioeval.kernel import (
     collect,
 )
 from trioeval.limits import Actual, Ask, Decision, Granted, Limit, LimitState
-from trioeval.limits.backend import Backend, KeyUse
+from trioeval.limits.backend import Backend
 from trioeval.limits.batching import open_batching
 from trioeval.limits.ledger import Book
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.remote import RemoteQuota, open_remote
 from trioeval.testing import run_virtual
 
@@ -35,7 +36,7 @@ R = TypeVar("R")
 
 SLOTS = Limit(key="slots", kind="concurrency", capacity=2, timeout=60.0)
 TPM = Limit(key="tpm", kind="rolling", capacity=1000, window=60.0)
-USES = (KeyUse("slots", "slots"), KeyUse("tpm", "tokens"))
+USES = (QuotaKey("slots", "slots"), QuotaKey("tpm", "tokens"))
 
 
 def with_quota(
@@ -130,7 +131,7 @@ def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
         return await calls("lane", send, tokens=job.payload)
 
     async def body(quota: RemoteQuota) -> object:
-        permits = quota.permits("lane", [KeyUse(keys, "tokens")])
+        permits = quota.permits("lane", [QuotaKey(keys, "tokens")])
         lanes = Lanes([LaneSpec("lane", 4)], permits={"lane": permits})
         [outcome] = await collect(Plan.of([Job(0, "lane", 5000)]), perform, lanes=lanes)
         assert trio.current_time() == 0
@@ -149,7 +150,7 @@ def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() ->
 
     async def body(quota: RemoteQuota) -> None:
         async def take(key: str) -> None:
-            permits = quota.permits(key, [KeyUse(key, "requests")])
+            permits = quota.permits(key, [QuotaKey(key, "requests")])
             (await permits.take(0, 0, 0.0, lambda _shortage: None)).settle(0, 0.0)
 
         async with trio.open_nursery() as nursery:
@@ -178,8 +179,8 @@ def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
 
     async def body(quota: RemoteQuota) -> list[float]:
         permits = {
-            "a": quota.permits("a", [KeyUse("full", "slots")]),
-            "b": quota.permits("b", [KeyUse("slots", "slots")]),
+            "a": quota.permits("a", [QuotaKey("full", "slots")]),
+            "b": quota.permits("b", [QuotaKey("slots", "slots")]),
         }
         holder = await permits["a"].take(99, 0, 0.0, lambda _shortage: None)
         lanes = Lanes([LaneSpec("a", 4), LaneSpec("b", 1)], permits=permits)
@@ -229,7 +230,7 @@ def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | No
             network = Distant(nursery, Book([LimitState(limit=SLOTS)]), iter(()))
             network.seconds = seconds
             async with open_remote(network, spread=lambda: 0.5) as quota:
-                permits = {"asks": quota.permits("asks", [KeyUse("slots", "slots")])}
+                permits = {"asks": quota.permits("asks", [QuotaKey("slots", "slots")])}
                 lanes = Lanes([LaneSpec("asks"), LaneSpec("free")], cap=1, permits=permits)
                 plan = Plan.of(
                     [Job(n, "asks" if n < jobs else "free", None) for n in range(2 * jobs)]
@@ -272,7 +273,7 @@ def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
                     def hear(_shortage: Shortage) -> None:
                         told.setdefault(lane, trio.current_time())
 
-                    permits = quota.permits(lane, [KeyUse("slots", "slots")])
+                    permits = quota.permits(lane, [QuotaKey("slots", "slots")])
                     (await permits.take(0, 0, 0.0, hear)).give_back()
 
                 lanes.start_soon(take, "first")

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 from trioeval.errors import QuotaError
 from trioeval.limits import Denied, Granted, Limit, Settlement
-from trioeval.limits.backend import KeyUse, Trouble
+from trioeval.limits.backend import Trouble
+from trioeval.limits.model import QuotaKey
 from trioeval.limits.remote import RemoteQuota, open_remote
 from trioeval.testing import run_virtual
 
 TIMEOUT, WINDOW, LONG_ENOUGH = 8.0, 16.0, 600.0
 USES = (
-    (KeyUse("slots", "slots"),),
-    (KeyUse("rpm", "requests"),),
-    (KeyUse("slots", "slots"), KeyUse("rpm", "requests")),
+    (QuotaKey("slots", "slots"),),
+    (QuotaKey("rpm", "requests"),),
+    (QuotaKey("slots", "slots"), QuotaKey("rpm", "requests")),
 )
 
 
@@ -31,7 +32,7 @@ class Customer:
     """A call that wants a lease."""
 
     program: int
-    uses: tuple[KeyUse, ...]
+    uses: tuple[QuotaKey, ...]
     starts_at: float
     takes: float
     """Seconds with the lease."""
@@ -143,7 +144,7 @@ async def run_program(case: Case, number: int, trace: Trace) -> None:
                 if customer.program == number:
                     nursery.start_soon(visit, quota, customer, index, trace)
         await trio.sleep_until(LONG_ENOUGH)
-        trace.left.append((quota._settling.left, len(quota._turns), len(quota._heartbeat._held)))
+        trace.left.append((quota.untold, len(quota._turns), len(quota._heartbeat._held)))
 
 
 async def visit(quota: RemoteQuota, customer: Customer, index: int, trace: Trace) -> None:
@@ -224,7 +225,7 @@ def check_no_more_calls_run_than_there_are_slots(trace: Trace, slots: int) -> No
     holders = [
         one
         for one in trace.visits
-        if one.granted_at is not None and one.customer.uses != (KeyUse("rpm", "requests"),)
+        if one.granted_at is not None and one.customer.uses != (QuotaKey("rpm", "requests"),)
     ]
     for one in holders:
         assert one.granted_at is not None

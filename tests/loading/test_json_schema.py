@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trioeval.cli.commands.schema import schema_text
-from trioeval.documents.json_schema import Shape
-from trioeval.documents.structure import camel
+from trioeval.documents.structure import Shape, camel
 from trioeval.errors import SuiteError
 from trioeval.loading.json_schema import suite_schema
 from trioeval.loading.load import load_suite, parse_suite

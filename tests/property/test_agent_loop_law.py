@@ -309,7 +309,7 @@ def test_a_loop_that_is_cut_and_gone_on_with_makes_the_same_attempts(
                     raise ValueError("no")
                 return script.shots[attempt.number].end
 
-            end = await run_until_done(agent, bench.terms(script.policy), known)
+            end = await run_until_done(agent, bench.terms(script.policy, earlier=known))
         return end, [number for number, _at in bench.began]
 
     end, began = run_virtual(main)

@@ -1,12 +1,11 @@
 """The laws of the kernel over drawn scenarios, each in a Trio run of its own on a virtual clock.
 
-Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK FREE AIMD
+Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK AIMD
 ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their own).
 """
 
 from collections import Counter
 
-import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +25,6 @@ from trioeval.testing import (
     scenarios,
     simple_scenarios,
 )
-
-pytestmark = pytest.mark.slow
 
 
 @given(scenario=scenarios(), _schedule=st.random_module())

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 
 import attrs
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -25,8 +24,6 @@ from trioeval.testing import (
     shared_scenarios,
     simple_scenarios,
 )
-
-pytestmark = pytest.mark.slow
 
 
 @given(scenario=shared_scenarios(), _schedule=st.random_module())

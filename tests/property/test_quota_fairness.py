@@ -79,7 +79,7 @@ class Client:
 class World:
     """Capacities, what is taken of them, and who waits."""
 
-    order: Order = attrs.field(factory=Order)
+    order: Order[Waiter] = attrs.field(factory=Order)
     waiting: list[Client] = attrs.field(factory=list)
     running: list[Client] = attrs.field(factory=list)
     paused: set[str] = attrs.field(factory=set)
@@ -107,7 +107,7 @@ class World:
 
     def arrive(self, wanted: Mapping[str, int]) -> None:
         obstacles = self.order.obstacles(wanted, self.room)
-        client = Client(self.came, self.order.join(wanted))
+        client = Client(self.came, self.order.join(Waiter(wanted)))
         self.came += 1
         self.waiting.append(client)
         assert obstacles == self.order.held_back(client.waiter, self.room)
@@ -340,8 +340,8 @@ def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
 
 def test_what_is_not_known_of_a_key_holds_nobody_back() -> None:
     """Who keeps no count may say infinite; a bound below what one was denied holds back who needs the key."""
-    order = Order()
-    order.join({"tokens": 90, "calls": 1})
+    order = Order[Waiter]()
+    order.join(Waiter({"tokens": 90, "calls": 1}))
     known: dict[str, float] = {"tokens": 89}
 
     def room(key: str) -> float:

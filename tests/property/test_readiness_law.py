@@ -2,7 +2,7 @@
 
 Whatever a lawful one says, under failures, questions, stop, deadline and cancellation: the laws of every run
 hold, and what it says is done. Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER LIMIT DEADLINE
-DRAIN FREE ATTEMPTS SLOT LEAK, and BLOCK as it is said here.
+DRAIN ATTEMPTS SLOT LEAK, and BLOCK as it is said here.
 """
 
 import itertools

@@ -22,8 +22,6 @@ from trioeval.testing.model_parts import Prediction
 from trioeval.testing.strategies import adaptive_scenarios, plain_scenarios
 from trioeval.testing.trace import Trace
 
-pytestmark = pytest.mark.slow
-
 _MOST_WAYS = 12
 _LANE = LaneSpec("a", adaptive="off")
 

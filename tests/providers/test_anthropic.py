@@ -1,5 +1,5 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -23,9 +23,9 @@ from vendor_cases import ENVIRON, KEY, STREAM, read_entry, reply
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.http.adapter import AdapterSettings
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.vendors.anthropic import MessagesAdapter, read
-from trioeval.providers.vendors.streams import join_stream
 
 CHAT_FORMAT = {"type": "json_schema", "json_schema": {"name": "sums", "schema": SCHEMA}}
 CLOCK = {"name": "clock", "description": "Tells the time", "input_schema": {"type": "object"}}
@@ -347,8 +347,13 @@ def test_a_stream_nested_too_deeply_is_malformed() -> None:
     deep: dict[str, Any] = {}
     for _ in range(2000):
         deep = {"a": deep}
+
+    class Deep(MessagesAdapter):
+        def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:  # noqa: ARG002
+            return deep
+
     with pytest.raises(ProviderError, match="malformed_reply: the stream is nested too deeply"):
-        join_stream(adapter().endpoint, HttpReply(200, STREAM, b""), lambda _: deep)
+        Deep(endpoint=adapter().endpoint).parse(HttpReply(200, STREAM, b""))
 
 
 # --- entries -------------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 
 from trioeval.errors import Problem
 from trioeval.providers.http.adapter import AdapterSettings
-from trioeval.providers.vendors.openai_chat import ChatAdapter, read_chat
+from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.openai_models import is_reasoning, needs_responses
 from trioeval.providers.vendors.services import SERVICES
 
@@ -16,7 +16,9 @@ def read(
     model: str = "gpt-4.1",
     service: str = "openai",
 ) -> AdapterSettings | list[Problem]:
-    return read_chat(SERVICES[service], model, {"apiKey": "sk-1234", **config}, environ)
+    return ChatAdapter.read_entry(
+        SERVICES[service], model, {"apiKey": "sk-1234", **config}, environ
+    )
 
 
 def parameters(

@@ -11,15 +11,16 @@ from vendor_openai import END, call, chunk, usage_chunk, write_events
 
 from trioeval.providers import Request
 from trioeval.providers.fake import FakeAddress
-from trioeval.providers.http.adapter import AdapterSettings, ServerEvent
+from trioeval.providers.http.adapter import AdapterSettings
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpClient, HttpReply
-from trioeval.providers.vendors.openai_chat import ChatAdapter, join_chunks, read_chat
+from trioeval.providers.vendors.openai_chat import ChatAdapter, join_chunks
 from trioeval.providers.vendors.services import SERVICES
 
 
 def adapter(service: str = "openai", **config: Any) -> ChatAdapter:
     whole = {"apiKey": KEY, "metrics": ["ttft"], **config}
-    read = read_chat(SERVICES[service], "gpt-4.1", whole, {})
+    read = ChatAdapter.read_entry(SERVICES[service], "gpt-4.1", whole, {})
     assert isinstance(read, AdapterSettings), read
     assert isinstance(read.adapter, ChatAdapter)
     return read.adapter

@@ -8,7 +8,7 @@ import pytest
 from trioeval.errors import Problem
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint
-from trioeval.providers.vendors.openai_chat import read_chat
+from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.services import SERVICES
 
 KEY = {"OPENAI_API_KEY": "sk-env"}
@@ -24,7 +24,7 @@ def endpoint(
     environ: Mapping[str, str] | None = None,
     service: str = "openai",
 ) -> Endpoint:
-    read = read_chat(
+    read = ChatAdapter.read_entry(
         SERVICES[service], "gpt-4.1", config or {}, KEY if environ is None else environ
     )
     assert isinstance(read, AdapterSettings), read
@@ -36,7 +36,7 @@ def problems(
     environ: Mapping[str, str] | None = None,
     service: str = "openai",
 ) -> list[Problem]:
-    read = read_chat(
+    read = ChatAdapter.read_entry(
         SERVICES[service], "gpt-4.1", config or {}, KEY if environ is None else environ
     )
     assert isinstance(read, list), read

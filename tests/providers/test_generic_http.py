@@ -18,11 +18,10 @@ from loopback import Answer, Respond, Seen, Server, as_json, generic, opened, re
 
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
-from trioeval.providers.generic import parts as parts_module
+from trioeval.providers.generic import request as parts_module
 from trioeval.providers.generic.http import open_code
-from trioeval.providers.generic.queries import apply_query, query_workers
 from trioeval.providers.generic.reply import Answer as TransformAnswer
-from trioeval.providers.generic.reply import engine_workers
+from trioeval.providers.generic.reply import apply_query, engine_workers, query_workers
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
 

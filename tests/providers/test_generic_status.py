@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.generic.status import STATUSES, read_statuses
+from trioeval.providers.generic.keys import STATUSES, read_statuses
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from vendor_openai import CALLS, CHAT, CHAT_FORMAT, CLEAN, FULL, completion
 from trioeval.providers import Guardrails, Request, Usage, resolve
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.wire import HttpReply
-from trioeval.providers.vendors.openai_chat import ChatAdapter, read_chat
+from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.services import SERVICES
 from trioeval.rates.throttle import Allowance, RateHint
 from trioeval.templates import Templates
 
 
 def adapter(model: str = "gpt-4.1", service: str = "openai", /, **config: Any) -> ChatAdapter:
-    read = read_chat(SERVICES[service], model, {"apiKey": KEY, **config}, {})
+    read = ChatAdapter.read_entry(SERVICES[service], model, {"apiKey": KEY, **config}, {})
     assert isinstance(read, AdapterSettings), read
     assert isinstance(read.adapter, ChatAdapter)
     return read.adapter

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.generic.raw_request import RawRequest, read_raw_request
+from trioeval.providers.generic.entry import RawRequest, read_raw_request
 
 WHOLE = "POST /a HTTP/1.1\nHost: a.example\nX-B: c\n\nbody\n"
 

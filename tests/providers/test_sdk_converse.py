@@ -83,6 +83,19 @@ def test_codes_of_bedrock_say_what_failed(status: int, code: str, message: str, 
     assert message in str(error)
 
 
+@pytest.mark.parametrize("secret", ["the-secret", "the-session-token"])
+@pytest.mark.parametrize("status", [200, 403])
+def test_what_a_request_is_signed_with_is_hidden_where_a_server_repeats_it(
+    secret: str, status: int
+) -> None:
+    """In the message and in the excerpt, of an error as of a reply that is not one of Converse."""
+    account = {"accessKeyId": "AKIA-1", "secretAccessKey": "the-secret"}
+    adapter = CONVERSE.adapter(**account, sessionToken="the-session-token")
+    error = parse_failure(adapter, reply({"message": f"Wrong: {secret}."}, status))
+    assert secret not in f"{error} {error.body_excerpt}"
+    assert "Wrong: [hidden]." in (error.body_excerpt or "")
+
+
 _NAMES = (
     "output",
     "message",

@@ -206,8 +206,8 @@ def test_the_config_of_bedrock_becomes_the_arguments_of_its_calls() -> None:
     )
     assert isinstance(found, BedrockSettings)
     adapter = found.adapter
-    assert adapter.inference == {"maxTokens": 7, "stopSequences": ["END"]}
-    assert set(adapter.arguments) == {"guardrailConfig"}
+    assert adapter.body["inferenceConfig"] == {"maxTokens": 7, "stopSequences": ["END"]}
+    assert set(adapter.body) == {"inferenceConfig", "guardrailConfig"}
     assert adapter.endpoint.timeout == 1.5
     assert adapter.endpoint.price is not None
     assert adapter.build(Request(prompt="Hi")).url.endswith("/model/maker.m-1/converse")

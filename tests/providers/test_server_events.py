@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.http.adapter import EventReader, ServerEvent, read_events
+from trioeval.providers.http.streams import EventReader, ServerEvent, read_events
 
 ONE_AND_TWO = (ServerEvent("1"), ServerEvent("2"))
 

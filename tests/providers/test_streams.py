@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.streams import ServerEvent, Texts
 from trioeval.providers.vendors.anthropic import read_message
 from trioeval.providers.vendors.gemini import read_reply
 from trioeval.providers.vendors.openai_chat import join_chunks
-from trioeval.providers.vendors.streams import Join, Texts
 
 
 def test_what_replaced_a_text_stands() -> None:
@@ -71,7 +70,7 @@ def texts_in(data: Any) -> Iterator[str]:
     ("make", "join"), [(chat, join_chunks), (anthropic, read_message), (gemini, read_reply)]
 )
 def test_a_stream_is_joined_in_time_that_grows_with_it(
-    make: Callable[[int], list[ServerEvent]], join: Join
+    make: Callable[[int], list[ServerEvent]], join: Callable[[list[ServerEvent]], object]
 ) -> None:
     """Nothing that has come is copied for each part: the whole run waits meanwhile."""
 

@@ -19,7 +19,7 @@ from vendor_cases import (
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.vendors.anthropic import read
 from trioeval.rates.throttle import Allowance, RateHint
 from trioeval.usage import Usage
@@ -216,7 +216,6 @@ MESSAGES = Vendor(
         (529, api_error("overloaded_error"), "overloaded"),
         (200, api_error("overloaded_error"), "overloaded"),
     ),
-    refuses=True,
     limits=(
         {
             "date": "Fri, 07 Aug 2026 20:59:30 GMT",
@@ -282,7 +281,10 @@ MESSAGES = Vendor(
         ),
         (
             {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
-            "max_tokens must be above the budget_tokens of thinking (2000), got 2000",
+            (
+                "max_tokens: must be above the budget_tokens of thinking (2000), got 2000 "
+                "(the answer is what is left)"
+            ),
         ),
     ),
     unsendable=(

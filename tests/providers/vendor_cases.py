@@ -11,7 +11,8 @@ import pytest
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.config import Reader, Settings, Surroundings
-from trioeval.providers.http.adapter import Adapter, HasAdapter, ServerEvent
+from trioeval.providers.http.adapter import Adapter, AdapterSettings
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpReply
 from trioeval.rates.throttle import Allowance, RateHint
 from trioeval.templates import Templates
@@ -146,8 +147,6 @@ class Vendor:
     """The body of an error with a message."""
     errors: Sequence[tuple[int, Data, str]] = ()
     """Statuses and bodies of errors with their kinds, beyond those that all have."""
-    refuses: bool = False
-    """Whether `content_filter` of a gateway is a refusal; a bad request otherwise."""
     limits: tuple[Mapping[str, str], RateHint] = (LIMITS, RateHint(Allowance(50, 0)))
     usage: tuple[str, str] | None
     """The field of the usage, and that of its prompt tokens."""
@@ -174,7 +173,7 @@ class Vendor:
     def adapter(self, **config: Any) -> Adapter:
         """The adapter of an entry with this config."""
         settings = self.read(config)
-        assert isinstance(settings, HasAdapter), settings
+        assert isinstance(settings, AdapterSettings), settings
         return settings.adapter
 
     def priced(self, **config: Any) -> Adapter:

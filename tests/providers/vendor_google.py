@@ -8,7 +8,7 @@ from vendor_cases import KEY, Call, Mistake, Refusal, Stream, Streamed, Texts, V
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.vendors.gemini import read
 from trioeval.usage import Usage
 
@@ -250,7 +250,7 @@ GENERATE = Vendor(
         ({"top_k": 0}, "top_k: must be a whole number of at least 1, got 0"),
         (
             {"temperature": 1, "generationConfig": {"temperature": 0}},
-            "temperature is in generationConfig already",
+            "temperature: is in generationConfig already (keep one of them)",
         ),
     ),
     unsendable=(

@@ -7,7 +7,7 @@ from typing import Any
 from vendor_cases import KEY, Call, Refusal, Stream, Streamed, Texts, Vendor, no_key
 
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.vendors.openai import read
 from trioeval.usage import Usage
 
@@ -213,7 +213,6 @@ CHAT = Vendor(
     ),
     lane=f"openai|{BASE}|{DIGEST}|-|gpt-4.1",
     missing=MISSING,
-    refuses=True,
     usage=("usage", "prompt_tokens"),
     sends=(
         (
@@ -254,7 +253,10 @@ CHAT = Vendor(
         ({"seed": "x"}, 'seed: must be a whole number, got "x"'),
         (
             {"passthrough": {"stream": True}},
-            "passthrough.stream: whether a reply is streamed follows from what is measured",
+            (
+                "passthrough.stream: whether a reply is streamed follows from what is measured "
+                '(leave it out; metrics: ["ttft"] streams, and times the first token)'
+            ),
         ),
     ),
     unsendable=(

@@ -18,7 +18,7 @@ from vendor_openai import (
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.http.adapter import ServerEvent
+from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.vendors.openai import read
 from trioeval.usage import Usage
 
@@ -115,7 +115,6 @@ RESPONSES = Vendor(
     ),
     lane=f"openai|{BASE}|{DIGEST}|-|gpt-4.1",
     missing=MISSING,
-    refuses=True,
     usage=("usage", "input_tokens"),
     sends=(
         (

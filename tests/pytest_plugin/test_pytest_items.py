@@ -17,13 +17,14 @@ from trioeval.pytest_plugin.loading import LoadedFile, Names, Settings, load_fil
 from trioeval.pytest_plugin.outcome import Answers, Told, told_of_row, told_of_task
 from trioeval.pytest_plugin.suite_run import FileRun, chosen
 from trioeval.report import row_json
+from trioeval.report.records import RowRecord
 from trioeval.run import Row, collect, prepare
 
 
-def records(**suite: Any) -> list[dict[str, Any]]:
+def records(**suite: Any) -> list[RowRecord]:
     """The records of a suite's rows."""
     found = trio.run(collect, parse_suite({"providers": ["echo"], **suite}))
-    return [row_json(row, "r") for row in found]
+    return [RowRecord.of(row_json(row, "r")) for row in found]
 
 
 def rows(**suite: Any) -> list[Row]:
@@ -38,8 +39,8 @@ def test_every_end_of_a_row_has_one_of_its_item() -> None:
     good, bad = rows(
         prompts=["{{x}}"], defaultTest=EQUALS, tests=[{"vars": {"x": x}} for x in ("good", "bad")]
     )
-    assert told_of_row(row_json(good, "r")).ending == "passed"
-    told = told_of_row(row_json(bad, "r"))
+    assert told_of_row(RowRecord.of(row_json(good, "r"))).ending == "passed"
+    told = told_of_row(RowRecord.of(row_json(bad, "r")))
     assert (told.ending, told.text.splitlines()[1:]) == (
         "failed",
         ["prompt:", "    bad", "output:", "    bad"],
@@ -54,7 +55,7 @@ def test_every_end_of_a_row_has_one_of_its_item() -> None:
         row = attrs.evolve(
             bad, outcome=outcome, status=type(bad.status).ERROR, error="\x1b[2Jwhy", verdict=None
         )
-        told = told_of_row(row_json(row, "r"))
+        told = told_of_row(RowRecord.of(row_json(row, "r")))
         assert told.ending == ending
         assert "\x1b" not in told.text
         assert told.text.startswith("no verdict: " if ending == "failed" else "[2Jwhy")

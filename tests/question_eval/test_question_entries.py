@@ -16,8 +16,7 @@ from trioeval.question_eval.model import Question, QuestionBudget, QuestionSetti
 from trioeval.run import prepare
 from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
-from trioeval.suite.limit_settings import QuotaSettings
-from trioeval.suite.model import Suite, Test
+from trioeval.suite.model import QuotaSettings, Suite, Test
 
 QUESTIONS = [
     {"id": "sky", "question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]},

@@ -14,13 +14,13 @@ from trioeval.kernel import Admitted, CallEnded, CallStarted, Cut, Event, NotRun
 from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, Why, guarded
 from trioeval.kernel.reservations import Shortage
 from trioeval.question_eval.answer import QuestionEvent
-from trioeval.question_eval.events import QuestionEvents
+from trioeval.question_eval.events import QuestionRun
 
 
 def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
     """What is told of a task whose kernel told this."""
     told: list[QuestionEvent] = []
-    life = QuestionEvents("quiz", told.append, rows)
+    life = QuestionRun(told.append).task("quiz", rows)
     life.begin(0.0)
     for event in events:
         life.observe(event)
@@ -130,7 +130,7 @@ def test_who_is_started_late_says_what_for() -> None:
     other = waits(Why.QUOTA, attrs.evolve(SHORT, keys=("b:tpm",)))
 
     def scheduled(*events: Event, waited: Mapping[str, float]) -> Mapping[str, object]:
-        life = QuestionEvents("quiz", None, range(2))
+        life = QuestionRun(None).task("quiz", range(2))
         for event in events:
             life.observe(event)
         life.observe(Admitted(3.0, 1, "lane"), waited)
@@ -176,7 +176,7 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
 def test_what_is_kept_with_a_row_is_what_was_told() -> None:
     """Also where nobody listens."""
     told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
-    life = QuestionEvents("quiz", None, range(2))
+    life = QuestionRun(None).task("quiz", range(2))
     life.begin(0.0)
     life.observe(Admitted(0.5, 1, "lane"))
     life.observe(CallStarted(0.75, 1, "lane"))
@@ -239,7 +239,7 @@ def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureF
     tell = guarded(observe)
     assert tell is not None
     with caplog.at_level(logging.ERROR):
-        life = QuestionEvents(None, tell, range(3))
+        life = QuestionRun(tell).task(None, range(3))
         life.begin(0.0)
     assert told == ["task_start"]
     assert len(caplog.records) == 1

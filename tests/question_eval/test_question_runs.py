@@ -16,9 +16,8 @@ from trioeval import Reply, Row, Status
 from trioeval.errors import ProviderError, SuiteError
 from trioeval.grading.patterns import compile_javascript
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import KeyUse
 from trioeval.limits.memory import MemoryQuota
-from trioeval.limits.model import Ask, Decision, Limit
+from trioeval.limits.model import Ask, Decision, Limit, QuotaKey
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
 from trioeval.question_eval.result import question_of
@@ -239,7 +238,7 @@ class _Limits:
     """Opens a quota in memory inside of the run, and keeps it."""
 
     limits: list[Limit]
-    uses: list[KeyUse]
+    uses: list[QuotaKey]
     quota: MemoryQuota | None = None
 
     def __call__(self, prepared: Any) -> dict[str, Permits]:
@@ -249,7 +248,7 @@ class _Limits:
 
 def _two_at_once() -> _Limits:
     limit = Limit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
-    return _Limits([limit], [KeyUse("pupils:concurrency", "slots")])
+    return _Limits([limit], [QuotaKey("pupils:concurrency", "slots")])
 
 
 def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> None:
@@ -294,7 +293,7 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
 ) -> None:
     """The question ends at once, with the reason of whoever keeps the limits, who is asked once."""
     small = Limit(key="few:tokens", kind="budget", capacity=10)
-    uses, permits, asked_for = [KeyUse(key, "tokens")], dict[str, Permits](), list[Ask]()
+    uses, permits, asked_for = [QuotaKey(key, "tokens")], dict[str, Permits](), list[Ask]()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
         keeper = _Keeper([small])
@@ -487,7 +486,7 @@ def test_all_questions_are_queued_first(tmp_path: Path) -> None:
 def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
     """It says how long it takes and of which limit; then the question is reserved."""
     limit = Limit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
-    limits = _Limits([limit], [KeyUse("pupils:rpm", "requests")])
+    limits = _Limits([limit], [QuotaKey("pupils:rpm", "requests")])
     ran = asked(quiz(tmp_path, 2), Pupil(), permits=limits)
     wait = "waiting_rate_limit"
     life = ["queued", "scheduled", "reserving", wait, "reserving", "running", "parsing", "correct"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import trioeval
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, head_of, row_json, to_json
+from trioeval.report.records import RowRecord
 from trioeval.run import Row
 from trioeval.suite.expand import expand
 from trioeval.suite.tests import KEEP_ALL, Strip
@@ -51,7 +52,7 @@ def records_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def totals_of(suite: trioeval.Suite, rows: Sequence[Row]) -> Totals:
     totals = Totals.of(expand(suite).columns)
     for record in records_of(rows):
-        totals.add(record)
+        totals.add(RowRecord.of(record))
     return totals
 
 

@@ -12,6 +12,7 @@ import trioeval
 from trioeval.kernel.events import CallEnded, CallStarted, LimitChanged, Throttled, Waiting, Why
 from trioeval.report import Results, RunInfo, Totals
 from trioeval.report.activity import Activity
+from trioeval.report.records import RowRecord
 from trioeval.suite.expand import expand
 
 _WORDS = """capital river answer because which largest city province therefore question number people
@@ -60,7 +61,7 @@ def made_results(tests: int, *, seed: int = 0, activity: bool = True, words: int
 
     totals = Totals.of(expand(suite).columns)
     for record in read(None):
-        totals.add(record)
+        totals.add(RowRecord.of(record))
     empty = results_of({"providers": ["echo"], "prompts": ["x"]})
     return attrs.evolve(
         empty,

@@ -23,6 +23,7 @@ from trioeval.report.compare import (
 )
 from trioeval.report.compare_runs import KINDS, findings_of
 from trioeval.report.formats.json import json_chunks
+from trioeval.report.records import RowRecord
 
 Record = dict[str, Any]
 
@@ -46,8 +47,8 @@ def made(word: str, status: int = 0, output: str = "out", **more: Any) -> Record
 def compared(
     old: Sequence[Record], new: Sequence[Record], **how: Any
 ) -> tuple[Comparison, list[RowChange]]:
-    comparison = Comparison(lambda: old, **how)
-    return comparison, [*comparison.changes(new)]
+    comparison = Comparison(lambda: map(RowRecord.of, old), **how)
+    return comparison, [*comparison.changes(map(RowRecord.of, new))]
 
 
 def kinds_of(old: Sequence[Record], new: Sequence[Record], **how: Any) -> list[str]:
@@ -139,7 +140,9 @@ def test_people_are_told_of_rows() -> None:
     old = [made(evil), made("b"), made("c", 1), made("d")]
     new = [made(evil, 2), made("b", output="else"), made("c"), made("e")]
     comparison, _ = compared(old, new)
-    shown, rest = first_of(Comparison(lambda: old).changes(new), 4)
+    shown, rest = first_of(
+        Comparison(lambda: map(RowRecord.of, old)).changes(map(RowRecord.of, new)), 4
+    )
     assert rest == 1
     table = printed(changes_table(shown, 40))
     assert "\x1b" not in table
@@ -169,8 +172,8 @@ def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
     """Rows that came since, also between the others, are neither gone nor an end of it."""
     known, later = [made("a"), made("c"), made("c", 1)], [made("b"), made("c"), made("e")]
     readings = iter([known, [known[0], later[0], *known[1:], *later[1:]]])
-    comparison = Comparison(lambda: next(readings))
-    gone = [*comparison.changes([made("c")])]
+    comparison = Comparison(lambda: map(RowRecord.of, next(readings)))
+    gone = [*comparison.changes([RowRecord.of(made("c"))])]
     assert [(change.kind, change.name) for change in gone] == [
         ("gone", "word=a"),
         ("gone", "word=c"),
@@ -181,9 +184,10 @@ def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
 def test_programs_get_all_of_it() -> None:
     """Streamed: rows first, then what they sum up to."""
     old, new = [made("a"), made("b")], [made("a", 1)]
-    comparison = Comparison(lambda: old)
+    comparison = Comparison(lambda: map(RowRecord.of, old))
+    changes = comparison.changes(map(RowRecord.of, new))
     document = comparison_json(
-        "r1", "r2", comparison, comparison.changes(new), lambda: findings_of(comparison.columns)
+        "r1", "r2", comparison, changes, lambda: findings_of(comparison.columns)
     )
     found = json.loads("".join(json_chunks(document)))
     assert (found["before"], found["after"]) == ("r1", "r2")

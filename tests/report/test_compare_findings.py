@@ -16,6 +16,7 @@ from test_compare import Record, made
 from trioeval.report.compare import Comparison
 from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
 from trioeval.report.compare_runs import Findings, KeptMetrics, findings_of
+from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, mcnemar
 from trioeval.report.text import FittingTable
 
@@ -25,8 +26,8 @@ NOT_RUN = {"trioeval": {"outcome": "not_run"}}
 def compared(
     old: Sequence[Record], new: Sequence[Record], confidence: float = 0.95, **how: Any
 ) -> tuple[Comparison, Findings]:
-    comparison = Comparison(lambda: old, **how)
-    for _ in comparison.changes(new):
+    comparison = Comparison(lambda: map(RowRecord.of, old), **how)
+    for _ in comparison.changes(map(RowRecord.of, new)):
         pass
     return comparison, findings_of(comparison.columns, confidence)
 

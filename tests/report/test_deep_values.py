@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from trioeval.cli.output import FORMATS, write_results
 from trioeval.report import row_json, to_json
 from trioeval.report.formats.json import DEEPEST, TOO_DEEP, shallow
+from trioeval.report.records import RowRecord
 from trioeval.report.tables import FirstRows
 
 
@@ -108,6 +109,6 @@ def test_the_table_of_rows_shows_it_as_well() -> None:
     deep = nested(100_000)
     first = FirstRows(40, 5)
     step = attrs.evolve(rows[0].step, vars={"d": deep})
-    first.add(row_json(attrs.evolve(rows[0], output=deep, step=step), "e1"))
+    first.add(RowRecord.of(row_json(attrs.evolve(rows[0], output=deep, step=step), "e1")))
     assert first.names[0].startswith("d=[[[[")
     assert first.cells[0, 0].text.startswith("[[[[")

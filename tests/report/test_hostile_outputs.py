@@ -69,7 +69,7 @@ def shown(*pictures: Any, width: int) -> str:
 def test_the_summary_is_inert(results: Results, width: int) -> None:
     """Tables, names, answers, reasons and lanes; markup of rich is text as well."""
     first, failures = FirstRows(40, 500), Failures(500)
-    for index, record in enumerate(results.records(None)):
+    for index, record in enumerate(results.rows()):
         first.add(record)
         failures.add(index, record)
     text = shown(
@@ -87,7 +87,7 @@ def test_the_summary_is_inert(results: Results, width: int) -> None:
 
 def test_rows_and_runs_are_inert(results: Results) -> None:
     """Everything that is known of a row; lists of runs."""
-    for record in results.records(None):
+    for record in results.rows():
         assert_inert_terminal(shown(row_view(record), width=100), longest=100)
     run = RunFacts(
         number=1,

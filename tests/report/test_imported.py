@@ -21,6 +21,7 @@ from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.imported import Imported, ImportedTask, imported
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
+from trioeval.report.records import RowRecord
 from trioeval.report.row_view import row_view
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
@@ -49,7 +50,7 @@ def problems_of(document: Any) -> list[str]:
 def results_from(task: ImportedTask, strip: Strip = KEEP_ALL) -> Results:
     totals = Totals.of(task.head.columns)
     for record in task.records:
-        totals.add(record)
+        totals.add(RowRecord.of(record))
     for column, derived in zip(totals.columns, task.derived, strict=True):
         column.derived |= derived
 
@@ -131,8 +132,8 @@ def test_every_format_can_be_written_of_it() -> None:
 def test_lines_and_document_of_one_run_are_the_same() -> None:
     """Row by row, in whatever order the lines are; columns are taken from rows."""
     lines, document = read(LINES), read(DOCUMENT)
-    comparison = Comparison(lambda: lines.records)
-    assert [*comparison.changes(document.records)] == []
+    comparison = Comparison(lambda: map(RowRecord.of, lines.records))
+    assert [*comparison.changes(map(RowRecord.of, document.records))] == []
     assert comparison.kinds == {"same": 6}
     names = [(column.provider, column.label) for column in lines.head.columns]
     assert names == [(column.provider, column.label) for column in document.head.columns]
@@ -200,8 +201,8 @@ def table_of_version_2() -> dict[str, Any]:
 def test_a_table_of_version_2_is_the_same_run() -> None:
     """Its cells are the rows."""
     (task,) = read_json(table_of_version_2()).tasks
-    comparison = Comparison(lambda: task.records)
-    assert [*comparison.changes(read(DOCUMENT).records)] == []
+    comparison = Comparison(lambda: map(RowRecord.of, task.records))
+    assert [*comparison.changes(map(RowRecord.of, read(DOCUMENT).records))] == []
     assert comparison.kinds == {"same": 6}
 
 
@@ -347,7 +348,7 @@ def test_no_document_breaks_the_reader(data: st.DataObject) -> None:
             assert "".join(chunks(results))
         assert "".join(json_chunks(run_document([results])))
         for record in task.records:
-            assert row_view(record)
+            assert row_view(RowRecord.of(record))
 
 
 JUNK: Sequence[Any] = [None, True, 3, -1.5, "x", [], {}, [[]], {"a": []}, [None], 10**30]

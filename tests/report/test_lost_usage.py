@@ -11,6 +11,7 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply, Request, Usage
 from trioeval.report.formats.inspect_log import sample_of
 from trioeval.report.formats.parquet import PARQUET_COLUMNS
+from trioeval.report.records import RowRecord
 from trioeval.telemetry import spans as names
 from trioeval.telemetry.spans import answered
 
@@ -54,9 +55,9 @@ def test_a_reply_that_was_refused_and_paid_for_is_told_everywhere() -> None:
     assert (totals.columns[0].usage["total"], totals.columns[0].cost) == (15, 0.25)
     assert totals.usage["completion"] == 5
     results = results_of(SUITE, Says([empty(retries=0)]))
-    cells = {column.name: column.get(results, record) for column in PARQUET_COLUMNS}
+    cells = {column.name: column.get(results, RowRecord.of(record)) for column in PARQUET_COLUMNS}
     assert (cells["tokens"], cells["prompt_tokens"], cells["cost_usd"]) == (15, 10, 0.25)
-    usage = sample_of(record, "1", 1).whole["model_usage"]["mine"]
+    usage = sample_of(RowRecord.of(record), "1", 1).whole["model_usage"]["mine"]
     assert (usage["total_tokens"], usage["total_cost"]) == (15, 0.25)
 
 

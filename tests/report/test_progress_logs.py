@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from trioeval.cli.flags import ProgressMode
-from trioeval.cli.progress.github import GitHubLog
+from trioeval.cli.progress.github import GithubProgress
 from trioeval.cli.progress.plain import plain_line
-from trioeval.cli.progress.progress import open_log
+from trioeval.cli.progress.progress import open_progress
 from trioeval.cli.progress.streams import Guarded, Messages
 from trioeval.cli.progress.table import Room, picture
 from trioeval.kernel import Why
 from trioeval.report import inert
 from trioeval.report.formats.markdown import workflow_command
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
@@ -125,7 +126,7 @@ def told_of_run(
     wrapped = Guarded(stream) if mode == "github" else Messages(stream)
 
     async def main() -> None:
-        log = open_log(
+        log = open_progress(
             mode,
             {"GITHUB_WORKSPACE": str(root)},
             wrapped,  # type: ignore[arg-type] # it is one but for its name
@@ -135,7 +136,7 @@ def told_of_run(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(log.show, lambda: RUN, lambda: ["  quiz"])
             for record in [*records] * 6:
-                log.add(record)
+                log.add(RowRecord.of(record))
             await trio.sleep(seconds)
             print("::warning::hostile\n", end="", file=wrapped)
             nursery.cancel_scope.cancel()
@@ -183,9 +184,9 @@ def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
         **record,
         "metadata": {"trioeval": {**record["metadata"]["trioeval"], "outcome": "not_run"}},
     }
-    log, stream = GitHubLog(None, Path("/repo"), KEEP_ALL), io.StringIO()
+    log, stream = GithubProgress(None, Path("/repo"), KEEP_ALL), io.StringIO()
     for row in (*[cut] * 20, record):
-        log.add(row)
+        log.add(RowRecord.of(row))
     with contextlib.redirect_stderr(stream), log.results():
         pass
     assert [line.split("::")[1].split(" ")[0] for line in stream.getvalue().splitlines()] == [

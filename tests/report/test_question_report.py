@@ -15,13 +15,13 @@ from rich.console import Console
 
 import trioeval
 from trioeval.question_eval.result import OUTCOMES, QuestionCounts
-from trioeval.report import Results, RunInfo, stripped
+from trioeval.report import Results, RunInfo
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.document import run_document
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
 from trioeval.report.question_eval import run_sentence, sentence
-from trioeval.report.records import left, shown_of
+from trioeval.report.records import RowRecord, left
 from trioeval.report.row_view import row_view
 from trioeval.report.tables import FirstRows
 from trioeval.report.totals import ColumnTotals, Totals
@@ -179,7 +179,7 @@ def test_a_table_shows_what_was_answered(results: Results) -> None:
     first = FirstRows(60, 50)
     for record in results.records(None):
         test_case = {**record["testCase"], "description": None}
-        first.add({**record, "testCase": test_case})
+        first.add(RowRecord.of({**record, "testCase": test_case}))
     assert list(first.names.values()) == [f"Colour {n}?" for n in range(4)]
     assert [(cell.status.value, cell.text) for cell in first.cells.values()] == [
         ("pass", "Blue"),
@@ -195,9 +195,9 @@ def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
     run_error = {"kind": "budget_exceeded", "message": said}
     question = {"outcome": "budget_exceeded", "runError": run_error}
     record = {**only(results, 2), "question": question}
-    assert shown_of(record) == f"budget exceeded: {said}"
-    bare = stripped(only(results, 1), Strip(response_output=True))
-    assert shown_of(bare) == "[output stripped]"
+    assert RowRecord.of(record).shown == f"budget exceeded: {said}"
+    bare = RowRecord.of(only(results, 1)).stripped(Strip(response_output=True))
+    assert bare.shown == "[output stripped]"
 
 
 def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
@@ -274,7 +274,7 @@ def test_one_row_shows_its_life(results: Results) -> None:
     """What was right, what was answered, and when what happened."""
     console = Console(width=100, file=io.StringIO())
     with console.capture() as captured:
-        console.print(row_view(only(results, 1)))
+        console.print(row_view(RowRecord.of(only(results, 1))))
     text = captured.get()
     assert "question: incorrect\n  right: Blue\n  answer: Red\n" in text
     assert "      0.000 s  parsing" in text
@@ -292,7 +292,7 @@ def test_what_is_stripped_is_not_told_of_questions_either(
 ) -> None:
     """The same words stand in two places."""
     record = only(results, 1)
-    assert set(record["question"]) - set(stripped(record, strip)["question"]) == hidden
+    assert set(record["question"]) - set(RowRecord.of(record).stripped(strip).question) == hidden
 
 
 @pytest.mark.parametrize(
@@ -308,9 +308,8 @@ def test_reasons_name_no_answer_that_is_stripped(
     """Neither the one that is right nor the one that was given; how the question ended stays."""
     wrong, without = only(results, 1), only(results, 2)
     said = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
-    found = stripped(
-        {**wrong, "question": {**wrong["question"], "events": said}, "testCase": {}}, strip
-    )
+    asked = {**wrong, "question": {**wrong["question"], "events": said}, "testCase": {}}
+    found = RowRecord.of(asked).stripped(strip).json
     told = {
         name: found[name]
         if name != "question"
@@ -320,6 +319,7 @@ def test_reasons_name_no_answer_that_is_stripped(
     assert not [secret for secret in secrets if secret in json.dumps(told)]
     assert (found["error"], found["gradingResult"]["reason"]) == ("incorrect", "incorrect")
     markup = "malformed_answer: the answer has markup in it: Red"
-    found = stripped({**without, "error": markup}, strip)
+    found = RowRecord.of({**without, "error": markup}).stripped(strip).json
     assert (found["error"], found["gradingResult"]["reason"]) == ("parse_error", "parse_error")
-    assert stripped(only(results, 3), strip)["error"] == only(results, 3)["error"]
+    failed = RowRecord.of(only(results, 3))
+    assert failed.stripped(strip).error == failed.error

@@ -9,8 +9,8 @@ from finished import records_of, results_of, rows_of
 
 import trioeval
 from trioeval.providers import Guardrails
-from trioeval.report import Head, row_json, stripped
-from trioeval.report.records import name_of_test, output_of, status_of
+from trioeval.report import Head, row_json
+from trioeval.report.records import RowRecord
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
 
@@ -54,24 +54,24 @@ def test_a_row_tells_what_filters_of_the_provider_said() -> None:
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Strip)])
 def test_leaving_out_changes_a_copy(name: str) -> None:
     """What is kept stays whole, whoever is shown less of it."""
-    for record in records_of(rows_of()[1]):
+    for record in map(RowRecord.of, records_of(rows_of()[1])):
         before = copy.deepcopy(record)
-        shown = stripped(record, Strip(**{name: True}))
+        shown = record.stripped(Strip(**{name: True}))
         assert record == before
-        assert set(shown) == set(record)
-        assert status_of(shown) is status_of(record)
-        assert stripped(record, KEEP_ALL) is record
+        assert set(shown.json) == set(record.json)
+        assert shown.status is record.status
+        assert record.stripped(KEEP_ALL) is record
 
 
 def test_records_say_what_people_ask_first() -> None:
     """Verdict, output, and the name of the test."""
-    failed, _, broken, _ = records_of(rows_of()[1])
-    assert (status_of(failed), output_of(failed), name_of_test(failed)) == (
+    failed, _, broken, _ = map(RowRecord.of, records_of(rows_of()[1]))
+    assert (failed.status, failed.output, failed.name) == (
         Status.FAIL,
         "say hi",
         "word=hi",
     )
-    assert (status_of(broken), output_of(broken), name_of_test(broken)) == (
+    assert (broken.status, broken.output, broken.name) == (
         Status.ERROR,
         None,
         "second",

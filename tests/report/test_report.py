@@ -13,6 +13,7 @@ from rich.console import Console
 
 import trioeval
 from trioeval.report import document, inert, json_chunks, row_json
+from trioeval.report.records import RowRecord
 from trioeval.report.redact import redacted
 from trioeval.report.tables import FirstRows, columns_table, rows_table
 from trioeval.report.usage import usage_json
@@ -120,7 +121,7 @@ def printed(table: Any, width: int = 100) -> str:
 def first_rows(rows: Iterable[Row], width: int, tests: int = 50) -> FirstRows:
     found = FirstRows(width, tests)
     for record in records_of([*rows]):
-        found.add(record)
+        found.add(RowRecord.of(record))
     return found
 
 

@@ -3,36 +3,37 @@
 import io
 from typing import Any
 
-import attrs
 import pytest
 from finished import records_of, rows_of
 from rich.console import Console
 
 import trioeval
 from trioeval.kernel import Why
+from trioeval.report.records import RowRecord, StoredCall
 from trioeval.report.row_view import row_view
 from trioeval.report.text import inert_lines
 
 
-@attrs.frozen(kw_only=True)
-class Call:
+def call(**facts: Any) -> StoredCall:
     """A call as the store tells it."""
+    usual: dict[str, Any] = {
+        "role": "provider",
+        "provider": "mine",
+        "execution": 1,
+        "prompt": "p",
+        "reply": None,
+        "error": None,
+        "latency_ms": 12.0,
+        "tokens": 5,
+        "cost": 0.5,
+        "cached": False,
+    }
+    return StoredCall(**usual | facts)
 
-    role: str = "provider"
-    provider: str = "mine"
-    execution: int = 1
-    prompt: str = "p"
-    reply: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    latency_ms: float | None = 12.0
-    tokens: int | None = 5
-    cost: float | None = 0.5
-    cached: bool = False
 
-
-def seen(record: Any, *calls: Call, width: int = 140) -> str:
+def seen(record: Any, *calls: StoredCall, width: int = 140) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(row_view(record, calls))
+    console.print(row_view(RowRecord.of(record), calls))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -99,12 +100,12 @@ def test_calls_and_judges_are_told() -> None:
     """Each with who was asked in which execution, and how it ended."""
     text = seen(
         record_of(),
-        Call(error={"kind": "rate_limited", "message": "slow down"}, latency_ms=None, cost=None),
-        Call(reply={"output": "say hi"}, execution=2, cached=True),
-        Call(
+        call(error={"kind": "rate_limited", "message": "slow down"}, latency_ms=None, cost=None),
+        call(reply={"output": "say hi"}, execution=2, cached=True),
+        call(
             role="grader", provider="judge", prompt="is it kind?", reply={"output": {"pass": True}}
         ),
-        Call(role="grader", provider="judge", error={"kind": "server", "message": "down"}),
+        call(role="grader", provider="judge", error={"kind": "server", "message": "down"}),
     )
     lines = [line.split() for line in text.splitlines()]
     assert ["1", "1", "mine", "provider", "5", "rate_limited:", "slow", "down"] in lines
@@ -147,8 +148,8 @@ def test_foreign_text_is_inert() -> None:
     record["metadata"]["trioeval"]["waits"] = {evil: 1.0}
     text = seen(
         record,
-        Call(provider=evil, error={"kind": evil, "message": evil}),
-        Call(role="grader", provider=evil, prompt=evil, reply={"output": evil}),
+        call(provider=evil, error={"kind": evil, "message": evil}),
+        call(role="grader", provider=evil, prompt=evil, reply={"output": evil}),
     )
     assert all(char.isprintable() for char in text.replace("\n", ""))
     assert "[bold red]x[/]" in text

@@ -15,6 +15,7 @@ from trioeval.cli.output import write_results
 from trioeval.report import Results, Totals, row_json, run_document
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.junit import junit_chunks
+from trioeval.report.records import RowRecord
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
 
@@ -82,7 +83,7 @@ def test_scores_that_an_extension_added_are_counted_like_metrics() -> None:
     scores = {**scored.verdict.named_scores, "extra": 0.25}
     totals = ColumnTotals()
     verdict = attrs.evolve(scored.verdict, named_scores=scores)
-    totals.add(row_json(attrs.evolve(scored, verdict=verdict), "e1"))
+    totals.add(RowRecord.of(row_json(attrs.evolve(scored, verdict=verdict), "e1")))
     assert totals.named_scores == {"m": 3, "extra": 0.25}
     assert totals.named_weights == {"m": 4, "extra": 1}
     assert totals.metrics == ["extra", "m"]

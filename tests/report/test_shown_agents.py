@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from page_data import PageData
 from rich.console import Console, RenderableType
-from test_row_view import Call, record_of
+from test_row_view import call, record_of
 
 import trioeval
 from trioeval.agent.attempts import answer_of, reply_of
@@ -22,9 +22,8 @@ from trioeval.agent.loop import LoopEnd
 from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.junit import junit_chunks
-from trioeval.report.head import agent_lines, agent_of
 from trioeval.report.html_report import html_chunks
-from trioeval.report.records import name_of_test, output_of, own_of, shown_of, title_of_test
+from trioeval.report.records import RowRecord, agent_lines
 from trioeval.report.row_view import row_view
 from trioeval.report.tables import columns_table
 from trioeval.report.totals import Totals
@@ -85,8 +84,8 @@ def text_of(shown: RenderableType) -> str:
 
 def test_a_row_tells_each_attempt_and_where_its_files_are() -> None:
     """As seen from the folder where somebody stands; nothing of it does anything to a terminal."""
-    record = records_of(rows_of(provider=agent)[1])[0]
-    found = agent_of(record)
+    record = RowRecord.of(records_of(rows_of(provider=agent)[1])[0])
+    found = record.agent
     assert found is not None
     assert [*agent_lines(found, Path("/runs/e1"))] == LINES
     lines = [line.rstrip() for line in text_of(row_view(record, (), Path("/runs/e1"))).splitlines()]
@@ -97,7 +96,7 @@ def test_a_row_tells_each_attempt_and_where_its_files_are() -> None:
 def test_a_case_that_was_cut_off_tells_what_is_known() -> None:
     """It has no folder, and perhaps no attempt."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 0 attempts", attempts=())
-    found = agent_of({"response": {"metadata": answer_of(so_far, {}).metadata}})
+    found = RowRecord.of({"response": {"metadata": answer_of(so_far, {}).metadata}}).agent
     assert found is not None
     assert [*agent_lines(found)] == ["interrupted after 0 attempts"]
 
@@ -125,7 +124,7 @@ def _ending(**attempt: Any) -> dict[str, Any]:
 @example(_ending(durationMs=None))
 def test_what_others_call_an_agent_is_none(told: Any) -> None:
     """Results of others may be imported: what cannot be read is left out, and breaks nothing."""
-    found = agent_of({"response": {"metadata": {"agent": told}}})
+    found = RowRecord.of({"response": {"metadata": {"agent": told}}}).agent
     if found is not None:
         assert isinstance(told, dict)
         assert found.sentence == next(agent_lines(found))
@@ -146,9 +145,10 @@ def test_rows_are_called_after_their_cases(
 ) -> None:
     """On a terminal, in JUnit XML, in CSV and on a page; what a case is, its description tells."""
     test = {**record_of()["testCase"], "description": description}
-    record = {**record_of(), "testCase": {**test, **({} if case is None else {"case": case})}}
-    assert title_of_test(record) == title
-    assert name_of_test(record) == (title or name_of_test(record_of()))
+    test |= {} if case is None else {"case": case}
+    record = RowRecord.of({**record_of(), "testCase": test})
+    assert record.title == title
+    assert record.name == (title or RowRecord.of(record_of()).name)
 
 
 def test_documents_call_rows_after_their_cases() -> None:
@@ -161,7 +161,7 @@ def test_documents_call_rows_after_their_cases() -> None:
     (row, *_), (step,) = rows_of(provider=agent)[1], expand(parsed)
     record = records_of([attrs.evolve(row, step=step)])[0]
     totals = Totals.of(expand(parsed).columns)
-    totals.add(record)
+    totals.add(RowRecord.of(record))
     results = attrs.evolve(
         results_of(), head=headed(parsed), totals=totals, records=lambda _column: iter([record])
     )
@@ -179,15 +179,15 @@ def test_an_agent_that_was_given_up_shows_why() -> None:
     row = record_of()
     record = {**row, "response": {**row["response"], "metadata": reply.metadata}}
     told = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
-    assert shown_of(record) == told
-    assert shown_of(row) == output_of(row)
+    assert RowRecord.of(record).shown == told
+    assert RowRecord.of(row).shown == row["response"]["output"]
 
 
 def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
     """Replies have their tokens; the entry that stands for the whole attempt says how it ended."""
-    asked = Call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
+    asked = call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
     over = [
-        Call(
+        call(
             role="attempt",
             provider="gpt",
             reply={"output": "", "metadata": dict(reply_of(end, spent=False).metadata)},
@@ -196,7 +196,7 @@ def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
         )
         for end in ENDS[:2]
     ]
-    text = text_of(row_view(record_of(), [asked, over[0], asked, over[1]]))
+    text = text_of(row_view(RowRecord.of(record_of()), [asked, over[0], asked, over[1]]))
     rows = [line.split() for line in text.splitlines() if " gpt " in line]
     assert rows == [
         [*["1", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
@@ -262,7 +262,10 @@ def test_a_row_is_headed_by_how_its_agent_ended(ending: Any, outcome: str, word:
     record = {
         **row,
         "response": {**row["response"], "metadata": answer_of(end, {}).metadata},
-        "metadata": {**row["metadata"], "trioeval": {**own_of(row), "outcome": outcome}},
+        "metadata": {
+            **row["metadata"],
+            "trioeval": {**row["metadata"]["trioeval"], "outcome": outcome},
+        },
     }
-    heading = text_of(row_view(record)).splitlines()[2]
+    heading = text_of(row_view(RowRecord.of(record))).splitlines()[2]
     assert f"{word}, " in heading

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.report import Totals
+from trioeval.report.records import RowRecord
 from trioeval.report.statistics import (
     ColumnSums,
     Estimate,
@@ -146,7 +147,7 @@ def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
     _, found = rows_of(SUITE | {"tests": tests, "evaluateOptions": {"repeat": 3}})
     totals = Totals.of(SUITE["providers"])
     for record in records_of(found):
-        totals.add(record)
+        totals.add(RowRecord.of(record))
     for column in totals.columns:
         interval = column.pass_interval()
         assert interval is not None
@@ -156,9 +157,10 @@ def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
         assert told["passRate"]["clusters"] == 3
 
 
-def record_of(cluster: Any = None, **variables: Any) -> dict[str, Any]:
+def record_of(cluster: Any = None, **variables: Any) -> RowRecord:
     metadata = {} if cluster is None else {"cluster": cluster, "book": cluster}
-    return {"vars": variables, "testCase": {"description": None, "metadata": metadata, "vars": {}}}
+    test = {"description": None, "metadata": metadata, "vars": {}}
+    return RowRecord.of({"vars": variables, "testCase": test})
 
 
 def test_a_cluster_is_what_metadata_or_a_variable_says() -> None:

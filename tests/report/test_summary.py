@@ -12,6 +12,7 @@ import trioeval
 from trioeval.kernel import Why
 from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
+from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Place
 from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
@@ -38,14 +39,14 @@ def printed(*pictures: Any, width: int) -> list[str]:
 def kept(records: Sequence[dict[str, Any]], most: int = 10) -> Failures:
     found = Failures(most)
     for index, record in enumerate(records):
-        found.add(index, record)
+        found.add(index, RowRecord.of(record))
     return found
 
 
 def first(records: Sequence[dict[str, Any]]) -> FirstRows:
     found = FirstRows(40, 50)
     for record in records:
-        found.add(record)
+        found.add(RowRecord.of(record))
     return found
 
 
@@ -98,7 +99,8 @@ def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
     totals = totals_of(suite, rows)
     passed = records_of(rows)[3]
     for number in range(20):
-        totals.columns[0].add({**passed, "score": 0.5 + number % 2 / 10}, Place(number))
+        scored = RowRecord.of({**passed, "score": 0.5 + number % 2 / 10})
+        totals.columns[0].add(scored, Place(number))
     text = " ".join(printed(columns_table(headed(suite).columns, totals), width=120))
     assert "± 0." in text
 
@@ -112,7 +114,7 @@ def test_rows_that_never_came_to_an_end_are_counted_apart() -> None:
     record = records_of(rows)[0] | {"failureReason": 2, "score": 0, "gradingResult": None}
     for outcome in ("not_run", "interrupted"):
         told = {**record["metadata"]["trioeval"], "outcome": outcome}
-        totals.add({**record, "metadata": {"trioeval": told}})
+        totals.add(RowRecord.of({**record, "metadata": {"trioeval": told}}))
     own = totals.columns[0]
     assert (own.rows, own.ended, own.left, own.statuses[Status.ERROR]) == (4, 2, 2, 0)
     assert (own.pass_interval(), own.score_interval()) == before
@@ -145,7 +147,7 @@ def test_narrow_intervals_have_a_decimal() -> None:
     totals = totals_of(suite, rows)
     passed = records_of(rows)[3]
     for number in range(2000):
-        totals.columns[0].add(passed, Place(number))
+        totals.columns[0].add(RowRecord.of(passed), Place(number))
     line = printed(columns_table(headed(suite).columns, totals), width=120)[3]
     assert "99.6–100.0 %" in line
 
@@ -203,7 +205,7 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
     assert (failures.count, failures.left) == (0, 1)
     assert failures_view(headed(suite).columns, failures) is None
     totals = Totals.of(headed(suite).columns)
-    totals.add(record)
+    totals.add(RowRecord.of(record))
     assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows are still to be run"
     assert unfinished_line([totals_of(suite, rows)]) is None
     assert unfinished_line([]) is None

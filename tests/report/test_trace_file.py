@@ -13,10 +13,10 @@ import trio
 from trace_rules import check_trace as check_records
 from trace_rules import read_cut
 
+from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.inputs import check_files
 from trioeval.cli.run.observers import _Writing, check_trace, open_trace
 from trioeval.cli.run.run import _written
-from trioeval.cli.settings import RunSettings
 from trioeval.errors import OutputError, UsageError
 from trioeval.kernel import CallStarted
 from trioeval.report.trace import Trace
@@ -41,7 +41,9 @@ def test_the_folder_of_a_trace_is_made_and_bad_places_are_refused(tmp_path: Path
 def test_a_trace_is_never_written_over_what_is_read(tmp_path: Path) -> None:
     suite = tmp_path / "s.json"
     with pytest.raises(UsageError, match=r"^--trace .*s\.json is the same file as the suite"):
-        check_files([("the suite", suite)], written=_written(RunSettings(trace=suite)))
+        check_files(
+            [("the suite", suite)], written=_written(RunFlags(output=OutputFlags(trace=suite)))
+        )
 
 
 def write_one(path: Path | None, warn: Callable[[str], None]) -> bool:

@@ -16,8 +16,8 @@ from trioeval.limits.model import lease_ids
 from trioeval.providers import Reply
 from trioeval.providers.programs.members import Clocks
 from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.store.planner.owners import PlannerSettings
 from trioeval.store.planner.planner import open_planner
-from trioeval.store.planner.transactions import PlannerSettings
 from trioeval.web.pages import age_text
 
 pytestmark = pytest.mark.attack("clocks")

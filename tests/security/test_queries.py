@@ -10,8 +10,14 @@ import trio
 from pace import slowness
 
 from trioeval.grading import query_search
-from trioeval.providers.generic.queries import apply_query, query_workers
-from trioeval.providers.generic.reply import Answer, Query, TransformError, read_transform
+from trioeval.providers.generic.reply import (
+    Answer,
+    Query,
+    TransformError,
+    apply_query,
+    query_workers,
+    read_transform,
+)
 from trioeval.providers.programs.workers import open_workers
 from trioeval.scripting.queries import program
 

@@ -59,7 +59,7 @@ def test_the_command_line_loads_what_it_may(
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "suite.json"
     file.write_text(json.dumps(SUITE))
-    suite, _ = load(file, WITHOUT)
+    suite = load(file, WITHOUT).suite
     assert suite.prompts[0].raw == "blue"
     assert (suite.trust.code, suite.trust.allow_env) == ("refused", frozenset({"TEAM"}))
     with pytest.raises(SuiteError, match="TEAM"):
@@ -69,5 +69,5 @@ def test_the_command_line_loads_what_it_may(
             file,
             RunFlags(what=WhatFlags(untrusted=True, allow_env=("TEAM",), providers=("exec:cat",))),
         )
-    planned, _ = load(file, RunFlags(output=OutputFlags(plan=True)))
+    planned = load(file, RunFlags(output=OutputFlags(plan=True))).suite
     assert planned.trust.code == "later"

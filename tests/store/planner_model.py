@@ -10,10 +10,9 @@ import attrs
 
 from trioeval.agent.planner import Entry, EntryState, Submission
 from trioeval.store.database import IN_MEMORY, open_database, open_memory
-from trioeval.store.planner.owners import enter
+from trioeval.store.planner.owners import PlannerSettings, enter
 from trioeval.store.planner.planner import AgentPlanner
 from trioeval.store.planner.queue import readable_text
-from trioeval.store.planner.transactions import PlannerSettings, Transactions
 from trioeval.store.schema import RUNS
 
 QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=60)
@@ -37,26 +36,25 @@ def bare_planner(path: Path | None, limit: int, settings: PlannerSettings = QUIE
     connection = open_memory(RUNS) if path is None else open_database(path, RUNS)
     connection.execute("PRAGMA synchronous = OFF")
     file = path or IN_MEMORY
-    transactions = Transactions(file, connection, enter(path), settings, lambda: 1_000_000.0, print)
-    return AgentPlanner(file, transactions, limit, settings, print)
+    return AgentPlanner(file, connection, enter(path), limit, settings, print, lambda: 1_000_000.0)
 
 
 def owner_of(planner: AgentPlanner) -> str:
-    return planner._transactions._me.id
+    return planner._me.id
 
 
 def kill(planner: AgentPlanner) -> None:
     """Drop everything as it is."""
-    planner._transactions._connection.close()
-    lock = planner._transactions._me.lock
+    planner._connection.close()
+    lock = planner._me.lock
     if lock is not None:
         lock.leave()
 
 
 def bury(planner: AgentPlanner) -> None:
     """Drop what a planner of a file leaves that has left the line."""
-    planner._transactions._connection.close()
-    lock = planner._transactions._me.lock
+    planner._connection.close()
+    lock = planner._me.lock
     assert lock is not None
     lock.release()
 

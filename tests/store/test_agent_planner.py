@@ -1,6 +1,7 @@
 """Planners, in memory and in a database: order, places, dependencies, and what is left of those who die."""
 
 import contextlib
+import functools
 import re
 import shutil
 import sqlite3
@@ -12,17 +13,17 @@ import pytest
 import trio
 from planner_model import QUICK, QUIET, bare_planner, bury, kill, owner_of, submission, tables, told
 
-from trioeval.agent.planner import Planner, planner_turn
+from trioeval.agent.planner import planner_turn
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.cache.file import Owners
-from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.owners import PlannerSettings
+from trioeval.store.planner.planner import AgentPlanner, open_planner
 from trioeval.store.planner.queue import read_entries
-from trioeval.store.planner.transactions import PlannerSettings
 
 
 @contextlib.asynccontextmanager
-async def opened(kind: str, path: Path, limit: int) -> AsyncGenerator[Planner]:
+async def opened(kind: str, path: Path, limit: int) -> AsyncGenerator[AgentPlanner]:
     database = None if kind == "memory" else path
     async with open_planner(database, limit, settings=QUIET) as planner:
         yield planner
@@ -89,7 +90,7 @@ async def test_what_is_not_done_keeps_others_waiting_until_it_comes_again(
         await planner.finish("b", done=False)
         assert told(await planner.snapshot()) == [("a", "blocked", 1)]
         await planner.submit(submission("b"))
-        await planner.leave("b")
+        await planner.finish("b", done=None)
         assert told(await planner.snapshot()) == [("a", "blocked", 1)]
         await planner.submit(submission("b"))
         await planner.finish("b", done=True)
@@ -131,7 +132,7 @@ async def test_who_waits_is_woken_in_order_and_stands_in_line_when_cancelled(
             await planner.wait_started("waits")
         assert scope.cancelled_caught
         assert told(await planner.snapshot())[1:] == [("waits", "queued", 1)]
-        await planner.leave("waits")
+        await planner.finish("waits", done=None)
         async with trio.open_nursery() as nursery:
             for number in range(5):
                 nursery.start_soon(work, str(number))
@@ -165,7 +166,7 @@ async def test_what_cannot_stand_in_a_line_is_refused(kind: str, path: Path) -> 
         with pytest.raises(UsageError, match=r"^a: it depends on itself"):
             await planner.submit(submission("a", "b", "a"))
         await planner.finish("nobody", done=True)
-        await planner.leave("nobody")
+        await planner.finish("nobody", done=None)
         with pytest.raises(UsageError, match="nobody: it does not stand in the line"):
             await planner.wait_started("nobody")
         await planner.submit(submission("a"))
@@ -176,7 +177,7 @@ async def test_what_cannot_stand_in_a_line_is_refused(kind: str, path: Path) -> 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(planner.wait_started, "b")
                 await trio.testing.wait_all_tasks_blocked(0.02)
-                await planner.leave("b")
+                await planner.finish("b", done=None)
         assert (await planner.recover()).kept == ("a",)
 
 
@@ -234,17 +235,27 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
     """However many looks and signs of life there are meanwhile."""
     settings = PlannerSettings(heartbeat=0.01, poll=0.005)
     started: list[str] = []
+    now = 1_000_000.0
 
-    async def work(planner: Planner, id_: str) -> None:
+    def wall() -> float:
+        """Time that only looks of the two programs pass, however long the machine keeps one of them."""
+        nonlocal now
+        now += settings.heartbeat / 20
+        return now
+
+    async def work(planner: AgentPlanner, id_: str) -> None:
         async with planner_turn(planner, submission(id_)) as turn:
             await turn.wait_started()
             started.append(id_)
-            await trio.sleep(0.12)  # four times as long as it takes to be taken for dead elsewhere
+            # Four times as long as it takes to be taken for dead elsewhere.
+            until = now + 12 * settings.heartbeat
+            while now < until:  # noqa: ASYNC110 - threads move it
+                await trio.sleep(settings.poll)
             turn.done = True
 
     async with (
-        open_planner(path, 2, settings=settings) as first,
-        open_planner(path, 2, settings=settings) as second,
+        open_planner(path, 2, settings=settings, wall=wall) as first,
+        open_planner(path, 2, settings=settings, wall=wall) as second,
     ):
         with tables(path) as connection:  # the second is on another machine
             connection.execute(
@@ -256,6 +267,19 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
                 nursery.start_soon(work, second, f"b{number}")
         assert not await first.snapshot()
     assert sorted(started) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
+@pytest.mark.trio
+async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Path) -> None:
+    """A loop that writes to the same database itself would wait for the change, and the change for it."""
+    settings = PlannerSettings(heartbeat=0.001, poll=0.001)
+    async with open_planner(path, 1, settings=settings) as planner:
+        await planner.submit(submission("a"))
+        for _ in range(100):
+            await trio.sleep(0.001)  # until signs of life are under way
+            with tables(path):
+                pass
+        assert told(await planner.snapshot()) == [("a", "running", 0)]
 
 
 @pytest.mark.trio
@@ -541,7 +565,7 @@ def test_ag_40_what_it_costs_does_not_grow_with_what_was_done(path: Path) -> Non
                 (waiting, owner_of(planner), waiting),
             )
             connection.execute("COMMIT")
-        own = planner._transactions._connection
+        own = planner._connection
 
         def do(planner: Any = planner) -> None:
             async def main() -> None:
@@ -552,7 +576,7 @@ def test_ag_40_what_it_costs_does_not_grow_with_what_was_done(path: Path) -> Non
             trio.run(main)
 
         do()
-        trio.run(planner.leave, "y")
+        trio.run(functools.partial(planner.finish, "y", done=None))
         steps = steps_of(own, do)
         found[over, waiting] = [steps]
         assert trio.run(planner.snapshot)[-1].state == "running"
@@ -571,7 +595,7 @@ async def test_positions_are_counted_over_many_blocks(path: Path) -> None:
     for number in range(300):
         await planner.submit(submission(f"n{number}"))
     for number in range(0, 300, 7):
-        await planner.leave(f"n{number}")
+        await planner.finish(f"n{number}", done=None)
     entries = await planner.snapshot()
     for entry in entries[1::20]:
         again = await planner.submit(submission(entry.submission.id))
@@ -590,7 +614,7 @@ async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
 ) -> None:
     """Whichever byte was the last that was written, the line is as the last whole change left it."""
     planner = bare_planner(path, 2)
-    own = planner._transactions._connection
+    own = planner._connection
     own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     own.execute("PRAGMA wal_autocheckpoint = 0")
     log = Path(f"{path}-wal")
@@ -610,7 +634,7 @@ async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
         await change(planner.submit(submission(id_)))
     await change(planner.submit(submission("d", "a")))
     await change(planner.finish("a", done=True))
-    await change(planner.leave("b"))
+    await change(planner.finish("b", done=None))
     await change(planner.submit(submission("b")))
     await change(planner.finish("c", done=False))
     whole = log.read_bytes()  # noqa: ASYNC240

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ class PlannerMachine(RuleBasedStateMachine):
     def leave(self, slot: int, id_: str) -> None:
         number, planner, limit = self.do(slot)
         self.model.end(number, id_, None, limit)
-        trio.run(planner.leave, id_)
+        trio.run(partial(planner.finish, id_, done=None))
         self.check_known(number)
 
     @rule(slot=PROGRAMS)

@@ -128,7 +128,7 @@ def test_a_database_that_fails_is_no_fault_of_ours(tmp_path: Path) -> None:
             for read in (lambda: run.kept(None).record(1), lambda: [*run.records(None)]):
                 with pytest.raises(StoreError, match="closed database"):
                     read()
-            assert json.loads(run.text(row_at(1))) == run.record(row_at(1))
+            assert json.loads(run.record(row_at(1)).text) == run.record(row_at(1)).json
 
     trio.run(main)
 

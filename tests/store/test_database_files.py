@@ -285,7 +285,7 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
             await run.durable()
             assert store.error is run.error is not None
             assert isinstance(store.error, DamagedError)
-            assert run.record(row_at(0))["success"] is False
+            assert run.record(row_at(0)).json["success"] is False
         assert told == [store.error]
 
     trio.run(main)

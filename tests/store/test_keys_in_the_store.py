@@ -40,7 +40,7 @@ def test_no_part_of_a_row_or_a_call_holds_a_key(tmp_path: Path) -> None:
             run.call(attrs.evolve(call, prompt=f"say {KEY}"))
             run.call(call_at(1, "4"))
             await run.durable()
-            record = run.record(row)
+            record = run.record(row).json
             assert record["prompt"] == {
                 "raw": "say it is [hidden] [hidden]",
                 "label": "label [hidden]",
@@ -48,7 +48,7 @@ def test_no_part_of_a_row_or_a_call_holds_a_key(tmp_path: Path) -> None:
             assert record["vars"] == {"word": "it is [hidden]"}
             assert record["response"]["output"] == {"[hidden]": ["[hidden]", 1]}
             assert record["response"]["metadata"] == {"a": "[hidden]"}
-            assert "sk-0123456789" not in run.text(row)
+            assert "sk-0123456789" not in run.record(row).text
             run.finish("interrupted", duration_ms=1.0)
             await run.durable()
         async with open_store(path) as store:

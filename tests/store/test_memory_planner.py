@@ -10,10 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trioeval.agent.planner import Planner, Submission, planner_turn
+from trioeval.agent.planner import Submission, planner_turn
 from trioeval.errors import UsageError
 from trioeval.store.planner import planner as sql_planner
-from trioeval.store.planner.planner import open_planner
+from trioeval.store.planner.planner import AgentPlanner, open_planner
 
 
 def submission(id_: str, *depends_on: str) -> Submission:
@@ -24,7 +24,7 @@ def test_ag_36_who_runs_long_is_not_started_again() -> None:
     """Ten of a minute each, two at a time, while others come: each starts once, in the order it came."""
     started: list[tuple[str, float]] = []
 
-    async def work(planner: Planner, id_: str) -> None:
+    async def work(planner: AgentPlanner, id_: str) -> None:
         async with planner_turn(planner, submission(id_)) as turn:
             await turn.wait_started()
             started.append((id_, trio.current_time()))
@@ -51,7 +51,7 @@ def test_a_cancelled_waiter_keeps_nobody_from_beginning() -> None:
     async def main() -> None:
         scope = trio.CancelScope()
 
-        async def wait(planner: Planner) -> None:
+        async def wait(planner: AgentPlanner) -> None:
             with scope:
                 async with planner_turn(planner, submission("second")) as turn:
                     await turn.wait_started()
@@ -82,7 +82,7 @@ def test_a_cancelled_end_lets_the_next_begin() -> None:
             await planner.submit(submission("second"))
             for end in (
                 partial(planner.finish, "first", done=True),
-                partial(planner.leave, "second"),
+                partial(planner.finish, "second", done=None),
             ):
                 with trio.CancelScope() as scope:
                     scope.cancel()

@@ -12,7 +12,6 @@ import pytest
 import trio
 from planner_model import QUICK, QUIET, bare_planner, kill, submission, tables
 
-from trioeval.agent.planner import Recovery
 from trioeval.agent.processes import this_host
 from trioeval.errors import StoreError
 from trioeval.providers.programs.processes import make_mark
@@ -20,9 +19,9 @@ from trioeval.store.database import lock_run
 from trioeval.store.facts import RunStart
 from trioeval.store.planner import planner as agent_planner
 from trioeval.store.planner.entries import read_queue
-from trioeval.store.planner.owners import Incarnation, enter
+from trioeval.store.planner.owners import Incarnation, PlannerSettings, enter
 from trioeval.store.planner.planner import open_planner
-from trioeval.store.planner.transactions import PlannerSettings
+from trioeval.store.planner.queue import Recovery
 from trioeval.store.runs import begin_run, finish_run, go_on
 from trioeval.store.schema import INDEX_BITS
 
@@ -76,7 +75,7 @@ async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is
         shown = [(entry.submission.id, entry.state) for entry in await third.snapshot()]
         assert shown == [("a", "running"), ("b", "queued"), ("c", "running")]
         assert child.poll() is None
-        finder._transactions.leave_remains()
+        finder.leave_remains()
         kill(finder)
         again = await third.submit(submission("a"))
         assert (again.order, again.state) == (1, "queued")

@@ -10,8 +10,8 @@ from planner_model import QUIET, bare_planner, kill, submission, tables, told
 
 from trioeval.errors import StoreError
 from trioeval.store.planner import planner as agent_planner
+from trioeval.store.planner.owners import PlannerSettings
 from trioeval.store.planner.planner import open_planner
-from trioeval.store.planner.transactions import PlannerSettings
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) 
             scope.cancel()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(partial(planner.finish, "a", done=True))
-                nursery.start_soon(planner.leave, "left")
+                nursery.start_soon(partial(planner.finish, "left", done=None))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(planner.submit, submission("c", "a"))
             await trio.sleep(0.05)
@@ -56,7 +56,7 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
             with trio.fail_after(60), pytest.raises(StoreError, match="is locked by another"):
                 await planner.wait_started("b")
             with pytest.raises(StoreError, match="is locked by another program"):
-                await planner.leave("b")
+                await planner.finish("b", done=None)
             while not warned:  # noqa: ASYNC110 - it is told, but only once
                 await trio.sleep(0.01)
             await trio.sleep(0.1)
@@ -84,18 +84,18 @@ async def test_trouble_of_a_moment_is_no_error_of_those_who_wait(path: Path, tro
     settings = PlannerSettings(heartbeat=0.01, poll=0.005)
     name, _, _ = trouble.partition(" =")
     async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
-        connection = planner._transactions._connection
+        connection = planner._connection
         await planner.submit(submission("a"))
         await planner.submit(submission("b"))
         async with trio.open_nursery() as nursery:
             with trio.fail_after(60):
                 nursery.start_soon(planner.wait_started, "b")
-                async with planner._transactions._turn:
+                async with planner._turn:
                     connection.execute(trouble)
                 nursery.start_soon(planner.submit, submission("c" * 9000))
                 nursery.start_soon(partial(planner.finish, "a", done=True))
                 await trio.sleep(0.1)
-                assert planner._transactions._turn.locked()
+                assert planner._turn.locked()
                 connection.execute(f"{name} = {0 if 'only' in name else 1 << 30}")
                 await planner.wait_started("b")
         assert sorted(entry.submission.id[0] for entry in await planner.snapshot()) == ["b", "c"]

@@ -69,8 +69,8 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
             run = store.begin(start_of(rows={None: 7}))
 
             async def emit(row: trioeval.Row) -> None:  # noqa: ASYNC124
-                assert json.loads(run.text(row)) == run.record(row)
-                shown.append(run.record(row))
+                assert json.loads(run.record(row).text) == run.record(row).json
+                shown.append(run.record(row).json)
 
             await trioeval.run_suite(
                 suite_of(7), emit=emit, journal=run, providers={"echo": Answers()}
@@ -345,9 +345,11 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
                 await run.durable(row)
                 told = run.standing(row)
                 assert (told is None) == (row.outcome == "done" or row.index == 4)
-                assert told is None or told == run.record(row) == before[row.index]
+                assert told is None or told == run.record(row).json == before[row.index]
                 assert (
-                    json.loads(run.text(row)) == run.record(row) == [*run.records(None)][row.index]
+                    json.loads(run.record(row).text)
+                    == run.record(row).json
+                    == [*run.records(None)][row.index]
                 )
             run.finish("interrupted", duration_ms=1)
             return kept, run.standing_rows
@@ -704,7 +706,7 @@ def test_compact_text_of_a_record_is_what_is_stored(tmp_path: Path) -> None:
             row = row_at(0, {"a": math.nan})
             run.row(row)
             await run.durable()
-            assert compact(run.record(row)) == run.text(row)
+            assert compact(run.record(row).json) == run.record(row).text
             (record,) = run.records(None)
             assert record["response"]["output"] == {"a": None}
 

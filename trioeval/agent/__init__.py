@@ -2,5 +2,5 @@
 
 `model` and `form` hold the settings and how a suite writes them; `task` is the plan and the body of a job.
 `restarts` decides whether to start again and `loop` does it; `slots` and `planner` decide who may start;
-`workers`, `command_agent` and `model_agent` are what is started, in a `workspace`; `bus` carries messages.
+`command_agent` and `model_agent` are what is started, in a `workspace`; `bus` carries messages.
 """

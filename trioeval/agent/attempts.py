@@ -15,9 +15,9 @@ import attrs
 import trio
 
 from trioeval.agent.bus.reading import read_parts
-from trioeval.agent.bus_messages import Posts
+from trioeval.agent.bus_messages import CasePosts
 from trioeval.agent.loop import LoopEnd, LoopEnding
-from trioeval.agent.prompts import RunIds
+from trioeval.agent.protocols import Attempts
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure
 from trioeval.agent.workspace import open_plain
 from trioeval.errors import BusError
@@ -321,8 +321,8 @@ _RUN_ID = "runId"
 
 
 @attrs.define(eq=False, kw_only=True)
-class AttemptsMade:
-    """The attempts of one case."""
+class RecordedAttempts(Attempts):
+    """The attempts of one case of a task, as the journal of the run has them."""
 
     asker: Asker
     step: Step
@@ -330,15 +330,10 @@ class AttemptsMade:
     told: ComeTo
     is_model: bool
     """Whether what it uses is written down with its single calls."""
-    ids: RunIds
-    """Of new attempts."""
-    post: Posts
+    post: CasePosts
     """Told whose messages they are."""
-    prompt: str = ""
-    """What is to be done."""
     is_resumed: bool = False
     """Whether the first attempt of this execution was begun before."""
-    ends: list[AttemptEnd] = attrs.field(init=False, factory=list)
     earlier: Sequence[AttemptEnd] = attrs.field(init=False)
     """Those of earlier executions."""
 
@@ -349,10 +344,11 @@ class AttemptsMade:
             end = end_of(paid.reply)
             if end is None:
                 break
-            if found:  # as in `over`
+            if found:  # as in `ended`
                 found[-1] = attrs.evolve(found[-1], output="")
             found.append(end)
         self.ends += found
+        self.last_id = found[-1].metadata.get(_RUN_ID) if found else None
         return found
 
     @property
@@ -364,27 +360,20 @@ class AttemptsMade:
         text = f"{key.question.hex()}\n{self.step.repeat_index}\n{key.row}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def next(self, number: int) -> Attempt:
-        """The attempt with a number, which begins now."""
-        run_id = self.ids()
-        self.post.run = run_id
-        return Attempt(
-            number=number,
-            run_id=run_id,
-            previous_run_id=self.ends[-1].metadata.get(_RUN_ID) if self.ends else None,
-            task_prompt=self.prompt,
-            is_resumed=self.is_resumed and number == len(self.earlier),
-        )
+    def begin(self) -> Attempt:
+        """The next attempt; messages are told in its name from now on."""
+        attempt = super().begin()
+        self.post.run = attempt.run_id
+        is_resumed = self.is_resumed and attempt.number == len(self.earlier)
+        return attrs.evolve(attempt, is_resumed=is_resumed)
 
-    def over(self, attempt: Attempt, end: AttemptEnd) -> None:
-        """An attempt is over: it is written down."""
+    def ended(self, attempt: Attempt, end: AttemptEnd) -> None:
+        """Record how an attempt ended, as a reply."""
         own = {_RUN_ID: attempt.run_id}
         if attempt.previous_run_id is not None:
             own["previousRunId"] = attempt.previous_run_id
         end = attrs.evolve(end, metadata={**own, **end.metadata})
-        if self.ends:  # only the last output is told of, and each may be large
-            self.ends[-1] = attrs.evolve(self.ends[-1], output="")
-        self.ends.append(end)
+        super().ended(attempt, end)
         inquiry = self._inquiry(attempt.number)
         self.asker.note(inquiry, reply_of(end, spent=not self.is_model), end.duration_s * 1000)
         self.tell()
@@ -394,7 +383,7 @@ class AttemptsMade:
         try:
             run = await trio.to_thread.run_sync(_unended, bus)
         except BusError as error:
-            self.post.troubles.add(error)
+            self.post.patience.troubles.add(error)
             return
         if run is None:
             return

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -70,18 +71,20 @@ class BusTroubles:
 class Patience:
     """How long a bus is waited for that others hold locked, as an agent may that was stopped."""
 
-    _folder: Path
+    folder: Path
     """Of the bus."""
     _stop: trio.Event
     """Set when the run is to end."""
+    troubles: BusTroubles
+    """Counts what is not posted."""
     _deaf_until: float = attrs.field(init=False, default=-math.inf)
 
-    async def with_bus(self, post: Callable[[], Awaitable[object]]) -> BusError | None:
-        """Post, if that can be done soon; returns why it is not done, or None. A checkpoint."""
+    async def with_bus(self, post: Callable[[], Awaitable[object]]) -> bool:
+        """Post, if that can be done soon; whether it was done. A checkpoint."""
         now = trio.current_time()
         is_hurried = self._stop.is_set() or now < self._deaf_until
         failure: BusError | None = BusLockedError(
-            f"{self._folder}: the message bus was locked by others"
+            f"{self.folder}: the message bus was locked by others"
         )
         with trio.move_on_after(_AT_ONCE if is_hurried else WAIT) as scope:
             async with trio.open_nursery() as nursery:
@@ -95,9 +98,11 @@ class Patience:
                 nursery.cancel_scope.cancel("it is known what became of it")
         if failure is None:
             self._deaf_until = -math.inf
-        elif isinstance(failure, BusLockedError) and not is_hurried:
+            return True
+        if isinstance(failure, BusLockedError) and not is_hurried:
             self._deaf_until = now + _DEAF
-        return failure
+        self.troubles.add(failure)
+        return False
 
     async def _hurry(self, scope: trio.CancelScope) -> None:
         await self._stop.wait()
@@ -105,28 +110,23 @@ class Patience:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Posts:
+class CasePosts:
     """Tells things on the bus of a case, in its name.
 
     The bus is opened for each message: many cases wait at a time, and a program may open so many files only.
     """
 
-    folder: Path
-    """Of the bus."""
     project: str
     task: str
     """The name of the case."""
-    troubles: BusTroubles
     patience: Patience
-    """Of this bus."""
+    """Of its bus."""
     rng: Callable[[], float] = attrs.field(repr=False)
     """Numbers from 0 to 1."""
     buses: BusAccounts = attrs.field(repr=False)
     """Counts what that costs."""
-    rotate_bytes: int | None = None
-    """Size at which a file of the bus is closed; None never does."""
-    keep_segments: int | None = None
-    """Files of the bus that are kept; None keeps all."""
+    settings: BusSettings = attrs.field(factory=BusSettings)
+    """How the buses of the run are written."""
     run: str | None = None
     """Of the attempt that is under way."""
 
@@ -135,17 +135,10 @@ class Posts:
         draft = Draft(
             type=type_, project_id=self.project, task_id=self.task, run_id=self.run, body=body
         )
-        failure = await self.patience.with_bus(lambda: self._append(draft))
-        if failure is not None:
-            self.troubles.add(failure)
+        await self.patience.with_bus(partial(self._append, draft))
 
     async def _append(self, draft: Draft) -> None:
-        settings = BusSettings(
-            rotate_bytes=self.rotate_bytes,
-            keep_segments=self.keep_segments,
-            lock_timeout=WAIT,
-            append_attempts=1,
-        )
-        async with open_bus(self.folder, settings, rng=self.rng) as bus:
+        settings = attrs.evolve(self.settings, lock_timeout=WAIT, append_attempts=1)
+        async with open_bus(self.patience.folder, settings, rng=self.rng) as bus:
             with self.buses.counting(bus.stats):
                 await bus.append(draft)

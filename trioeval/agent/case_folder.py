@@ -116,6 +116,12 @@ class CaseRoom:
     """The folder of the suite."""
     vars: Mapping[str, Any]
     """The variables of the test, rendered."""
+    index: int
+    """Of the row."""
+    row: str
+    """The id of the row."""
+    agent: str
+    """What its agent is called."""
 
 
 # What the steps of a task are called as cases, and which of them wait for which.

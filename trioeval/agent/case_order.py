@@ -13,7 +13,6 @@ whatever its policy, unless something else that it depends on has failed.
 """
 
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -22,8 +21,8 @@ import attrs
 import trio
 
 from trioeval.agent.bus.messages import MessageType
-from trioeval.agent.loop import Marker
-from trioeval.agent.protocols import Slots
+from trioeval.agent.case_folder import CaseNames
+from trioeval.agent.protocols import Marker, Slots
 from trioeval.errors import AgentError, BlockedError
 from trioeval.evaluation.outcomes import StoppedError
 from trioeval.kernel import Cut
@@ -39,43 +38,47 @@ R = TypeVar("R")
 class Place:
     """The place of one case. Made by `Procession.join`."""
 
-    _procession: "Procession" = attrs.field(repr=False)
-    is_first: trio.Event = attrs.field(init=False, factory=trio.Event)
-    has_left: bool = attrs.field(init=False, default=False)
+    before: "Place | None" = attrs.field(repr=False)
+    """One that came before and may not have left."""
+    _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def come_first(self) -> None:
         """Return when all that came before have left. A checkpoint."""
-        await self.is_first.wait()
+        await trio.lowlevel.checkpoint()
+        while self.before is not None:
+            await self.before.wait_left()
+            self.before = self.before.before
+
+    async def wait_left(self) -> None:
+        """Return when this one has left. A checkpoint."""
+        await self._left.wait()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this one has left."""
+        return self._left.is_set()
 
     def leave(self) -> None:
         """Let the next one go on. Said twice, the first time counts."""
-        self.has_left = True
-        self._procession.advance()
+        self._left.set()
 
 
 @attrs.define(eq=False)
 class Procession:
     """Cases that get ready at the same time, and go on one after another."""
 
-    _places: deque[Place] = attrs.field(init=False, factory=deque)
+    _last: Place | None = attrs.field(init=False, default=None)
 
     @contextmanager
     def join(self) -> Generator[Place]:
         """Take the last place, until it is left or the block is over."""
-        place = Place(self)
-        self._places.append(place)
-        self.advance()
+        while self._last is not None and self._last.has_left:
+            self._last = self._last.before
+        place = self._last = Place(self._last)
         try:
             yield place
         finally:
             place.leave()
-
-    def advance(self) -> None:
-        """Forget those at the front who have left, and tell who is first now."""
-        while self._places and self._places[0].has_left:
-            self._places.popleft()
-        if self._places:
-            self._places[0].is_first.set()
 
 
 @attrs.frozen
@@ -89,6 +92,51 @@ class InOrder:
         """Run something in a slot, when it is its turn."""
         self.place.leave()
         return await self.slots(run)
+
+
+# Cases that are done since an earlier execution, and stand whatever becomes of what they depend on.
+
+
+_TOLD = 5  # names of cases
+
+
+@attrs.frozen
+class KeptCases:
+    """Those of one task."""
+
+    names: CaseNames
+    warn: Callable[[str], None]
+    """Told in a line."""
+    _done: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    """Columns and names; without those that were told of."""
+
+    def add(self, index: int) -> None:
+        """A case is kept that is done."""
+        self._done.add((self.names.columns[index], self.names.names[index]))
+
+    def lost(self, index: int) -> None:
+        """A case is not done any more, or not yet: tell of those that have begun because it was."""
+        column, name = self.names.columns[index], self.names.names[index]
+        if resting := self._resting(column, name):
+            rest = len(resting) - _TOLD
+            more = f" and {rest} more" if rest > 0 else ""
+            self.warn(
+                f"case {name} is not done any more, and these, which rest on it, stand as they were: "
+                f"{', '.join(resting[:_TOLD])}{more}; --retry with their indices runs them again"
+            )
+
+    def _resting(self, column: str, name: str) -> list[str]:
+        """What is kept and depends on a case, or on such as do, in their order; each is given once."""
+        cases = self.names.dependents.get(column, ()) if self._done else ()
+        found, before = {name}, 0
+        while before < len(found):
+            before = len(found)
+            found |= {one.name for one in cases if not found.isdisjoint(one.depends_on)}
+        resting = [
+            one.name for one in cases if one.name in found and (column, one.name) in self._done
+        ]
+        self._done.difference_update((column, one) for one in resting)
+        return resting
 
 
 @attrs.define(eq=False)

@@ -15,26 +15,22 @@ from trioeval.agent.workspace import check_not_done, find_git, is_bundle
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.structure import KEY, Hook, camel, object_hook, snake, some_text
+from trioeval.documents.structure import Hook, camel, fields_by_key, object_hook, snake, some_text
 from trioeval.errors import AgentError, TemplateError, UsageError
 from trioeval.grading import quote
 from trioeval.grading.registry import split_type
 from trioeval.suite.dependencies import cycle_in, normalized
 from trioeval.suite.expand import combinations
-from trioeval.suite.extra_form import ExtraForm
 from trioeval.suite.form import entries_of
 from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite, Test
+from trioeval.suite.test_form import ExtraForm
 from trioeval.templates import Templates, is_template
 
 # Tests of tasks of type `agent`: what they say besides what all tests say, and what each is called.
 
 
-RENAMED: Mapping[str, str | None] = {
-    field.name: field.metadata[KEY] for field in attrs.fields(Case) if KEY in field.metadata
-}
-"""Keys of a case that are called otherwise than its fields."""
-_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(Case))
+_KEYS = tuple(fields_by_key(Case))
 """Keys of a test that only tests of such tasks have."""
 _SPELLED = frozenset((*_KEYS, *map(snake, _KEYS)))
 """The same in both spellings."""
@@ -65,7 +61,7 @@ def case_form(converter: cattrs.Converter, workspace: Hook | None) -> ExtraForm:
             misplaced=_misplaced_type,
         )
     hooks: dict[str, Hook] = {"name": _name, "depends_on": _depends_on, "workspace": workspace}
-    structure = object_hook(converter, Case, renamed=RENAMED, hooks=hooks)
+    structure = object_hook(converter, Case, hooks=hooks)
 
     def hook(value: Any, _wanted: Any) -> Case:
         found: Case = structure({"id": None, **value}, Case)

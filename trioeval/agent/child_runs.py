@@ -56,10 +56,10 @@ class ChildRuns:
 
     _slots: Slots
     _nursery: trio.Nursery = attrs.field(repr=False)
+    _tell: Callable[[type[AgentEvent]], None]
+    """Told when an attempt has to wait for its slot to go on, and when it has it."""
     run_id: str = attrs.field(init=False, default="")
     """Of the attempt that is under way: only its waits hand its slot back."""
-    tell: Callable[[type[AgentEvent]], None] | None = attrs.field(init=False, default=None)
-    """Told when an attempt has to wait for its slot to go on, and when it has it."""
     waited: float = attrs.field(init=False, default=0.0)
     """Seconds that the attempt under way has waited."""
     folder: Path | None = attrs.field(init=False, default=None)
@@ -78,7 +78,7 @@ class ChildRuns:
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run an attempt in a slot, but for when it waits. Of each attempt only its own waits count."""
-        self._stretches = Stretches(self._slots, self._slots, self.tell)
+        self._stretches = Stretches(self._slots, self._slots, self._tell)
         self._waiting = 0
         return await self._stretches(run)
 
@@ -220,15 +220,18 @@ class _Channel:
 
 
 @asynccontextmanager
-async def open_child_runs(slots: Slots) -> AsyncGenerator[ChildRuns]:
+async def open_child_runs(
+    slots: Slots, tell: Callable[[type[AgentEvent]], None]
+) -> AsyncGenerator[ChildRuns]:
     """The child runs of a case, for as long as the block; their slots are handed back at its end.
 
     Args:
         slots: What attempts and child runs take their slots from.
+        tell: Told when an attempt has to wait for its slot to go on, and when it has it.
     """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        runs = ChildRuns(slots, nursery)
+        runs = ChildRuns(slots, nursery, tell)
         try:
             yield runs
         except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it

@@ -1,4 +1,4 @@
-# Apart from `agent.workers`: one of the kinds of workers, beside `model_agent`.
+# Apart from `agent.task`: one of the two kinds of agents, beside `model_agent`.
 """An agent that is a program: it is run once for each attempt, in the workspace of its case."""
 
 import errno
@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
 
 import attrs
 import trio
@@ -17,9 +16,9 @@ import trio
 from trioeval.agent.attempts import AttemptLog, open_log
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.child_runs import ChildRuns
-from trioeval.agent.journal import ProcessIdentity
+from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.open import set_aside, with_cut_off
-from trioeval.agent.processes import ProcessFamily, Relative, Started, identify
+from trioeval.agent.processes import ProcessFamily, ProcessTree, identify
 from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file, shortened
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind
 from trioeval.agent.workspace import read_plain, write_plain
@@ -52,22 +51,6 @@ _HIDDEN = (
 _LOST = "its supervisor ($PPID) was killed; all processes of the attempt were ended"
 
 
-class ProcessLedger(Protocol):
-    """Where the processes of attempts are written down."""
-
-    def started(self, attempt: Attempt, process: ProcessIdentity, /) -> None:
-        """It is about to begin: `pid` is 0; and once more when it has one."""
-        ...
-
-    def gone(self, attempt: Attempt, /) -> None:
-        """Nothing of it is left."""
-        ...
-
-    async def durable(self) -> None:
-        """Return when what was written down so far is safe."""
-        ...
-
-
 @attrs.frozen(kw_only=True)
 class CommandAgent:
     """Runs a program for each attempt; an `Agent` of the restart loop.
@@ -80,7 +63,8 @@ class CommandAgent:
     templates: Templates = attrs.field(repr=False)
     """Fills in the words of the command."""
     family: ProcessFamily
-    ledger: ProcessLedger | None = None
+    journal: AgentJournal | None = None
+    """Has its processes, so that they can be ended when this program has died."""
     timeout: float | None = None
     """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
 
@@ -157,36 +141,48 @@ class CommandAgent:
         command: Sequence[bytes],
         logs: "_Logs",
         more: Mapping[str, str],
-    ) -> Relative:
+    ) -> ProcessTree:
         """Start the program. What can be ended when this program has died is written down before.
 
         Raises:
             OSError: It cannot be started.
             ValueError: A word has a NUL character.
         """
-        mark, ledger = make_mark(), self.ledger
-        if ledger is not None:
-            ledger.started(attempt, identify(Root(0, mark.encode())))
-            await ledger.durable()
-        what = Started(
-            command=command,
-            cwd=self.room.files.workspace,
-            environ={**self.settings.environ, **_variables(self.room, attempt), **more},
-            mark=mark,
-            has_input=self.settings.stdin,
-            gone=functools.partial(self._tell_gone, attempt),
-            max_processes=self.max_processes,
-        )
+        mark = make_mark()
+        if self.journal is not None:
+            self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
+            await self.journal.durable()
         try:
-            begun = await self.family.start(what, logs.stdout, logs.stderr)
+            begun = await self.family.start(
+                command,
+                logs.stdout,
+                logs.stderr,
+                cwd=self.room.files.workspace,
+                environ={**self.settings.environ, **_variables(self.room, attempt), **more},
+                mark=mark,
+                gone=functools.partial(self._tell_gone, attempt),
+                has_input=self.settings.stdin,
+                max_processes=self.max_processes,
+            )
         except (OSError, ValueError):
             self._tell_gone(attempt)
             raise
-        if ledger is not None:
-            ledger.started(attempt, identify(begun.tree.root))
+        if self.journal is not None:
+            self.journal.started(self._running(attempt, identify(begun.tree.root)))
         return begun
 
-    async def _work(self, attempt: Attempt, begun: Relative, logs: "_Logs") -> AttemptEnd:
+    def _running(self, attempt: Attempt, process: ProcessIdentity) -> RunningAttempt:
+        room = self.room
+        return RunningAttempt(
+            run_id=attempt.run_id,
+            index=room.index,
+            row=room.row,
+            number=attempt.number,
+            agent=room.agent,
+            process=process,
+        )
+
+    async def _work(self, attempt: Attempt, begun: ProcessTree, logs: "_Logs") -> AttemptEnd:
         """How an attempt ends whose program runs."""
         limit = self.timeout if self.settings.timeout is None else self.settings.timeout
         tree, stdin = begun.tree, begun.tree.process.stdin
@@ -216,7 +212,8 @@ class CommandAgent:
             failure = self._judge(tree.returncode, logs.stderr)
         log = logs.stdout
         read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
-        await self.family.settle(begun)
+        if not await tree.look():
+            self.family.drop(begun)
         output, report = await trio.to_thread.run_sync(read)
         task, name = self.room.task, self.room.name
         case = name if task is None else f"{task}/{name}"
@@ -270,8 +267,8 @@ class CommandAgent:
         return [_text(word) for word in words]
 
     def _tell_gone(self, attempt: Attempt) -> None:
-        if self.ledger is not None:
-            self.ledger.gone(attempt)
+        if self.journal is not None:
+            self.journal.gone(attempt.run_id)
 
 
 @attrs.frozen

@@ -19,8 +19,14 @@ from trioeval.agent.cases import (
 )
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError
-from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below
+from trioeval.documents.structure import (
+    Hook,
+    fields_by_key,
+    object_hook,
+    some_text,
+    strict_converter,
+)
 from trioeval.errors import Problem
 from trioeval.grading import quote
 from trioeval.suite.model import Suite
@@ -89,7 +95,7 @@ def _told(names: Sequence[str]) -> str:
     )
 
 
-SETTINGS = tuple(camel(field.name) for field in attrs.fields(AgentSettings))
+SETTINGS = tuple(fields_by_key(AgentSettings))
 """Keys of an entry that only tasks of this type have."""
 INSTEAD: Mapping[str, str] = {
     "command": 'write "providers": ["exec:<command>"]',
@@ -116,25 +122,22 @@ def agent_suite(
         templates: Render workspaces.
         structure: Gives the suite that `data` is, whose tests may be cases, and what is wrong with it.
     """
-    suite, mistakes = structure()
+    suite, faults = structure()
+    mistakes = Mistakes(faults)
     # Names are looked for in what stands there, so that another mistake hides none of them.
     tests = written_cases(data.get("tests")) if mistakes else suite.tests
     workspaces = WorkspaceTemplates.of(around, templates)
-    settings = AgentSettings()
-    are_settings_right = True
-    try:
+    settings: AgentSettings | None = None
+    with mistakes.below():
         settings = _settings_hook(workspaces)(said, AgentSettings)
-    except MistakenError as error:
-        mistakes += error.parts
-        are_settings_right = False
     mistakes += _missing(data, around)
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(tests))
         cases = Cases.of(suite, data.get("tests"))
         mistakes += cases.mistakes()
-        if are_settings_right and not mistakes:
+        if settings is not None and not mistakes:
             mistakes += cases.workspaces(settings, workspaces)
-    return attrs.evolve(suite, settings=settings), mistakes
+    return attrs.evolve(suite, settings=settings or AgentSettings()), mistakes
 
 
 def _missing(data: Mapping[str, Any], around: Around) -> Iterator[Mistake]:
@@ -157,10 +160,8 @@ def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
     def hook(value: Any, wanted: Any) -> AgentSettings:
         settings: AgentSettings = structure(value, wanted)
         if settings.allow_commands:
-            try:
+            with below("allowCommands"):
                 workspaces.around.check_code("what a model runs with allowCommands")
-            except MistakenError as error:
-                raise MistakenError(*(one.below("allowCommands") for one in error.parts)) from None
         return settings
 
     return hook

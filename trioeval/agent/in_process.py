@@ -17,6 +17,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 import attrs
@@ -24,10 +25,10 @@ import trio
 
 from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.loop import LoopEnd, Turn, run_until_done
-from trioeval.agent.prompts import Posts, RunIds, own_run_ids
-from trioeval.agent.protocols import Agent, AgentObserver, Flag, LoopTerms
+from trioeval.agent.prompts import RunIds, own_run_ids
+from trioeval.agent.protocols import Agent, AgentObserver, Attempts, Family, Flag, LoopTerms, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, RestartPolicy
-from trioeval.agent.slots import LaneSlots, Stretches, Waiting
+from trioeval.agent.slots import LaneSlots, Stretches
 from trioeval.errors import TooLateError, UsageError
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
@@ -52,11 +53,12 @@ class Child:
         assert self.end is not None  # noqa: S101 - set before
         return self.end
 
-    async def live(self, run: Callable[[], Awaitable[AttemptEnd]]) -> None:
-        """Its whole life; whatever becomes of it, nobody beside it fails."""
+    async def live(self, turn: Turn, family: Family) -> None:
+        """Work once; whatever becomes of it, nobody beside it fails."""
         try:
             with self._scope:
-                self.end = await run()
+                await turn.run()
+                self.end = turn.end
         except Exception as error:  # noqa: BLE001 - the lane's; its parent's own next turn meets it too
             message = f"{type(error).__name__}: {error}"
             self.end = AttemptEnd(failure=AttemptFailure("unexpected", message))
@@ -64,56 +66,23 @@ class Child:
             if self.end is None:
                 self.end = AttemptEnd(failure=AttemptFailure("killed", "ended with its case"))
             self._over.set()
+            family.drop(self)
+
+    def alive(self) -> Sequence[str]:
+        """Its name."""
+        return (self.name,)
 
     def cancel(self) -> None:
         """End it. It cleans up as Trio's tasks do."""
         self._scope.cancel("the case is over")
 
+    async def stop(self) -> None:
+        """End it, and return when it has cleaned up. A checkpoint."""
+        self.cancel()
+        await self._over.wait()
 
-@attrs.define(eq=False)
-class Family:
-    """The children of one case."""
-
-    _nursery: trio.Nursery
-    """Where they live."""
-    _living: list[Child] = attrs.field(init=False, factory=list)
-    _ending: bool = attrs.field(init=False, default=False)
-
-    def start(self, child: Child, run: Callable[[], Awaitable[AttemptEnd]]) -> None:
-        """Let a child live.
-
-        Raises:
-            TooLateError: The case is over.
-        """
-        if self._ending:
-            raise TooLateError(f"{child.name!r} was to be started when its case was over")
-        self._living.append(child)
-        self._nursery.start_soon(self._live, child, run, name=f"child {child.name}")
-
-    def alive(self) -> Sequence[str]:
-        """The names of those that live, in the order in which they were started."""
-        return [child.name for child in self._living]
-
-    async def wait(self) -> None:
-        """Return when none lives. A checkpoint."""
-        await trio.lowlevel.checkpoint()
-        while self._living:
-            await self._living[0].wait()
-
-    async def end(self) -> None:
-        """End all of them; no other can be started. A checkpoint."""
-        self._ending = True
-        for child in self._living:
-            child.cancel()
-        # They are cancelled, and end as soon as they have cleaned up.
-        with trio.CancelScope(shield=True):
-            await self.wait()
-
-    async def _live(self, child: Child, run: Callable[[], Awaitable[AttemptEnd]]) -> None:
-        try:
-            await child.live(run)
-        finally:
-            self._living.remove(child)
+    def leave(self) -> None:
+        """Nothing is left of it."""
 
 
 AgentFunction: TypeAlias = "Callable[[AgentRun], Awaitable[AttemptEnd | str | None]]"
@@ -162,7 +131,7 @@ class AgentRun:
         """
         self._flag.set()
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> AbstractAsyncContextManager[None]:
         """Put around what the agent waits for, with `async with`: it holds no slot inside.
 
         Behind, it has a slot again, also if what it waited for was cut off by a time limit.
@@ -292,44 +261,39 @@ class _Case:
     _stop: trio.Event
     _post: Callable[[AgentCase, MessageType, str], Awaitable[None]] | None
     _observe: AgentObserver | None
-    _flag: Flag = attrs.field(init=False, factory=Flag)
-    _ends: list[AttemptEnd] = attrs.field(init=False)
-    """Of its attempts so far."""
-    _last_id: str | None = attrs.field(init=False, default=None)
-    _family: Family = attrs.field(init=False)
-    _children: Counter[str] = attrs.field(init=False, factory=Counter)
-    """How many were started of each name."""
+    _attempts: Attempts = attrs.field(init=False)
+    _names: Counter[str] = attrs.field(init=False, factory=Counter)
+    """How many children were started of each name."""
     _ahead: LaneSlots = attrs.field(init=False)
     _terms: LoopTerms = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._ends = list(self.case.earlier)
+    @_attempts.default
+    def _earlier(self) -> Attempts:
+        return Attempts(ids=self._ids, prompt=self.case.prompt, ends=[*self.case.earlier])
 
     async def work(self, calls: Calls[Any]) -> LoopEnd:
         """The body of its job."""
         self._ahead = LaneSlots(calls, self._lane, ahead=True)
-        stretches = Stretches(LaneSlots(calls, self._lane), self._ahead)
+        stretches, flag = Stretches(LaneSlots(calls, self._lane), self._ahead), Flag()
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            self._family = Family(nursery)
             self._terms = LoopTerms(
                 policy=self.case.policy,
                 child_timeout=self.case.child_timeout,
                 slots=stretches,
-                marker=self._flag,
-                children=self._family,
-                post=self._tell_bus,
-                begin=self._begin,
-                ended=lambda _attempt, end: self._ends.append(end),
+                marker=flag,
+                children=Family(nursery),
+                posts=Posts(self._tell_bus),
+                attempts=self._attempts,
                 stop=self._stop,
                 observe=self._observe,
                 case=self.case.name,
                 agent=_name(self.case.agent),
             )
-            stretches.tell = lambda event: self._terms.tell(event, number=len(self._ends))
-            agent = self._agent(self.case.agent, stretches, self._flag)
+            stretches.tell = lambda event: self._terms.tell(event, number=len(self._attempts.ends))
+            agent = self._agent(self.case.agent, stretches, flag)
             try:
-                end = await run_until_done(agent, self._terms, self.case.earlier)
+                end = await run_until_done(agent, self._terms)
             except Exception as error:  # noqa: BLE001 - raised below: no group around it
                 failure = error
         if failure is not None:
@@ -337,30 +301,32 @@ class _Case:
         return end
 
     def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
-        """Let another agent live in the case."""
+        """Let another agent live in the case.
+
+        Raises:
+            TooLateError: The case is over.
+        """
+        family = self._terms.children
+        if family.has_ended:
+            raise TooLateError(f"{name!r} was to be started when its case was over")
         stretches, flag = Stretches(self._ahead, self._ahead), Flag()
-        self._children[name] += 1
-        twin = f"#{self._children[name]}" if self._children[name] > 1 else ""
+        self._names[name] += 1
+        twin = f"#{self._names[name]}" if self._names[name] > 1 else ""
         terms = attrs.evolve(
             self._terms,
             slots=stretches,
             marker=flag,
-            begin=lambda number: Attempt(number=number, run_id=self._ids(), task_prompt=prompt),
-            ended=lambda _attempt, _end: None,
+            posts=Posts(self._tell_bus),
+            attempts=Attempts(ids=self._ids, prompt=prompt),
             stop=trio.Event(),  # its parent runs to its end, and may need it for that
             case=f"{self.case.name}/{name}{twin}",
             agent=name,
         )
         stretches.tell = functools.partial(terms.tell, number=0)
-        turn = Turn(self._agent(agent, stretches, flag), terms, Posts(self._tell_bus), 0)
-
-        async def run() -> AttemptEnd:
-            await turn.run()
-            assert turn.end is not None  # noqa: S101 - nothing keeps it from beginning
-            return turn.end
-
         child = Child(name)
-        self._family.start(child, run)
+        family.relatives.append(child)
+        turn = Turn(self._agent(agent, stretches, flag), terms)
+        family.nursery.start_soon(child.live, turn, family, name=f"child {name}")
         return child
 
     def end_of(self, outcome: Outcome[LoopEnd]) -> LoopEnd:
@@ -372,18 +338,8 @@ class _Case:
         ):  # nothing of the agent: its lane, or what names its attempts
             message = f"{type(outcome.error).__name__}: {outcome.error}"
         else:
-            message = "interrupted" if self._last_id is not None else "not begun"
-        return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._ends))
-
-    def _begin(self, number: int) -> Attempt:
-        attempt = Attempt(
-            number=number,
-            run_id=self._ids(),
-            previous_run_id=self._last_id,
-            task_prompt=self.case.prompt,
-        )
-        self._last_id = attempt.run_id
-        return attempt
+            message = "interrupted" if self._attempts.last_id is not None else "not begun"
+        return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._attempts.ends))
 
     def _agent(self, function: AgentFunction, stretches: Stretches, flag: Flag) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:

@@ -17,7 +17,6 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from trioeval.agent.prompts import Posts
 from trioeval.agent.protocols import (
     Agent,
     AttemptEnded,
@@ -25,10 +24,7 @@ from trioeval.agent.protocols import (
     AttemptWaiting,
     CaseEnded,
     CaseEnding,
-    Children,
     LoopTerms,
-    Marker,
-    Slots,
 )
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, GaveUp, Stop, decide
 from trioeval.errors import (
@@ -40,17 +36,6 @@ from trioeval.errors import (
     TooLateError,
     leaves,
 )
-
-__all__ = [
-    "Agent",
-    "Children",
-    "LoopEnd",
-    "LoopEnding",
-    "LoopTerms",
-    "Marker",
-    "Slots",
-    "run_until_done",
-]
 
 # Waits for the first of several things.
 
@@ -102,8 +87,6 @@ class Turn:
 
     _agent: Agent
     _terms: LoopTerms
-    _posts: Posts
-    _number: int
     attempt: Attempt | None = attrs.field(init=False, default=None)
     """None as long as it has not begun."""
     end: AttemptEnd | None = attrs.field(init=False, default=None)
@@ -149,7 +132,7 @@ class Turn:
         """What the bus is told of an attempt with which its case is cut off."""
         if self.end is None:
             said = f"attempt {attempt.number} was cut off: run {attempt.run_id}"
-            await self._posts("RUN_CRASH", said)
+            await self._terms.posts("RUN_CRASH", said)
         else:
             await self._tell_end(attempt, self.end.failure)
 
@@ -157,11 +140,11 @@ class Turn:
         """What the bus is told, when the slot has been given back."""
         run = f"run {attempt.run_id}"
         if failure is None:
-            await self._posts("RUN_STOP", f"attempt {attempt.number} has ended: {run}")
+            await self._terms.posts("RUN_STOP", f"attempt {attempt.number} has ended: {run}")
             return
-        await self._posts("RUN_CRASH", f"attempt {attempt.number} has failed: {run}")
+        await self._terms.posts("RUN_CRASH", f"attempt {attempt.number} has failed: {run}")
         said = f"{failure.kind}: {failure.message}"
-        await self._posts("WARNING", f"attempt {attempt.number} failed: {said}")
+        await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {said}")
 
     async def _watch(self) -> None:
         """Tell that it waits, if it does; and end its wait at a stop."""
@@ -169,7 +152,7 @@ class Turn:
         with trio.move_on_after(_AT_ONCE):
             await stop.wait()
         if self.attempt is None and not stop.is_set():
-            self._terms.tell(AttemptWaiting, number=self._number)
+            self._terms.tell(AttemptWaiting, number=len(self._terms.attempts.ends))
         await stop.wait()
         if self.attempt is None:
             self._line.cancel("no further attempt is to begin")
@@ -177,7 +160,7 @@ class Turn:
     async def _tell_start(self, attempt: Attempt) -> None:
         """What the bus is told while the agent begins: others may have locked it, and a disk is slow."""
         said = f"attempt {attempt.number} has begun: run {attempt.run_id}"
-        await self._posts.within(_TOLD_WITHIN, "RUN_START", said)
+        await self._terms.posts.within(_TOLD_WITHIN, "RUN_START", said)
         self._told.set()
 
     async def _work(self, nursery: trio.Nursery) -> AttemptEnd | None:
@@ -185,14 +168,14 @@ class Turn:
         terms = self._terms
         if terms.stop.is_set() or terms.marker.is_set():
             return None
-        attempt = self.attempt = terms.begin(self._number)
+        attempt = self.attempt = terms.attempts.begin()
         run = {"number": attempt.number, "run_id": attempt.run_id}
         terms.tell(AttemptStarted, **run)
         started_at = trio.current_time()
         try:
             nursery.start_soon(self._tell_start, attempt)
             end = await self._ask(attempt, started_at)
-            terms.ended(attempt, end)
+            terms.attempts.ended(attempt, end)
             self.end = end
             return end
         finally:
@@ -244,9 +227,7 @@ class LoopEnd:
     """Messages that the bus did not take."""
 
 
-async def run_until_done(
-    agent: Agent, terms: LoopTerms, earlier: Sequence[AttemptEnd] = ()
-) -> LoopEnd:
+async def run_until_done(agent: Agent, terms: LoopTerms) -> LoopEnd:
     """Work on a case until it is done, given up, or stopped. A checkpoint.
 
     When it returns or raises, none of its children is alive.
@@ -254,21 +235,18 @@ async def run_until_done(
     Args:
         agent: Who works.
         terms: How.
-        earlier: How attempts of earlier executions of the run ended. They count like those of this one,
-            also for the delay before the next.
 
     Raises:
-        Exception: What the slots raise, `begin` and `ended`; of the agent what says that the run is over.
+        Exception: What the slots raise, and the record of attempts; of the agent what says that the run is
+            over.
     """
-    return await _Case(agent, terms, list(earlier), Posts(terms.post)).run()
+    return await _Case(agent, terms).run()
 
 
 @attrs.define(eq=False)
 class _Case:
     _agent: Agent
     _terms: LoopTerms
-    _ends: list[AttemptEnd]
-    _posts: Posts
 
     async def run(self) -> LoopEnd:
         ending: CaseEnding = "interrupted"
@@ -295,7 +273,7 @@ class _Case:
             return await self._give_up("marker", f"gave up {self._after}: {error}")
         except AgentError as error:
             failure = error
-        await self._posts("ERROR", str(failure))
+        await self._terms.posts("ERROR", str(failure))
         raise failure
 
     async def _work(self) -> LoopEnd:
@@ -310,14 +288,14 @@ class _Case:
             if terms.stop.is_set():
                 ended = await self._end_children()
                 message = f"interrupted {self._after}"
-                await self._posts("INFO", message)
+                await self._terms.posts("INFO", message)
                 return self._over("interrupted", message, ended)
             await self._attempt()
         return await self._finish()
 
     async def _give_up(self, why: GaveUp, message: str) -> LoopEnd:
         ended = await self._end_children()
-        await self._posts("ERROR", message)
+        await self._terms.posts("ERROR", message)
         return self._over("failed", message, ended, why)
 
     async def _rest(self, delay: float) -> None:
@@ -327,33 +305,21 @@ class _Case:
                 await first_of(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
 
     async def _attempt(self) -> None:
-        number = len(self._ends)
-        await self._posts("INFO", f"starting attempt {number}")
+        await self._terms.posts("INFO", f"starting attempt {len(self._ends)}")
         # Who is cancelled already takes nothing, also where a slot is free.
         await trio.lowlevel.checkpoint_if_cancelled()
-        turn = Turn(self._agent, self._terms, self._posts, number)
-        try:
-            await turn.run()
-        finally:
-            if turn.end is not None:
-                self._keep(turn.end)
-
-    def _keep(self, end: AttemptEnd) -> None:
-        """Remember how an attempt ended; of those before it not what they said, which may be large."""
-        if self._ends:
-            self._ends[-1] = attrs.evolve(self._ends[-1], output="")
-        self._ends.append(end)
+        await Turn(self._agent, self._terms).run()
 
     async def _finish(self) -> LoopEnd:
         """The task is done: its children have their last seconds."""
         terms, ended = self._terms, 0
         if alive := terms.children.alive():
-            await self._posts("INFO", f"done, but for {_counted(alive)}: {', '.join(alive)}")
+            await self._terms.posts("INFO", f"done, but for {_counted(alive)}: {', '.join(alive)}")
             with terms.idle(), trio.move_on_after(terms.child_timeout):
                 await terms.children.wait()
             ended = await self._end_children()
         message = f"done {self._after}"
-        await self._posts("INFO", message)
+        await self._terms.posts("INFO", message)
         return self._over("done", message, ended)
 
     async def _end_children(self) -> int:
@@ -361,8 +327,12 @@ class _Case:
         alive = self._terms.children.alive()
         if alive:
             await self._terms.children.end()
-            await self._posts("WARNING", f"ended {_counted(alive)}: {', '.join(alive)}")
+            await self._terms.posts("WARNING", f"ended {_counted(alive)}: {', '.join(alive)}")
         return len(alive)
+
+    @property
+    def _ends(self) -> Sequence[AttemptEnd]:
+        return self._terms.attempts.ends
 
     @property
     def _after(self) -> str:
@@ -380,7 +350,7 @@ class _Case:
             message=message,
             attempts=tuple(self._ends),
             children_ended=children_ended + sum(end.children_ended for end in self._ends),
-            untold=self._posts.failed,
+            untold=self._terms.posts.failed,
         )
 
 

@@ -5,11 +5,12 @@ from typing import Any, ClassVar
 
 import attrs
 
-from trioeval.documents.structure import KEY, Count, Factor, NotNegative, Number, Positive
+from trioeval.documents.structure import Count, Factor, NotNegative, Number, Positive, Texts
 from trioeval.grading import Assertion
 from trioeval.grading.services import MAX_PROCESSES
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.model import CodeDigests, ExtraKeys, TaskSettings, TaskType, Test
+from trioeval.text import KEY
 
 DONE_TYPE = "agent-done"
 """The assertion that every case has, first of all: its agent said that it is done."""
@@ -66,7 +67,7 @@ class Case(ExtraKeys):
 
     name: str = attrs.field(metadata={KEY: "id"})
     """Different from those of all other tests of the task."""
-    depends_on: tuple[str, ...] = ()
+    depends_on: Texts = ()
     """Names of cases that have to be done first."""
     when_failed: FailedDependency = attrs.field(
         default="skip", metadata={KEY: "onFailedDependency"}

@@ -1,4 +1,4 @@
-# Apart from `agent.workers`: together they exceed 600 lines.
+# Apart from `agent.task`: one of the two kinds of agents, beside `command_agent`.
 """An agent that is a model: a conversation with a provider, and tools that work in the workspace of the case.
 
 Each reply is a call of its own on the lane of its provider, so a model takes its turn there and holds neither

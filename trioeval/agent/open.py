@@ -131,12 +131,10 @@ class RunFacts:
     Args:
         bus: Of the run.
         patience: Of that bus.
-        troubles: Counts what goes wrong.
     """
 
     _bus: Bus
     _patience: Patience
-    _troubles: BusTroubles
     _known: set[str] = attrs.field(init=False, factory=set, repr=False)
     """Of the facts that are there, up to a cursor."""
     _cursor: int = attrs.field(init=False, default=0)
@@ -158,16 +156,13 @@ class RunFacts:
 
         async def tell(draft: Draft) -> None:
             nonlocal told
-            failure = await self._patience.with_bus(lambda: self._bus.append(draft))
-            if failure is None:
+            if await self._patience.with_bus(functools.partial(self._bus.append, draft)):
                 told += 1
-            else:
-                self._troubles.add(failure)
 
         try:
             new = await trio.to_thread.run_sync(self._new, case, limiter=self._thread)
         except BusError as error:
-            self._troubles.add(error)
+            self._patience.troubles.add(error)
             return 0
         async with trio.open_nursery() as nursery:
             for draft in new:
@@ -230,6 +225,8 @@ class AgentRun:
     """Set when no attempt is to begin any more."""
     warn: Callable[[str], None]
     troubles: BusTroubles
+    bus: BusSettings
+    """How its buses are written."""
     ids: RunIds
     """Gives attempts their ids."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles)
@@ -258,6 +255,10 @@ async def open_agents(
         return
     async with _folder(terms.folder) as folder:
         troubles = BusTroubles(warn)
+        limits = prepared.suite.run_limits
+        settings = BusSettings(
+            rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
+        )
         run = AgentRun(
             terms=terms,
             project=run_id or folder.name,
@@ -266,16 +267,13 @@ async def open_agents(
             stop=stop,
             warn=warn,
             troubles=troubles,
+            bus=settings,
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
-        limits = prepared.suite.run_limits
-        settings = BusSettings(
-            rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
-        )
-        async with maybe_bus(folder / "bus", terms, troubles, settings) as bus:
+        async with _maybe_bus(folder / "bus", terms, troubles, settings) as bus:
             facts = None
             if bus is not None:
-                facts = RunFacts(bus, Patience(bus.path, stop), troubles)
+                facts = RunFacts(bus, Patience(bus.path, stop, troubles))
             try:
                 yield attrs.evolve(run, facts=facts)
             finally:
@@ -283,11 +281,8 @@ async def open_agents(
 
 
 @asynccontextmanager
-async def maybe_bus(
-    folder: Path,
-    terms: AgentTerms,
-    troubles: BusTroubles,
-    settings: BusSettings = BusSettings(),  # noqa: B008 - frozen
+async def _maybe_bus(
+    folder: Path, terms: AgentTerms, troubles: BusTroubles, settings: BusSettings
 ) -> AsyncGenerator[Bus | None]:
     """Open a bus, if that can be done: agents work also where nothing can be told."""
     async with AsyncExitStack() as stack:

@@ -6,13 +6,13 @@ its order, and stands in nobody's way until somebody takes it up again.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Literal, Protocol, TypeAlias
 
 import attrs
 import trio
 
-from trioeval.errors import StoreError, UsageError
+from trioeval.errors import StoreError
 
 EntryState: TypeAlias = Literal["blocked", "queued", "running"]
 
@@ -48,18 +48,6 @@ class Entry:
     utc_submitted: str
     utc_started: str | None = None
     """When it began to run; None of one that waits."""
-
-
-@attrs.frozen
-class Recovery:
-    """What was found of programs that have died."""
-
-    requeued: tuple[str, ...] = ()
-    """Ids that were running, and stand in the line again with their order, without an owner."""
-    kept: tuple[str, ...] = ()
-    """Ids that run in programs that live, this one among them; they count against the limit."""
-    problems: tuple[str, ...] = ()
-    """Entries that cannot be read, each in a sentence; they are held back, and everything else goes on."""
 
 
 class Planner(Protocol):
@@ -98,7 +86,7 @@ class Planner(Protocol):
         """
         ...
 
-    async def finish(self, id_: str, /, *, done: bool, schedule: bool = True) -> None:
+    async def finish(self, id_: str, /, *, done: bool | None) -> None:
         """Leave the line or the place; what depends on it may begin if it is `done`.
 
         An unknown id is no error, nor is one of another program that lives: nothing happens. One of a program
@@ -107,71 +95,12 @@ class Planner(Protocol):
         Args:
             id_: Of the submission.
             done: Whether it is done; what is not keeps those who depend on it waiting, until it comes again.
-            schedule: Whether the place goes to the next at once; False in a program that begins nothing more.
+                None leaves no outcome, as one that is interrupted: submitted again, it stands at the end.
 
         Raises:
             StoreError: The database cannot be used.
         """
         ...
-
-    async def leave(self, id_: str, /) -> None:
-        """Leave the line or the place without an outcome, as one that is interrupted.
-
-        Submitted again, it stands at the end. All else is as in `finish`.
-
-        Raises:
-            StoreError: The database cannot be used.
-        """
-        ...
-
-    async def snapshot(self) -> Sequence[Entry]:
-        """Everything in the line, by order. Without side effects.
-
-        Raises:
-            StoreError: The database cannot be used.
-        """
-        ...
-
-    async def recover(self) -> Recovery:
-        """Take places back from programs that have died. A second call finds nothing more.
-
-        Raises:
-            StoreError: The database cannot be used.
-        """
-        ...
-
-    async def set_limit(self, limit: int, /) -> None:
-        """Root tasks that may run at once from now on, ≥ 1. None that runs is stopped.
-
-        Raises:
-            UsageError: It is less than 1.
-            StoreError: The database cannot be used; the limit holds all the same.
-        """
-        ...
-
-
-def check_submission(submission: Submission) -> None:
-    """See that a submission can stand in a line.
-
-    Raises:
-        UsageError: Its id is blank, or it waits for itself.
-    """
-    if not submission.id.strip():
-        raise UsageError(
-            f"{submission.task}: a submission to the planner needs an id; it has {submission.id!r}"
-        )
-    if submission.id in submission.depends_on:
-        raise UsageError(f"{submission.id}: it depends on itself, and would wait for ever")
-
-
-def check_limit(limit: int) -> None:
-    """See that so many may run.
-
-    Raises:
-        UsageError: They are less than 1.
-    """
-    if limit < 1:
-        raise UsageError(f"the planner lets at least 1 root task run at once, not {limit}")
 
 
 @attrs.define(eq=False)
@@ -233,7 +162,4 @@ async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerat
         # The place must go to the next even when this is cancelled. Where that fails the planner makes up
         # for it, and the error of the block, or its cancellation, is what counts.
         with trio.move_on_after(_LEAVE_WITHIN, shield=True), contextlib.suppress(StoreError):
-            if turn.done is None:
-                await planner.leave(submission.id)
-            else:
-                await planner.finish(submission.id, done=turn.done)
+            await planner.finish(submission.id, done=turn.done)

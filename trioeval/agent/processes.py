@@ -14,6 +14,7 @@ import trio
 
 from trioeval.agent.attempts import LAST_WORDS, AttemptLog, Pump
 from trioeval.agent.journal import ProcessIdentity
+from trioeval.agent.protocols import Family
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import (
     GRACE,
@@ -91,34 +92,24 @@ async def _look(roots: Collection[Root], known: Collection[Member], table: Path)
     return await trio.to_thread.run_sync(find_survivors, roots, known, table) or set()
 
 
-@attrs.frozen(kw_only=True)
-class Started:
-    """What is started for an attempt."""
-
-    command: Sequence[str | bytes]
-    cwd: Path
-    environ: Mapping[str, str]
-    """All of it; the mark is added."""
-    mark: str
-    """What its processes are known by, from `make_mark`."""
-    has_input: bool = False
-    """Whether it has a standard input that is written to."""
-    gone: Callable[[], None]
-    """Told when nothing of it is left."""
-    max_processes: int = 0
-    """That it may have at once, ≥ 0; 0 does not bound them."""
-
-
 @attrs.frozen(eq=False)
-class Relative:
-    """What was started for an attempt; obtained from `ProcessFamily.start` only."""
+class ProcessTree:
+    """The processes of an attempt; obtained from `ProcessFamily.start` only."""
 
     tree: Tree
     stdout: Pump
     stderr: Pump
     _gone: Callable[[], None] = attrs.field(repr=False)
 
-    async def end(self) -> None:
+    def alive(self) -> Sequence[str]:
+        """The numbers of the processes that are left, without those that another one of them has started."""
+        return [str(pid) for pid in self.tree.left()]
+
+    async def wait(self) -> None:
+        """Return when nothing of it is left."""
+        await self.tree.wait_left()
+
+    async def stop(self) -> None:
         """End all that is left of it. Runs to its end also when it is cancelled."""
         await self.tree.end()
         self.bound()
@@ -126,106 +117,75 @@ class Relative:
             await self.stdout.finish()
             await self.stderr.finish()
 
-    def bound(self) -> None:
-        """Read what it wrote for a moment only: somebody who hides from its tree may hold its pipes."""
-        self.stdout.bound()
-        self.stderr.bound()
-
-    def tell_gone(self) -> None:
-        """Say so if nothing of it is left."""
+    def leave(self) -> None:
+        """Take note that the family has let go of it: if nothing of it is left, that is recorded."""
+        self.bound()
         if self.tree.is_over:
             self._gone()
 
+    def bound(self) -> None:
+        """Read what it wrote for a moment only: a process that hides from its tree may hold its pipes."""
+        self.stdout.bound()
+        self.stderr.bound()
+
 
 @attrs.define(eq=False)
-class ProcessFamily(trio.abc.AsyncResource):
-    """What the attempts of a case have started; obtained from `open_family` only. The loop's `Children`."""
+class ProcessFamily(Family):
+    """The programs that the attempts of a case have started; obtained from `open_family` only."""
 
-    _nursery: trio.Nursery = attrs.field(repr=False)
-    _grace: float
-    _relatives: list[Relative] = attrs.field(init=False, factory=list)
+    grace: float = GRACE
 
     # A Ctrl-C between the start of a program and its place here would leave it running: it comes later.
     @trio.lowlevel.enable_ki_protection
-    async def start(self, what: Started, stdout: AttemptLog, stderr: AttemptLog) -> Relative:
+    async def start(
+        self,
+        command: Sequence[str | bytes],
+        stdout: AttemptLog,
+        stderr: AttemptLog,
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        mark: str,
+        gone: Callable[[], None],
+        has_input: bool = False,
+        max_processes: int = 0,
+    ) -> ProcessTree:
         """Start a program. Always a checkpoint.
 
         Args:
-            what: The program.
+            command: Its words.
             stdout: Gets what it and all that it starts write, and is closed when they have ended; unless
                 this raises.
             stderr: Likewise.
+            cwd: Its folder.
+            environ: All of it; the mark is added.
+            mark: What its processes are known by, from `make_mark`.
+            gone: Called when nothing of it is left.
+            has_input: Whether it has a standard input that is written to.
+            max_processes: That it may have at once, ≥ 0; 0 does not bound them.
 
         Raises:
             OSError: It cannot be started.
             ValueError: An argument holds a NUL character.
         """
         tree = await start_tree(
-            what.command,
-            cwd=what.cwd,
-            environ=what.environ,
-            stdin=subprocess.PIPE if what.has_input else subprocess.DEVNULL,
+            command,
+            cwd=cwd,
+            environ=environ,
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            grace=self._grace,
-            mark=what.mark,
+            grace=self.grace,
+            mark=mark,
             supervised=True,
-            max_processes=what.max_processes,
+            max_processes=max_processes,
         )
         out, errors = _pump(stdout, tree.process.stdout), _pump(stderr, tree.process.stderr)
-        relative = Relative(tree, out, errors, what.gone)
-        self._relatives.append(relative)
-        self._nursery.start_soon(out.run)
-        self._nursery.start_soon(errors.run)
-        return relative
-
-    async def settle(self, relative: Relative) -> None:
-        """Look whether the first process of an attempt, which has ended, has left anything behind.
-
-        A checkpoint.
-        """
-        await trio.lowlevel.checkpoint()
-        if not await relative.tree.look():
-            self._drop(relative)
-
-    async def end_one(self, relative: Relative) -> None:
-        """End everything that an attempt has started. Runs to its end also when it is cancelled."""
-        await relative.end()
-        self._drop(relative)
-
-    def alive(self) -> Sequence[str]:
-        """The numbers of the processes that are left, without those that another one of them has started."""
-        return [str(pid) for relative in self._relatives for pid in relative.tree.left()]
-
-    async def wait(self) -> None:
-        """Return when none is left. A checkpoint."""
-        await trio.lowlevel.checkpoint()
-        while self._relatives:
-            relative = self._relatives[0]
-            await relative.tree.wait_left()
-            self._drop(relative)
-
-    async def end(self) -> None:
-        """End all of them, gently and then by force. Runs to its end also when it is cancelled."""
-        longest = self._grace + KILLED_WITHIN + 3 * LAST_WORDS
-        with trio.move_on_after(longest, shield=True):
-            async with trio.open_nursery() as nursery:
-                for relative in self._relatives:
-                    nursery.start_soon(self.end_one, relative)
-
-    async def aclose(self) -> None:
-        """End all of them; also when it is cancelled."""
-        try:
-            await self.end()
-        finally:
-            for relative in self._relatives:  # which could not be ended
-                relative.bound()
-
-    def _drop(self, relative: Relative) -> None:
-        relative.bound()
-        if relative in self._relatives:
-            self._relatives.remove(relative)
-            relative.tell_gone()
+        started = ProcessTree(tree, out, errors, gone)
+        self.relatives.append(started)
+        self.nursery.start_soon(out.run)
+        self.nursery.start_soon(errors.run)
+        return started
 
 
 def _pump(log: AttemptLog, pipe: object) -> Pump:
@@ -241,10 +201,16 @@ async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
         grace: Seconds between the request to terminate and the kill, ≥ 0.
     """
     failure: Exception | None = None
-    async with trio.open_nursery() as nursery, ProcessFamily(nursery, grace) as family:
+    async with trio.open_nursery() as nursery:
+        longest = grace + KILLED_WITHIN + 3 * LAST_WORDS
+        family = ProcessFamily(nursery, longest, grace)
         try:
             yield family
         except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
             failure = error
+        finally:
+            await family.end()
+            for relative in family.relatives:  # which could not be ended
+                relative.leave()
     if failure is not None:
         raise failure

@@ -1,56 +1,17 @@
 """The file of a task's prompt: written once, and from then on what it says is what holds."""
 
 import errno
-import logging
-import math
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
-import trio
 
-from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.workspace import read_plain
 from trioeval.errors import AgentError, UsageError
-
-# What a loop says on the bus. The bus is for people and other programs: that it fails ends nothing.
-
-
-_log = logging.getLogger("trioeval.agent")
-_QUIET = 60.0
-"""Seconds between two lines of the log about a bus that takes nothing."""
-
-
-@attrs.define(eq=False)
-class Posts:
-    """Posts messages, and counts those that could not be posted."""
-
-    _post: Callable[[MessageType, str], Awaitable[None]]
-    failed: int = 0
-    """Messages that the bus did not take."""
-    _logged_at: float = -math.inf
-
-    async def __call__(self, type_: MessageType, body: str) -> None:
-        """Post one; what goes wrong is counted, and logged once in a while."""
-        try:
-            await self._post(type_, body)
-        except Exception as error:  # noqa: BLE001 - whatever a bus raises, the work goes on
-            self.failed += 1
-            now = trio.current_time()
-            if now - self._logged_at >= _QUIET:
-                self._logged_at = now
-                _log.warning("the bus does not take what is posted: %s", error)
-
-    async def within(self, seconds: float, type_: MessageType, body: str) -> None:
-        """Post one that is given up, and counted, if it takes longer."""
-        with trio.move_on_after(seconds) as scope:
-            await self(type_, body)
-        self.failed += scope.cancelled_caught
-
 
 # Ids of runs: names of attempts that sort by the time of their start, and are never given twice.
 

@@ -1,5 +1,7 @@
 """What a restart loop is given: who works, where, and whom it tells."""
 
+import logging
+import math
 import stat
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -200,18 +202,15 @@ class Flag:
         await self._done.wait()
 
 
+Marker: TypeAlias = FileMarker | Flag
+"""Where the agent says that its task is done."""
+
 R = TypeVar("R")
 
 
-class Agent(Protocol):
-    """What works on a task."""
-
-    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
-        """Work once. What it raises is a failure of the attempt of the kind `unexpected`.
-
-        But for what says that the run is over, of calls on lanes: that cuts the attempt off.
-        """
-        ...
+Agent: TypeAlias = Callable[[Attempt], Awaitable[AttemptEnd]]
+"""Works once on a task. What it raises is a failure of the attempt of the kind `unexpected`; errors that end
+the run cut it off."""
 
 
 class Slots(Protocol):
@@ -225,44 +224,144 @@ class Slots(Protocol):
         ...
 
 
-class Children(Protocol):
-    """What attempts have started and that still lives."""
+async def at_once(run: Callable[[], Awaitable[R]], /) -> R:
+    """Run something without a slot."""
+    return await run()
+
+
+class Relative(Protocol):
+    """Something that an attempt has started."""
 
     def alive(self) -> Sequence[str]:
-        """What each is called: run ids, process ids."""
+        """Names of what lives of it: run ids, process ids."""
         ...
 
-    async def wait(self) -> None:
-        """Return when none is left."""
+    async def wait(self) -> object:
+        """Return when nothing of it lives."""
         ...
+
+    async def stop(self) -> None:
+        """End it, gently and then by force."""
+        ...
+
+    def leave(self) -> None:
+        """Take note that the family has let go of it."""
+        ...
+
+
+@attrs.define(eq=False)
+class Family:
+    """What the attempts of a case have started, and that still lives."""
+
+    nursery: trio.Nursery = attrs.field(repr=False)
+    """Where they live."""
+    longest: float = math.inf
+    """Seconds that the end of all may take."""
+    relatives: list[Relative] = attrs.field(init=False, factory=list)
+    """In the order in which they were started."""
+    has_ended: bool = attrs.field(init=False, default=False)
+    """Whether all that were there were ended."""
+
+    def alive(self) -> Sequence[str]:
+        """The names of all that live."""
+        return [name for one in self.relatives for name in one.alive()]
+
+    async def wait(self) -> None:
+        """Return when none lives. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        while self.relatives:
+            relative = self.relatives[0]
+            await relative.wait()
+            self.drop(relative)
 
     async def end(self) -> None:
-        """End all of them, gently and then by force. Runs to its end also when it is cancelled.
+        """End all of them. Runs to its end also when it is cancelled."""
+        self.has_ended = True
+        with trio.move_on_after(self.longest, shield=True):
+            async with trio.open_nursery() as nursery:
+                for relative in self.relatives:
+                    nursery.start_soon(self.end_one, relative)
 
-        It takes as long as it takes: nothing else bounds it. With none left it does nothing.
-        """
-        ...
+    async def end_one(self, relative: Relative) -> None:
+        """End one of them."""
+        await relative.stop()
+        self.drop(relative)
 
-
-class Marker(Protocol):
-    """Where the agent says that its task is done."""
-
-    def is_set(self) -> bool:
-        """Whether it is.
-
-        Raises:
-            MarkerError: The entry is not a file: a folder.
-        """
-        ...
-
-    async def wait(self) -> None:
-        """Return when it is set, perhaps a moment later."""
-        ...
+    def drop(self, relative: Relative) -> None:
+        """Let go of one of them, which is over."""
+        if relative in self.relatives:
+            self.relatives.remove(relative)
+            relative.leave()
 
 
 def _positive(_terms: object, field: "attrs.Attribute[float]", seconds: float) -> None:
     if not seconds > 0:
         raise UsageError(f"{field.name} must be more than 0 seconds, got {seconds!r}")
+
+
+# What a loop says on the bus. The bus is for people and other programs: that it fails ends nothing.
+
+
+_log = logging.getLogger("trioeval.agent")
+_QUIET = 60.0
+"""Seconds between two lines of the log about a bus that takes nothing."""
+
+
+@attrs.define(eq=False)
+class Posts:
+    """Posts messages, and counts those that could not be posted."""
+
+    _post: Callable[[MessageType, str], Awaitable[None]]
+    failed: int = 0
+    """Messages that the bus did not take."""
+    _logged_at: float = attrs.field(init=False, default=-math.inf)
+
+    async def __call__(self, type_: MessageType, body: str) -> None:
+        """Post one; what goes wrong is counted, and logged once in a while."""
+        try:
+            await self._post(type_, body)
+        except Exception as error:  # noqa: BLE001 - whatever a bus raises, the work goes on
+            self.failed += 1
+            now = trio.current_time()
+            if now - self._logged_at >= _QUIET:
+                self._logged_at = now
+                _log.warning("the bus does not take what is posted: %s", error)
+
+    async def within(self, seconds: float, type_: MessageType, body: str) -> None:
+        """Post one that is given up, and counted, if it takes longer."""
+        with trio.move_on_after(seconds) as scope:
+            await self(type_, body)
+        self.failed += scope.cancelled_caught
+
+
+@attrs.define(eq=False, kw_only=True)
+class Attempts:
+    """The attempts of one case, over all executions of its run."""
+
+    ids: Callable[[], str]
+    """Of new attempts."""
+    prompt: str = ""
+    """What is to be done."""
+    ends: list[AttemptEnd] = attrs.field(factory=list)
+    """How they ended; all but the last without their output, which may be large."""
+    last_id: str | None = None
+    """The id of the attempt that was begun last."""
+
+    def begin(self) -> Attempt:
+        """The next attempt, which has its slot."""
+        number, previous, self.last_id = len(self.ends), self.last_id, self.ids()
+        return Attempt(
+            number=number,
+            run_id=self.last_id,
+            previous_run_id=previous,
+            task_prompt=self.prompt,
+        )
+
+    def ended(self, _attempt: Attempt, end: AttemptEnd) -> None:
+        """Record how an attempt ended, in the step in which that is known; not of one that was cut off."""
+        if self.ends:
+            self.ends[-1] = attrs.evolve(self.ends[-1], output="")
+        self.ends.append(end)
 
 
 def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
@@ -282,16 +381,11 @@ class LoopTerms:
     """Seconds that children may go on when the task is done, > 0."""
     slots: Slots
     marker: Marker
-    children: Children
-    post: Callable[[MessageType, str], Awaitable[None]]
-    """Tells the bus. What it raises is counted, and changes nothing."""
-    begin: Callable[[int], Attempt]
-    """Makes the attempt with a number; called when it has its slot."""
-    ended: Callable[[Attempt, AttemptEnd], None]
-    """Writes down synchronously how an attempt ended, in the step in which that is known.
-
-    Not called of one that was cut off.
-    """
+    children: Family
+    posts: Posts
+    """Tells the bus."""
+    attempts: Attempts
+    """Those so far count like new ones, also for the delay before the next."""
     stop: trio.Event = attrs.field(factory=trio.Event)
     """Set when no further attempt is to begin; one that runs comes to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext

@@ -11,16 +11,17 @@ pauses and figures would then not hold for agents.
 Law: SLOT.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from trioeval.agent.protocols import AgentEvent, AttemptGoesOn, AttemptWaiting, Slots
-from trioeval.kernel.calls import Calls
+from trioeval.agent.restarts import AttemptEnd
+from trioeval.kernel import Calls, Metered
 
 _AT_ONCE = 0.01
 """Seconds after which a run that has no slot is one that waits for it."""
@@ -28,9 +29,17 @@ _AT_ONCE = 0.01
 R = TypeVar("R")
 
 
+_LEAST = 1e-6
+"""US dollars that have to be left for an attempt to begin: budgets count millionths."""
+
+
 @attrs.frozen
 class LaneSlots:
-    """The slots of a lane, for one job."""
+    """The slots of a lane, for one job.
+
+    What an attempt will use nobody knows before it is over. So it begins where anything at all is left of the
+    budget of the run, and is settled to what it reports.
+    """
 
     calls: Calls[Any]
     lane: str
@@ -40,7 +49,14 @@ class LaneSlots:
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run something as one call of the job."""
-        return await self.calls(self.lane, run, ahead=self.ahead)
+
+        async def send() -> Metered[R]:
+            result = await run()
+            if not isinstance(result, AttemptEnd):
+                return Metered(result, tokens=0, money=0.0)
+            return Metered(result, tokens=result.usage.in_all or 0, money=result.cost or 0.0)
+
+        return await self.calls(self.lane, send, tokens=1, money=_LEAST, ahead=self.ahead)
 
 
 @attrs.define(eq=False)
@@ -106,9 +122,19 @@ class Stretches:
             raise failures[0]
         return results[0]
 
-    def waiting(self) -> "Waiting":
-        """Put around what the run waits for: it has no slot inside, and has one again behind."""
-        return Waiting(self)
+    @asynccontextmanager
+    async def waiting(self) -> AsyncGenerator[None]:
+        """Put around what the run waits for: it has no slot inside, and has one again behind.
+
+        Both ends are checkpoints. Inside, the run may wait for several things at once; what it does there
+        beside, it does without a slot.
+        """
+        await trio.lowlevel.checkpoint()  # before anything changes
+        self._pause()
+        try:
+            yield
+        finally:
+            await self._go_on()
 
     async def _stretch(self, go_on: Callable[[], None]) -> Any:
         """What is run in a slot: as long as the run works. The last stretch gives what the run gave."""
@@ -150,28 +176,3 @@ class Stretches:
         await self._granted.wait()
         if self.tell is not None:
             self.tell(AttemptGoesOn)
-
-
-@attrs.frozen
-class Waiting:
-    """A wait of a run; both ends are checkpoints.
-
-    Inside of one, the run may wait for several things at once; what it does there beside, it does without a
-    slot.
-    """
-
-    _stretches: Stretches
-
-    async def __aenter__(self) -> None:
-        await (
-            trio.lowlevel.checkpoint()
-        )  # before anything changes: who is cancelled here has not paused
-        self._stretches._pause()  # noqa: SLF001 - the two ends of one thing
-
-    def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Awaitable[None]:
-        return self._stretches._go_on()  # noqa: SLF001

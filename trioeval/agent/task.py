@@ -17,13 +17,13 @@ import attrs
 import trio
 
 from trioeval.agent.attempts import (
-    AttemptsMade,
+    RecordedAttempts,
     answer_of,
     attempts_told,
     ended_as,
     with_cut_attempt,
 )
-from trioeval.agent.bus_messages import Patience, Posts
+from trioeval.agent.bus_messages import CasePosts, Patience
 from trioeval.agent.case_folder import (
     CaseFiles,
     CaseNames,
@@ -33,25 +33,35 @@ from trioeval.agent.case_folder import (
     open_workspace,
     task_folder,
 )
-from trioeval.agent.case_order import Gate, InOrder, Place, Procession
+from trioeval.agent.case_order import Gate, InOrder, KeptCases, Place, Procession
 from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.child_runs import open_child_runs
+from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
 from trioeval.agent.model import AgentSettings, case_of
+from trioeval.agent.model_agent import ModelAgent
 from trioeval.agent.open import AgentRun, cut_off_attempt
 from trioeval.agent.planner import Submission, Turn, planner_turn
+from trioeval.agent.processes import end_survivors, open_family
 from trioeval.agent.prompts import ensure_prompt
 from trioeval.agent.protocols import (
+    Agent,
     AgentEvent,
     CaseBlocked,
     CaseEnded,
     CaseEnding,
     CaseQueued,
+    Family,
     FileMarker,
     LoopTerms,
+    Posts,
+    Slots,
+    at_once,
 )
 from trioeval.agent.restarts import RestartPolicy
-from trioeval.agent.workers import Workers
+from trioeval.agent.slots import LaneSlots
+from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
 from trioeval.evaluation.answerer import AnswerListener, ComeTo
@@ -61,53 +71,9 @@ from trioeval.evaluation.prompt import Asked
 from trioeval.evaluation.provider_calls import Asker
 from trioeval.kernel import Calls, Cut
 from trioeval.kernel.events import guarded
-from trioeval.providers import Reply
+from trioeval.providers import Reply, Request
+from trioeval.providers.programs.entries import AGENT_RUNS, CommandAgentSettings
 from trioeval.suite.expand import Step
-
-# Cases that are done since an earlier execution, and stand whatever becomes of what they depend on.
-
-
-_TOLD = 5  # names of cases
-
-
-@attrs.frozen
-class KeptCases:
-    """Those of one task."""
-
-    names: CaseNames
-    warn: Callable[[str], None]
-    """Told in a line."""
-    _done: set[tuple[str, str]] = attrs.field(init=False, factory=set)
-    """Columns and names; without those that were told of."""
-
-    def add(self, index: int) -> None:
-        """A case is kept that is done."""
-        self._done.add((self.names.columns[index], self.names.names[index]))
-
-    def lost(self, index: int) -> None:
-        """A case is not done any more, or not yet: tell of those that have begun because it was."""
-        column, name = self.names.columns[index], self.names.names[index]
-        if resting := self._resting(column, name):
-            rest = len(resting) - _TOLD
-            more = f" and {rest} more" if rest > 0 else ""
-            self.warn(
-                f"case {name} is not done any more, and these, which rest on it, stand as they were: "
-                f"{', '.join(resting[:_TOLD])}{more}; --retry with their indices runs them again"
-            )
-
-    def _resting(self, column: str, name: str) -> list[str]:
-        """What is kept and depends on a case, or on such as do, in their order; each is given once."""
-        cases = self.names.dependents.get(column, ()) if self._done else ()
-        found, before = {name}, 0
-        while before < len(found):
-            before = len(found)
-            found |= {one.name for one in cases if not found.isdisjoint(one.depends_on)}
-        resting = [
-            one.name for one in cases if one.name in found and (column, one.name) in self._done
-        ]
-        self._done.difference_update((column, one) for one in resting)
-        return resting
-
 
 _CANCELLED = "it was cancelled while it waited in the line (trioeval agent cancel)"
 
@@ -149,19 +115,17 @@ class AgentWork:
         """Held while folders of cases move."""
         self._observe = guarded(run.terms.observe)
         self._workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
-        self._workers = Workers(
-            settings=settings,
-            asker=asker,
-            # What is left of a word without a variable that is missing would be another word.
-            templates=attrs.evolve(prepared.templates, strict=True),
-            environ=prepared.around.environ,
-            journal=journal,
-            reports=run.reports,
-        )
+        self._journal = journal
+        # What is left of a word without a variable that is missing would be another word.
+        self._templates = attrs.evolve(prepared.templates, strict=True)
 
     async def end_survivors(self) -> None:
         """End what earlier executions of the run have left running. A checkpoint."""
-        await self._workers.end_survivors()
+        left = () if self._journal is None else self._journal.left()
+        await end_survivors((one.process for one in left), self._settings.grace)
+        if self._journal is not None:
+            for one in left:
+                self._journal.gone(one.run_id)
 
     def keep(self, index: int, record: Mapping[str, Any]) -> None:
         """Know how a case ended that is not worked on again."""
@@ -253,20 +217,17 @@ class AgentWork:
             raise StoppedError
         return answer_of(ended, self._about(step, room))
 
-    def _posts(self, step: Step) -> Posts:
-        return Posts(
-            folder=self._files(step.index).bus,
+    def _posts(self, step: Step) -> CasePosts:
+        return CasePosts(
             project=self._run.project,
             task=self._names.rooms[step.index],
-            troubles=self._run.troubles,
-            patience=Patience(self._files(step.index).bus, self._run.stop),
+            patience=Patience(self._files(step.index).bus, self._run.stop, self._run.troubles),
             rng=self._run.terms.rng,
             buses=self._run.terms.buses,
-            rotate_bytes=self._prepared.suite.run_limits.bus_rotate_bytes,
-            keep_segments=self._prepared.suite.run_limits.bus_keep_segments,
+            settings=self._run.bus,
         )
 
-    async def _wait(self, step: Step, room: CaseRoom, post: Posts, turn: Turn | None) -> None:
+    async def _wait(self, step: Step, room: CaseRoom, post: CasePosts, turn: Turn | None) -> None:
         """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled.
 
         Raises:
@@ -289,7 +250,7 @@ class AgentWork:
             room.files.cancelled.unlink(missing_ok=True)  # who runs the row again wants it
             raise AgentError(_CANCELLED)
 
-    async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
+    async def _pass_gate(self, step: Step, room: CaseRoom, post: CasePosts) -> None:
         case = case_of(step.test)
         column = self._names.columns[step.index]
         if case is None or column not in self._names.dependents:
@@ -362,19 +323,19 @@ class AgentWork:
         self._tell(step, CaseQueued, position=0)
 
     async def _claim(
-        self, step: Step, asked: Asked, told: ComeTo, room: CaseRoom, post: Posts
-    ) -> tuple[AttemptsMade, Wanted]:
+        self, step: Step, asked: Asked, told: ComeTo, room: CaseRoom, post: CasePosts
+    ) -> tuple[RecordedAttempts, Wanted]:
         """See that the folder of a case is its own before it waits: who waits may be marked as done there.
 
         Returns:
             The attempts that earlier executions have made, and what the folder is to be.
         """
-        made = AttemptsMade(
+        made = RecordedAttempts(
             asker=self._asker,
             step=step,
             asked=asked,
             told=told,
-            is_model=self._workers.is_model(step),
+            is_model=not isinstance(self._program(step), CommandAgentSettings),
             ids=self._run.ids,
             post=post,
         )
@@ -392,9 +353,14 @@ class AgentWork:
         return made, wanted
 
     async def _work(
-        self, made: AttemptsMade, calls: Calls[Any], wanted: Wanted, room: CaseRoom, place: Place
+        self,
+        made: RecordedAttempts,
+        calls: Calls[Any],
+        wanted: Wanted,
+        room: CaseRoom,
+        place: Place,
     ) -> LoopEnd:
-        step, asked, post = made.step, made.asked, made.post
+        step, asked = made.step, made.asked
         if self._run.stop.is_set():
             raise StoppedError
         begin = functools.partial(open_workspace, room.files, wanted)
@@ -405,16 +371,15 @@ class AgentWork:
         if made.earlier:
             made.tell()
         await place.come_first()
-        async with self._workers.of(step, asked, room, calls, post) as worker:
+        async with self._worker(made, room, calls) as (agent, slots, family):
             terms = LoopTerms(
                 policy=_policy(self._settings),
                 child_timeout=self._settings.child_timeout,
-                slots=InOrder(worker.slots, place),
+                slots=InOrder(slots, place),
                 marker=FileMarker(room.files.done),
-                children=worker.children,
-                post=post,
-                begin=made.next,
-                ended=made.over,
+                children=family,
+                posts=Posts(made.post),
+                attempts=made,
                 stop=self._run.stop,
                 idle=calls.waiting,
                 observe=self._pass_on,
@@ -422,10 +387,66 @@ class AgentWork:
                 case=room.name,
                 agent=self._agent(step),
             )
-            if worker.child_runs is not None:
-                worker.child_runs.tell = lambda event: terms.tell(event, number=len(made.ends))
-            ended = await run_until_done(worker.agent, terms, made.earlier)
-        return attrs.evolve(ended, attempts=tuple(made.ends))
+            return await run_until_done(agent, terms)
+
+    @asynccontextmanager
+    async def _worker(
+        self, made: RecordedAttempts, room: CaseRoom, calls: Calls[Any]
+    ) -> AsyncGenerator[tuple[Agent, Slots, Family]]:
+        """What works on a case for as long as the block, in which slots, and what it has started."""
+        settings, program = self._settings, self._program(made.step)
+        if not isinstance(program, CommandAgentSettings):
+            async with open_family(settings.grace) as family:
+                yield self._model(made, room, calls), at_once, family
+            return
+
+        def tell(event: type[AgentEvent]) -> None:
+            self._tell(made.step, event, number=len(made.ends))
+
+        # What stands first in the suite goes on first.
+        slots = LaneSlots(calls, AGENT_RUNS, ahead=True)
+        async with (
+            open_child_runs(slots, tell) as child_runs,
+            open_family(settings.grace) as family,
+        ):
+            agent = CommandAgent(
+                settings=program,
+                room=room,
+                templates=self._templates,
+                family=family,
+                journal=self._journal,
+                timeout=settings.attempt_timeout,
+                max_processes=settings.max_processes,
+                reports=self._run.reports,
+                child_runs=child_runs,
+            )
+            yield agent, child_runs, family
+
+    def _model(self, made: RecordedAttempts, room: CaseRoom, calls: Calls[Any]) -> ModelAgent:
+        step, asked = made.step, made.asked
+        request = Request(
+            prompt=asked.prompt,
+            vars=asked.vars,
+            options=asked.options,
+            test_idx=step.test_idx,
+            prompt_idx=step.prompt_idx,
+            repeat_index=step.repeat_index,
+        )
+        environ = self._prepared.around.environ
+        return ModelAgent(
+            asker=self._asker,
+            index=step.index,
+            place=step.provider_index,
+            calls=calls,
+            request=request,
+            files=room.files,
+            settings=self._settings,
+            tools=WorkspaceTools.of(room.files, self._settings, environ, made.post),
+        )
+
+    def _program(self, step: Step) -> object:
+        """The settings of the agent of a case; those of a model are no `CommandAgentSettings`."""
+        return self._asker.providers[step.provider_index].spec.settings
 
     def _template(self, step: Step, asked: Asked) -> Path | None:
         """What the workspace of a case is a copy of. Blocks on files."""
@@ -449,6 +470,9 @@ class AgentWork:
             files=self._files(step.index),
             suite=self._prepared.suite.directory,
             vars=asked.vars,
+            index=step.index,
+            row=self._asker.row_ids(step.index),
+            agent=self._agent(step),
         )
 
     def _files(self, index: int) -> CaseFiles:

@@ -30,11 +30,9 @@ from trioeval.cli.flags import (
     LimitFlags,
     NotNegative,
     OutputFlags,
-    Paths,
+    PreviewFlags,
     RowFlags,
     RunFlags,
-    Switch,
-    Texts,
     WhatFlags,
 )
 from trioeval.cli.interrupts import Interrupts
@@ -109,14 +107,7 @@ def preview(
     suite: Path,
     /,
     *,
-    task: Texts = (),
-    rows: Count = 10,
-    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = (),
-    untrusted: Switch = False,
-    allow_env: Texts = (),
-    max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
-    replay: Path | None = None,
-    cache: Annotated[bool | None, Parameter(show_default=False)] = None,
+    wanted: PreviewFlags = PreviewFlags(),  # noqa: B008 - frozen
     interrupts: _Injected,
 ) -> int:
     """Make the first rows of a suite's datasets and show them; nothing is kept.
@@ -125,40 +116,10 @@ def preview(
     ----------
     suite
         The suite file: JSON, YAML or TOML.
-    task
-        Only the dataset of this task, and those that it is made of; may be given several times.
-    rows
-        How many rows of each.
-    env_file
-        Read environment variables, such as keys, from this file; those that are set and not empty win.
-    untrusted
-        Refuse code in the suite, keep the environment from it, and call only its own providers.
-    allow_env
-        `NAME`: a variable of the environment that an untrusted suite may use; may be given several times.
-    max_concurrency
-        Calls in flight that no lane may exceed.
-    replay
-        Let the answers that this file holds stand for all providers: no network, no keys.
-    cache
-        Whether replies come from the cache, and go into it.
     """
-    from trioeval.cli.commands.preview import Preview  # noqa: PLC0415 - see above
-    from trioeval.cli.commands.preview import preview as make_preview  # noqa: PLC0415
+    from trioeval.cli.commands.preview import preview as make_preview  # noqa: PLC0415 - see above
 
-    return make_preview(
-        Preview(
-            suite=suite,
-            tasks=task,
-            rows=rows,
-            env_file=env_file,
-            untrusted=untrusted,
-            allow_env=allow_env,
-            max_concurrency=max_concurrency,
-            replay=replay,
-            cache=cache,
-        ),
-        interrupts,
-    )
+    return make_preview(suite, wanted, interrupts)
 
 
 @app.command(name="init")

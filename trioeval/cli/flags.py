@@ -253,6 +253,29 @@ class RunFlags:
     output: OutputFlags = OutputFlags()
 
 
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class PreviewFlags:
+    """What is to be seen of datasets."""
+
+    task: Texts = ()
+    """Only the dataset of this task, and those that it is made of; may be given several times."""
+    rows: Count = 10
+    """How many rows of each."""
+    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = ()
+    """Read environment variables, such as keys, from this file; those that are set and not empty win."""
+    untrusted: Switch = False
+    """Refuse code in the suite, keep the environment from it, and call only its own providers."""
+    allow_env: Texts = ()
+    """`NAME`: a variable of the environment that an untrusted suite may use; may be given several times."""
+    max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None
+    """Calls in flight that no lane may exceed."""
+    replay: Path | None = None
+    """Let the answers that this file holds stand for all providers: no network, no keys."""
+    cache: Annotated[bool | None, Parameter(show_default=False)] = None
+    """Whether replies come from the cache, and go into it."""
+
+
 NOT_PROVIDED = {
     "--share": "results are not shared: send the file that -o writes",
     "--view": "run `trioeval view`, which shows runs in a browser while they go on",

@@ -8,6 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import attrs
+
 from trioeval.cli.flags import RunFlags, WhatFlags
 from trioeval.cli.settings import EarlierFile
 from trioeval.documents import check_plain, read_document, suite_files
@@ -287,6 +289,16 @@ def _given_output(entry: Any, where: str) -> dict[str, Any]:
             return {"providerOutput": output}
         case _:
             raise UsageError(f'{where} must be a text or {{"output": "…", "tags": ["…"]}}')
+
+
+@attrs.frozen
+class Loaded:
+    """A suite, and what it is run in."""
+
+    suite: Suite
+    environ: Mapping[str, str]
+    named: Path | None = None
+    """The suite file, as it was named."""
 
 
 def environ_with(files: Iterable[Path]) -> Mapping[str, str]:

@@ -13,14 +13,18 @@ Handlers do nothing but note, wake and set an alarm, so it does not matter where
 import atexit
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
+from typing import TypeVar
 
 import attrs
 
 from trioeval.cli.last_resort import Watcher, end_soon
 from trioeval.cli.terminal import Exit
+from trioeval.errors import TrioevalError, leaves
+
+T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -112,6 +116,31 @@ class Interrupts:
                 yield
         finally:
             self._wake = None
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do something in Trio until a signal comes; None where one cut it off.
+
+        Raises:
+            TrioevalError: As it was raised, whatever nurseries have wrapped it in.
+        """
+        import trio  # noqa: PLC0415 - see above
+
+        async def work_until_told() -> T | None:
+            with (
+                trio.CancelScope() as scope,
+                self.told_to(lambda number: scope.cancel(number.name)),
+            ):
+                return await work()
+            return None
+
+        self.begin_run()
+        try:
+            return trio.run(work_until_told)
+        except ExceptionGroup as group:
+            found = list(leaves(group))
+            if len(found) == 1 and isinstance(found[0], TrioevalError):
+                raise found[0] from None
+            raise
 
     def _heeded(self) -> list[signal.Signals]:
         # Who ignores a signal for us (nohup, a script's background job) means it.

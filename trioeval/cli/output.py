@@ -112,10 +112,6 @@ class LinesFile:
 def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
     """Write a result file, in the format of its suffix, whole or not at all.
 
-    Args:
-        path: The file.
-        parts: One run, or its tasks.
-
     Returns:
         The files that were written: `path`, or what stands for it beside it.
 

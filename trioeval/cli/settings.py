@@ -1,12 +1,12 @@
-"""What a run does, settled from flags, suite and environment. Looks at no files, but follows links.
+"""Flags, with what suite and environment say where they are not given. Looks at no files, but follows links.
 
 A flag wins over the suite's `commandLineOptions`, those over its `evaluateOptions`, and those over the
 environment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -14,10 +14,10 @@ from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import (
     NOT_PROVIDED,
+    BeginFlags,
     KeepFlags,
     LimitFlags,
-    LogLevel,
-    ProgressMode,
+    OutputFlags,
     RowFlags,
     RunFlags,
     WhatFlags,
@@ -34,85 +34,76 @@ from trioeval.suite.filters import (
     read_pattern,
     read_range,
 )
-from trioeval.suite.model import MOST_ROWS, BudgetSettings, CommandLineOptions, Suite, Test
+from trioeval.suite.model import MOST_ROWS, BudgetSettings, Suite, Test
 
 T = TypeVar("T")
+F = TypeVar("F", WhatFlags, RowFlags, LimitFlags, KeepFlags, BeginFlags, OutputFlags)
 
-_CELL = 40  # characters of an answer in the table of rows
-
-
-@attrs.frozen(kw_only=True)
-class RunSettings:
-    """What the command does with a suite besides running it."""
-
-    environment: EnvironmentSettings = attrs.field(factory=EnvironmentSettings)
-    outputs: tuple[Path, ...] = ()
-    max_concurrency: int | None = None
-    """Calls in flight that no lane may exceed."""
-    one_by_one: bool = False
-    """Whether steps run one after another."""
-    record: Path | None = None
-    replay: Path | None = None
-    progress: bool = True
-    progress_mode: ProgressMode | None = None
-    """None is what suits whoever reads stderr."""
-    quiet: bool = False
-    """Whether only errors and the last line are told."""
-    trace: Path | None = None
-    otel: bool = False
-    log: LogLevel | None = None
-    live: bool | None = None
-    """Whether the run can be watched and steered from outside; None where that can be, without a word."""
-    verbose: bool = False
-    """Whether everything that happens to questions and agents is told."""
-    metrics_port: int | None = None
-    """Where metrics are served; 0 takes a free port."""
-    table: bool = True
-    cell: int = _CELL
-    """Characters of an answer in the table."""
-    plan: bool = False
-    fail_fast: bool = False
-    allow_empty: bool = False
-    write: bool = True
-    """Whether a record of the run is kept."""
-    fail_exit_code: int = 100
+_OWN = frozenset({"env_file", "extension", "var"})
+"""Options that the suite makes use of, whatever flags add to them."""
+_RESULTS = frozenset({"filter_errors_only", "filter_failing", "filter_failing_only"})
+"""Those that name result files."""
 
 
-def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> RunSettings:
-    """What the command does with a suite."""
-    said, output = suite.command_line_options, flags.output
-    verbose = output.verbose or bool(said.verbose)
-    asked = None if suite.evaluate_options.delay else environment.delay_ms
-    delay = first(flags.limits.delay, said.delay, asked or 0.0)
-    compatible = suite.evaluate_options.serialize == "all"
-    # Whose lines come in place of it; other suites have none.
-    lines = verbose and (bool(_question_tasks(suite)) or _has_agents(suite))
-    shown = suite.evaluate_options.show_progress_bar and not lines
-    return RunSettings(
-        environment=environment,
-        outputs=output.output or _outputs(suite),
-        max_concurrency=first(flags.limits.max_concurrency, said.max_concurrency, None),
-        one_by_one=compatible and delay > 0,
-        record=flags.what.record,
-        replay=flags.what.replay,
-        progress=not output.quiet
-        and (output.progress_mode is not None or first(output.progress, said.progress_bar, shown)),
-        progress_mode=output.progress_mode,
-        quiet=output.quiet,
-        trace=output.trace,
-        otel=output.otel,
-        log=output.log,
-        live=output.live,
-        verbose=verbose,
-        metrics_port=output.metrics_port,
-        table=not output.quiet and first(output.table, said.table, True),  # noqa: FBT003
-        cell=first(output.table_cell_max_length, said.table_cell_max_length, _CELL),
-        plan=output.plan,
-        fail_fast=flags.limits.fail_fast,
-        allow_empty=flags.rows.allow_empty,
-        write=first(flags.begin.write, said.write, True),  # noqa: FBT003
-        fail_exit_code=first(output.fail_exit_code, None, environment.failed_exit_code),
+def settle(suite: Suite, given: RunFlags) -> RunFlags:
+    """The flags of a run: those that are given, and what its suite says otherwise.
+
+    What stays None is as usual.
+    """
+    said = _said(suite, given)
+    flags = RunFlags(
+        what=_over(given.what, said),
+        rows=_over(given.rows, said),
+        limits=_over(given.limits, said),
+        keep=_over(given.keep, said),
+        begin=_over(given.begin, said),
+        output=_over(given.output, said),
     )
+    output = flags.output
+    # Whose lines come in place of it; other suites have none.
+    lines = output.verbose and (bool(_question_tasks(suite)) or _has_agents(suite))
+    shown = suite.evaluate_options.show_progress_bar and not lines
+    asked = output.progress_mode is not None or first(output.progress, shown)
+    settled = attrs.evolve(
+        output,
+        progress=asked and not output.quiet,
+        table=output.table is not False and not output.quiet,
+    )
+    return attrs.evolve(flags, output=settled)
+
+
+def _said(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
+    """What a suite says where flags do not, by the names of flags."""
+    options = suite.command_line_options
+    plain = attrs.asdict(options, recurse=False)
+    said = {name: one for name, one in plain.items() if one not in (None, ()) and name not in _OWN}
+    for name in _RESULTS & said.keys():
+        if getattr(given.rows, name) is None:
+            said[name] = place_of(suite, said[name], f"commandLineOptions.{camel(name)}")
+    if not given.output.output:
+        key = "commandLineOptions.output" if options.output else "outputPath"
+        named = options.output or suite.output_path
+        said["output"] = tuple(place_of(suite, name, key) for name in named)
+    if options.filter_targets and not options.filter_providers:
+        said["filter_providers"] = options.filter_targets
+    if options.progress_bar is not None:
+        said["progress"] = options.progress_bar
+    return said
+
+
+def _over(flags: F, said: Mapping[str, Any]) -> F:
+    """A group of flags, with what is said in place of those that are not given."""
+    missing = [
+        one.name for one in attrs.fields(type(flags)) if getattr(flags, one.name) == one.default
+    ]
+    return attrs.evolve(flags, **{name: said[name] for name in missing if name in said})
+
+
+def runs_one_by_one(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> bool:
+    """Whether steps run one after another: a delay that the suite does not give its lanes says so."""
+    of_lanes = suite.evaluate_options.delay
+    delay = first(flags.limits.delay, (None if of_lanes else environment.delay_ms) or 0.0)
+    return suite.evaluate_options.serialize == "all" and delay > 0
 
 
 def said_in_vain(suite: Suite, flags: RunFlags) -> tuple[str, ...]:
@@ -166,22 +157,13 @@ def _has_agents(suite: Suite) -> bool:
     return any(isinstance(task.suite.settings, AgentSettings) for task in suite.tasks)
 
 
-def first(flag: T | None, option: T | None, default: T) -> T:
-    """What the flag says, else the suite's option, else the default."""
-    if flag is not None:
-        return flag
-    return default if option is None else option
-
-
-def _outputs(suite: Suite) -> tuple[Path, ...]:
-    """The result files that a suite names itself."""
-    said = suite.command_line_options.output
-    key = "commandLineOptions.output" if said else "outputPath"
-    return tuple(place_of(suite, name, key) for name in said or suite.output_path)
+def first(flag: T | None, default: T) -> T:
+    """What the flag says, else the default."""
+    return default if flag is None else flag
 
 
 def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Suite:
-    """The suite as flags, its own command line options and the environment change it.
+    """The suite as flags, which `settle` made, and the environment change it.
 
     Raises:
         UsageError: A flag says nothing that can be used.
@@ -193,7 +175,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
     said = suite.command_line_options
     suite = attrs.evolve(
         suite,
-        description=first(flags.what.description, said.description, suite.description),
+        description=first(flags.what.description, suite.description),
         tags={**suite.tags, **said.tags, **tags},
         extensions=suite.extensions if flags.what.extension else said.extension or suite.extensions,
         tasks=tuple(
@@ -210,23 +192,21 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
 def _with_limits(
     suite: Suite, flags: LimitFlags, keep: KeepFlags, environment: EnvironmentSettings
 ) -> Suite:
-    said, options = suite.command_line_options, suite.evaluate_options
-    timeout, whole = _milliseconds(flags.timeout), _milliseconds(flags.max_time)
+    options = suite.evaluate_options
+    timeout = first(_milliseconds(flags.timeout), first(options.timeout_ms, environment.timeout_ms))
+    in_all = first(options.max_eval_time_ms, environment.max_eval_time_ms)
     return attrs.evolve(
         suite,
         evaluate_options=attrs.evolve(
             options,
             max_concurrency=options.max_concurrency or environment.max_concurrency,
-            max_total_concurrency=first(
-                flags.max_total_concurrency, options.max_total_concurrency, None
-            ),
-            max_rows=first(flags.max_rows, options.max_rows, MOST_ROWS),
-            repeat=first(flags.repeat, said.repeat, options.repeat),
-            delay=first(flags.delay, said.delay, options.delay or environment.delay_ms or 0),
-            timeout_ms=first(timeout, options.timeout_ms, environment.timeout_ms) or None,
-            max_eval_time_ms=first(whole, options.max_eval_time_ms, environment.max_eval_time_ms)
-            or None,
-            cache=first(keep.cache, said.cache, options.cache and environment.cache is not False),
+            max_total_concurrency=first(flags.max_total_concurrency, options.max_total_concurrency),
+            max_rows=first(flags.max_rows, first(options.max_rows, MOST_ROWS)),
+            repeat=first(flags.repeat, options.repeat),
+            delay=first(flags.delay, options.delay or environment.delay_ms or 0),
+            timeout_ms=timeout or None,
+            max_eval_time_ms=first(_milliseconds(flags.max_time), in_all) or None,
+            cache=first(keep.cache, options.cache and environment.cache is not False),
             budget=_budget(options.budget, flags),
         ),
     )
@@ -239,39 +219,35 @@ def _milliseconds(seconds: float | None) -> float | None:
 def _budget(budget: BudgetSettings | None, flags: LimitFlags) -> BudgetSettings | None:
     said = budget or BudgetSettings()
     changed = BudgetSettings(
-        requests=first(flags.max_requests, said.requests, None),
-        tokens=first(flags.max_tokens, said.tokens, None),
-        usd=first(flags.max_cost, said.usd, None),
+        requests=first(flags.max_requests, said.requests),
+        tokens=first(flags.max_tokens, said.tokens),
+        usd=first(flags.max_cost, said.usd),
     )
     return budget if changed == said else changed
 
 
 def _with_default_test(suite: Suite, flags: WhatFlags) -> Suite:
-    said, default = suite.command_line_options, suite.default_test or Test()
+    default = suite.default_test or Test()
     given = dict(read_pair(text, "--var") for text in flags.var)
     options = default.options
     changed = attrs.evolve(
         default,
-        vars={**default.vars, **said.var, **given},
+        vars={**default.vars, **suite.command_line_options.var, **given},
         options=attrs.evolve(
             options,
-            prefix=first(flags.prompt_prefix, said.prompt_prefix, options.prefix),
-            suffix=first(flags.prompt_suffix, said.prompt_suffix, options.suffix),
-            provider=first(flags.grader, said.grader, options.provider),
+            prefix=first(flags.prompt_prefix, options.prefix),
+            suffix=first(flags.prompt_suffix, options.suffix),
+            provider=first(flags.grader, options.provider),
         ),
     )
     return suite if changed == default else attrs.evolve(suite, default_test=changed)
 
 
 def _with_columns(suite: Suite, flags: RowFlags) -> Suite:
-    said = suite.command_line_options
-    prompts = first(flags.filter_prompts, said.filter_prompts, None)
-    named = said.filter_providers or said.filter_targets
-    providers = first(flags.filter_providers, named, None)
-    if prompts is not None:
-        suite = keep_prompts(suite, read_pattern(prompts, "--filter-prompts"))
-    if providers is not None:
-        suite = keep_providers(suite, read_pattern(providers, "--filter-providers"))
+    if flags.filter_prompts is not None:
+        suite = keep_prompts(suite, read_pattern(flags.filter_prompts, "--filter-prompts"))
+    if flags.filter_providers is not None:
+        suite = keep_providers(suite, read_pattern(flags.filter_providers, "--filter-providers"))
     return suite
 
 
@@ -281,24 +257,16 @@ def filters_of(suite: Suite, flags: RowFlags) -> Filters:
     Raises:
         UsageError: A filter says nothing that can be used.
     """
-    said, options = suite.command_line_options, suite.evaluate_options
-    pattern = first(flags.filter_pattern, said.filter_pattern, None)
-    within = first(flags.filter_range, said.filter_range, options.filter_range)
-    metadata = flags.filter_metadata or _texts(said.filter_metadata)
+    pattern = flags.filter_pattern
+    within = first(flags.filter_range, suite.evaluate_options.filter_range)
     return Filters(
-        metadata=tuple(read_pair(text, "--filter-metadata") for text in metadata),
+        metadata=tuple(read_pair(text, "--filter-metadata") for text in flags.filter_metadata),
         pattern=None if pattern is None else read_pattern(pattern, "--filter-pattern"),
         range=None if within is None else read_range(within, "--filter-range"),
-        first_n=first(flags.filter_first_n, said.filter_first_n, None),
-        sample=first(flags.filter_sample, said.filter_sample, None),
-        sample_seed=first(flags.filter_sample_seed, said.filter_sample_seed, None),
+        first_n=flags.filter_first_n,
+        sample=flags.filter_sample,
+        sample_seed=flags.filter_sample_seed,
     )
-
-
-def _texts(said: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    if said is None:
-        return ()
-    return (said,) if isinstance(said, str) else said
 
 
 @attrs.frozen
@@ -310,19 +278,11 @@ class EarlierFile:
     errors: bool
 
 
-def earlier_files(suite: Suite, flags: RowFlags) -> tuple[EarlierFile, ...]:
+def earlier_files(flags: RowFlags) -> tuple[EarlierFile, ...]:
     """The result files that filters name; a test that one of them wants is run."""
-    said: CommandLineOptions = suite.command_line_options
-    named = {
-        "filterFailing": (flags.filter_failing, said.filter_failing, True, True),
-        "filterFailingOnly": (flags.filter_failing_only, said.filter_failing_only, True, False),
-        "filterErrorsOnly": (flags.filter_errors_only, said.filter_errors_only, False, True),
-    }
-    found = []
-    for key, (flag, option, failures, errors) in named.items():
-        path = flag
-        if path is None and option is not None:
-            path = place_of(suite, option, f"commandLineOptions.{key}")
-        if path is not None:
-            found.append(EarlierFile(path, failures, errors))
-    return tuple(found)
+    named = (
+        (flags.filter_failing, True, True),
+        (flags.filter_failing_only, True, False),
+        (flags.filter_errors_only, False, True),
+    )
+    return tuple(EarlierFile(path, *wanted) for path, *wanted in named if path is not None)

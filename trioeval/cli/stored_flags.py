@@ -15,7 +15,6 @@ import cattrs
 from trioeval.cli.flags import KeepFlags, LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
 from trioeval.errors import UsageError
 
-_GROUPS = ("what", "rows", "limits", "keep", "output")
 _SAME = ("what", "rows", "limits")
 """Groups of which some flags decide which rows there are."""
 _FREE = {"env_file", *(field.name for field in attrs.fields(LimitFlags))} - {"repeat"}
@@ -28,18 +27,13 @@ _OUTPUT = ("table", "table_cell_max_length", "progress", "fail_exit_code")
 
 
 @attrs.frozen(kw_only=True)
-class StoredFlags:
+class StoredFlags(RunFlags):
     """What a run was begun with."""
 
     directory: Path
     """The working directory, which relative paths are relative to."""
-    suite: Path | None
+    suite: Path | None = None
     """The suite file, as it was named."""
-    what: WhatFlags = WhatFlags()  # noqa: RUF009 - frozen
-    rows: RowFlags = RowFlags()  # noqa: RUF009
-    limits: LimitFlags = LimitFlags()  # noqa: RUF009
-    keep: KeepFlags = KeepFlags()  # noqa: RUF009
-    output: OutputFlags = OutputFlags()  # noqa: RUF009
     outputs: tuple[Path, ...] = ()
     """Result files, wherever they were named; absolute."""
     settings: Mapping[str, str] = attrs.field(factory=dict)
@@ -52,18 +46,12 @@ class StoredFlags:
             >>> StoredFlags(directory=Path("/d"), suite=Path("s.json")).json()
             {'directory': '/d', 'suite': 's.json'}
         """
-        found: dict[str, Any] = cattrs.unstructure(self)
-        groups = {name: dict(_given(getattr(self, name))) for name in _GROUPS}
-        plain = {name: cattrs.unstructure(group) for name, group in groups.items()}
-        return {name: part for name, part in (found | plain).items() if part}
+        found: dict[str, Any] = _CONVERTER.unstructure(self)
+        return {name: part for name, part in found.items() if part}
 
     @classmethod
     def read(cls, found: Mapping[str, Any], run: str) -> "StoredFlags":
         """What `json` made.
-
-        Args:
-            found: That.
-            run: The id of the run, to be told.
 
         Raises:
             UsageError: Another version made it, or it is no run of a suite.
@@ -126,30 +114,19 @@ class StoredFlags:
 def stored_flags(
     suite: Path | None, flags: RunFlags, outputs: Sequence[Path], settings: Mapping[str, str]
 ) -> StoredFlags:
-    """The flags of a run that begins here.
-
-    Args:
-        suite: The suite file, as it was named.
-        flags: Those that were given.
-        outputs: Result files that it writes.
-        settings: Of each task, `settings_digest`.
-    """
-    here = Path.cwd()
+    """The flags of a run that begins here."""
+    here, keep, output = Path.cwd(), flags.keep, flags.output
     return StoredFlags(
         directory=here,
         suite=suite,
         what=flags.what,
         rows=flags.rows,
         limits=flags.limits,
-        keep=KeepFlags(**_chosen(flags.keep, _KEEP)),
-        output=OutputFlags(**_chosen(flags.output, _OUTPUT)),
+        keep=KeepFlags(**{name: getattr(keep, name) for name in _KEEP}),
+        output=OutputFlags(**{name: getattr(output, name) for name in _OUTPUT}),
         outputs=tuple(here / path for path in outputs),
         settings=settings,
     )
-
-
-def _chosen(flags: KeepFlags | OutputFlags, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(flags, name) for name in names}
 
 
 def _given(
@@ -172,4 +149,4 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-_CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True, omit_if_default=True)

@@ -12,9 +12,8 @@ from trioeval.cli.run.results import write_documents
 from trioeval.cli.run.start import utc
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError, UsageError
-from trioeval.report import Head, Results, RunInfo, Totals
+from trioeval.report import Head, Results, RowRecord, RunInfo, Totals
 from trioeval.report.columns import read_dataset
-from trioeval.report.formats.json import compact
 from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
@@ -118,7 +117,7 @@ def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) ->
     """The totals of a task, with the metrics that were derived when it ended."""
     totals = Totals.of(head.columns, cluster=head.cluster)
     for record in records:
-        totals.add(record)
+        totals.add(RowRecord.of(record))
     for column, metrics in zip(
         totals.columns, (derived or {}).get(head.task or "", ()), strict=False
     ):
@@ -153,6 +152,6 @@ def _write_lines(path: Path, results: Sequence[Results]) -> OutputError | None:
     lines.open()
     for part in results:
         for record in part.shown():
-            lines.add(compact(record))
+            lines.add(record.text)
     lines.close()
     return lines.error

@@ -2,29 +2,14 @@
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
 
 import attrs
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import ColumnGraph
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob
 from trioeval.columns.makers.base import Tally
-from trioeval.columns.progress import FINISH, PREPARE, MakeJob
-from trioeval.columns.result import SHOWN_FAILURES, Cause, ColumnProfile, DatasetResult, DroppedRow
-from trioeval.errors import (
-    BudgetError,
-    CallError,
-    Fault,
-    GradingError,
-    LaneClosedError,
-    ProviderError,
-    QuotaError,
-    TooLateError,
-    TrioevalError,
-    leaves,
-)
+from trioeval.columns.result import SHOWN_FAILURES, Cause, DroppedRow
 from trioeval.usage import Usage
 
 # What it means for a row that something of it was not made. Pure.
@@ -32,50 +17,6 @@ from trioeval.usage import Usage
 
 _STAGES = {PREPARE: "its processors", FINISH: "its end"}
 _SHOWN = 5  # jobs that a message names
-
-
-@attrs.frozen
-class Trouble:
-    """How a maker failed."""
-
-    error: Exception
-    attempts: int
-    """Requests that its job has made."""
-    is_own: bool = False
-    """Whether its call was refused while the lane served others."""
-
-    @property
-    def reason(self) -> str | None:
-        """Why it is no failure of the row, which may be made in another run; None if it is one."""
-        if self.is_own:
-            return None
-        reasons = [_reason(leaf) for leaf in leaves(self.error)]
-        return next((reason for reason in reasons if reason is not None), None)
-
-    @property
-    def is_mishap(self) -> bool:
-        """Whether it might have gone well."""
-        return all(_is_mishap(leaf) for leaf in leaves(self.error))
-
-    def dropped(self, row: int, column: str) -> DroppedRow:
-        """What becomes of a row."""
-        first = next(leaves(self.error))
-        return DroppedRow(
-            row=row,
-            cause="failed",
-            column=column,
-            error=say(self.error),
-            kind=first.kind if isinstance(first, ProviderError) else None,
-            attempts=self.attempts,
-        )
-
-
-def say(error: BaseException) -> str:
-    """What went wrong, for a person."""
-    first = next(leaves(error))
-    if isinstance(first, TrioevalError) and str(first):
-        return str(first)
-    return f"{type(first).__name__}: {first}"
 
 
 def timed_out(row: int, column: str, seconds: float, attempts: int) -> DroppedRow:
@@ -128,28 +69,6 @@ def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
     return f"group {group} waits for what will never be made: {shown}{more}; please report this"
 
 
-def _reason(error: BaseException) -> str | None:
-    match error:
-        case LaneClosedError():
-            return "lane"
-        case BudgetError() if error.wanted <= error.limit:
-            return "budget_exceeded"
-        case TooLateError():
-            return "deadline"
-        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
-            return "quota"
-        case CallError(fault=Fault.RATE_LIMITED):
-            return "rate_limited"
-        case _:
-            return None
-
-
-def _is_mishap(error: BaseException) -> bool:
-    if isinstance(error, GradingError):
-        return error.mishap
-    return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
-
-
 @attrs.define(eq=False)
 class Spent:
     """What the columns of one producer have cost."""
@@ -188,8 +107,6 @@ class Account:
     failures: list[DroppedRow] = attrs.field(factory=list)
     """The first of them by their numbers."""
     first_error: str | None = None
-    error: str | None = None
-    """Why the whole failed."""
 
     def drop(self, row: DroppedRow, producer: int | None) -> None:
         """A row is gone.
@@ -229,88 +146,3 @@ class Account:
         """So many rows that were written are no more: a processor after generation left them out."""
         self.written -= rows
         self.dropped["processor"] += rows
-
-    def result(
-        self,
-        *,
-        task: str | None,
-        requested: int,
-        unfinished: str | None = None,
-        columns: tuple[ColumnProfile, ...] = (),
-        folder: Path | None = None,
-        file_format: Literal["parquet", "jsonl"] | None = None,
-        duration_s: float = 0.0,
-    ) -> DatasetResult:
-        """What became of the dataset."""
-        costs = [spent.cost for spent in self.spent if spent.cost is not None]
-        error = self.error
-        if error is None and self.early_shutdown and not self.written:
-            error = f"too much failed for good; the first failure: {self.first_error}"
-        return DatasetResult(
-            task=task,
-            requested=requested,
-            written=self.written,
-            dropped={cause: count for cause, count in sorted(self.dropped.items()) if count},
-            not_run={reason: count for reason, count in sorted(self.not_run.items()) if count},
-            unfinished=unfinished,
-            groups=self.groups,
-            partial_groups=tuple(sorted(self.partial)),
-            early_shutdown=self.early_shutdown,
-            failures=tuple(self.failures),
-            first_error=self.first_error,
-            error=error,
-            columns=columns,
-            folder=folder,
-            format=file_format,
-            calls=sum(spent.calls for spent in self.spent),
-            usage=Usage.sum(spent.usage for spent in self.spent),
-            cost=sum(costs) if costs else None,
-            duration_s=duration_s,
-        )
-
-
-def tally_json(tally: Tally) -> Mapping[str, Any]:
-    """What a job used, as it is written down; empty where it asked nobody.
-
-    Example:
-        >>> tally_json(Tally(calls=1, usages=[Usage(total=3)], seconds=0.5))
-        {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
-    """
-    told: dict[str, Any] = {}
-    for name in ("calls", "recalled", "seconds"):
-        if getattr(tally, name):
-            told[name] = getattr(tally, name)
-    if tally.cost is not None:
-        told["cost"] = tally.cost
-    if tally.usages:
-        usage = Usage.sum(tally.usages)
-        told["usage"] = {
-            name: count for name, count in attrs.asdict(usage).items() if count is not None
-        }
-    return told
-
-
-def read_tally(told: Mapping[str, Any]) -> Tally:
-    """What `tally_json` has told."""
-    usage = told.get("usage")
-    return Tally(
-        calls=told.get("calls", 0),
-        recalled=told.get("recalled", 0),
-        usages=[] if usage is None else [Usage(**usage)],
-        cost=told.get("cost"),
-        seconds=told.get("seconds", 0.0),
-    )
-
-
-def both(first: Tally | None, second: Tally) -> Tally:
-    """What two rounds of one job used."""
-    if first is None:
-        return second
-    costs = [cost for cost in (first.cost, second.cost) if cost is not None]
-    return Tally(
-        calls=first.calls + second.calls,
-        recalled=first.recalled + second.recalled,
-        usages=[*first.usages, *second.usages],
-        cost=sum(costs) if costs else None,
-        seconds=first.seconds + second.seconds,
-    )

@@ -1,3 +1,4 @@
+# Apart from `columns.progress`: together they exceed 600 lines.
 """The values of the open groups: the only place where rows change.
 
 Values are set for one row and some of its columns; a record is never replaced as a whole, so columns that are

@@ -14,11 +14,11 @@ from typing import Any, cast
 import attrs
 import trio
 
-from trioeval.columns.account import Trouble, left_out
+from trioeval.columns.account import left_out
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.files.cells import as_read
 from trioeval.columns.graph import Producer
-from trioeval.columns.groups import Flight, GroupState, ReadyJob, Skips, leave_out
+from trioeval.columns.groups import OpenGroup
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.makers.base import (
     LOCAL,
@@ -28,12 +28,12 @@ from trioeval.columns.makers.base import (
     GroupMaker,
     GroupOrder,
     Made,
-    Tally,
+    Order,
+    Skips,
+    Trouble,
 )
-from trioeval.columns.progress import MakeJob
-from trioeval.columns.readiness import MakeReadiness
+from trioeval.columns.progress import Progress
 from trioeval.columns.result import DroppedRow
-from trioeval.columns.scheduling import Progress
 from trioeval.errors import DatasetError
 from trioeval.kernel import Calls
 
@@ -136,9 +136,7 @@ def check_rows(wanted: Sequence[int], made: Sequence[tuple[int, Any]], *, leaves
         raise CellError(f"{len(seen)} of {len(asked)} rows came back; row {first} is missing")
 
 
-_STRIDE = 500  # rows that are copied or checked between two looks at the rest of the world
-
-_NO_SKIPS = Skips()
+_STRIDE = 500  # rows that are copied or checked between two checkpoints
 
 
 @attrs.define(eq=False)
@@ -146,53 +144,49 @@ class Cells:
     """The bodies of the jobs that make columns."""
 
     progress: Progress
-    readiness: MakeReadiness
     goes_on: bool
     """Whether an earlier execution may have made some of it."""
     _asked: set[int] = attrs.field(init=False, factory=set)
     """The producers whose makers were asked for groups."""
 
-    async def cell(self, index: int, ready: ReadyJob, calls: Calls[Any]) -> Exception | None:
+    async def cell(self, order: CellOrder, calls: Calls[Any]) -> Exception | None:
         """Make one cell. A checkpoint only if its maker is one.
 
         Returns:
             How its maker failed.
         """
-        progress, job, known = self.progress, ready.job, ready.known
-        row = cast("int", job.row)
-        flight, group = progress.begin(index), progress.groups[job.group]
-        tally = Tally()
+        progress, job, known = self.progress, order.job, order.known
+        scope, group = progress.start(order), progress.groups[job.group]
         if isinstance(known, MadeRecord):
-            self._keep_cell(group, job, row, known.values[row])
+            self._keep_cell(group, order, known.values[order.row])
             return None
         if isinstance(known, Skips):
-            if row in known.faults:
-                return self._failed(index, known.faults[row], tally, calls)
-            leave_out(progress.spec, progress.buffer, group, job.producer, row)
+            if order.row in known.faults:
+                return order.fail(known.faults[order.row], calls)
+            progress.leave_out(group, job.producer, [order.row])
             progress.complete(job)
             return None
-        producer = progress.spec.graph.producers[job.producer]
+        order.values = progress.buffer.copy(order.row, self._producer(order).requires)
         maker = cast("CellMaker", progress.spec.makings[job.producer].maker)
-        order = CellOrder(row, progress.buffer.copy(row, producer.requires), tally)
         failure: Exception | None = None
         values: Mapping[str, Any] = {}
         try:
-            with flight.scope:
-                values = self._checked(job, await maker.make(order, calls))
+            with scope:
+                values = self._checked(order, await maker.make(order, calls))
         except Exception as error:  # noqa: BLE001 - whatever a maker raises is its cell's failure
             failure = error
         finally:
-            progress.account.spent[job.producer].add(tally)
-        if flight.is_gone:
+            progress.account.spent[job.producer].add(order.tally)
+        if order.is_gone:
             return None
         if failure is not None:
-            return self._failed(index, failure, tally, calls)
-        self._keep_cell(group, job, row, values, tally)
-        if ready.lane != LOCAL:
-            progress.call_ended(ready.lane, failed=False, mishap=False)
+            return order.fail(failure, calls)
+        self._keep_cell(group, order, values)
+        if order.lane != LOCAL:
+            progress.call_ended(order.lane, failed=False, mishap=False)
         return None
 
-    async def group(self, index: int, ready: ReadyJob, calls: Calls[Any]) -> Exception | None:
+    async def group(self, order: GroupOrder, calls: Calls[Any]) -> Exception | None:
         """Make the columns of a group. A checkpoint only if its maker is one, or the group is large.
 
         Returns:
@@ -201,123 +195,105 @@ class Cells:
         Raises:
             DatasetError: No row of it was left in: that is never meant.
         """
-        progress, job, known = self.progress, ready.job, ready.known
-        flight, group = progress.begin(index), progress.groups[job.group]
+        progress, job, known = self.progress, order.job, order.known
+        scope, group = progress.start(order), progress.groups[job.group]
         if isinstance(known, MadeRecord):
-            rows = [row for row in known.values if not progress.tracker.is_dropped(row)]
-            skips = Skips(frozenset(known.skipped))
-            self._keep_group(job, {row: known.values[row] for row in rows}, skips)
+            values = {row: one for row, one in known.values.items() if not group.is_gone(row)}
+            self._keep_group(group, order, values, Skips(frozenset(known.skipped)))
             return None
-        skips = known if isinstance(known, Skips) else _NO_SKIPS
-        tally = Tally()
-        wanted = [row for row in progress.tracker.left(job.group) if row not in skips.rows]
-        values: Mapping[int, Mapping[str, Any] | CellError] = {}
+        skips = Skips() if known is None else known
+        wanted = [row for row in group.rows_left() if row not in skips.rows]
+        made: Mapping[int, Mapping[str, Any] | CellError] = {}
         failure: Exception | None = None
         if wanted:
-            order = await self._order(flight, group, job, wanted, tally)
+            await self._fill(group, order, wanted)
             self._asked.add(job.producer)
             try:
-                with flight.scope:
-                    values = await self._ask(job, order, calls)
+                with scope:
+                    made = await self._ask(order, calls)
             except DatasetError:  # the whole cannot go on
                 raise
             except Exception as error:  # noqa: BLE001 - as above
                 failure = error
             finally:
-                progress.account.spent[job.producer].add(tally)
-        if flight.is_gone:
+                progress.account.spent[job.producer].add(order.tally)
+        if order.is_gone:
             return None
         if failure is not None:
-            return self._failed(index, failure, tally, calls)
-        missing = [row for row in wanted if row not in values]
-        if wanted and not values and len(wanted) == group.left:
+            return order.fail(failure, calls)
+        missing = [row for row in wanted if row not in made]
+        if wanted and not made and len(wanted) == group.left:
             name = progress.producer_name(job)
             raise DatasetError(f"column {name!r} leaves out all rows of group {job.group}")
-        self._keep_group(job, values, skips, tally=tally, missing=missing)
-        if ready.lane != LOCAL and wanted:
-            progress.call_ended(ready.lane, failed=False, mishap=False)
+        self._keep_group(group, order, made, skips, missing)
+        if order.lane != LOCAL and wanted:
+            progress.call_ended(order.lane, failed=False, mishap=False)
         return None
 
-    async def _order(
-        self,
-        flight: Flight,
-        group: GroupState,
-        job: MakeJob,
-        wanted: Sequence[int],
-        tally: Tally,
-    ) -> GroupOrder:
-        producer = self.progress.spec.graph.producers[job.producer]
-        start = group.rows.start
-        follows = start > 0 and (self.goes_on or job.producer in self._asked)
+    def _producer(self, order: Order) -> Producer:
+        return self.progress.graph.producers[order.job.producer]
+
+    async def _fill(self, group: OpenGroup, order: GroupOrder, wanted: Sequence[int]) -> None:
+        """Put into an order what its maker needs of the rows that are still there."""
+        producer = self._producer(order)
+        order.start = group.rows.start
+        order.follows = order.start > 0 and (self.goes_on or order.job.producer in self._asked)
         if producer.scope == "scratch":
-            return GroupOrder(
-                job.group, start, group.rows, [{} for _ in group.rows], tally, follows
-            )
+            order.rows, order.values = group.rows, [{} for _ in group.rows]
+            return
         rows: list[int] = []
         values: list[Mapping[str, Any]] = []
         for place, row in enumerate(wanted, 1):
-            if flight.is_gone:
+            if order.is_gone:
                 break
-            if not (group.dropped and self.progress.tracker.is_dropped(row)):
+            if not group.is_gone(row):
                 rows.append(row)
                 values.append(self.progress.buffer.copy(row, producer.requires))
             if not place % _STRIDE:
                 await trio.lowlevel.checkpoint()
-        return GroupOrder(job.group, start, rows, values, tally, follows)
+        order.rows, order.values = rows, values
 
     async def _ask(
-        self, job: MakeJob, order: GroupOrder, calls: Calls[Any]
+        self, order: GroupOrder, calls: Calls[Any]
     ) -> Mapping[int, Mapping[str, Any] | CellError]:
-        """What a maker makes, by row, as it is kept."""
-        making = self.progress.spec.makings[job.producer]
+        """The results of a maker, by row, as they are kept."""
+        making = self.progress.spec.makings[order.job.producer]
         made: Made = await cast("GroupMaker", making.maker).make(order, calls)
         check_rows(order.rows, made, leaves_out=making.leaves_out)
         values: dict[int, Mapping[str, Any] | CellError] = {}
         for place, (row, one) in enumerate(made, 1):
-            values[row] = one if isinstance(one, CellError) else self._checked(job, one)
+            values[row] = one if isinstance(one, CellError) else self._checked(order, one)
             if not place % _STRIDE:
                 await trio.lowlevel.checkpoint()
         return values
 
-    def _checked(self, job: MakeJob, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _checked(self, order: Order, made: Mapping[str, Any]) -> Mapping[str, Any]:
         spec = self.progress.spec
-        producer, columns = spec.graph.producers[job.producer], spec.graph.columns[job.producer]
-        return cell_values(producer, columns, spec.types, made)
+        columns = spec.graph.columns[order.job.producer]
+        return cell_values(self._producer(order), columns, spec.types, made)
 
-    def _failed(self, index: int, error: Exception, tally: Tally, calls: Calls[Any]) -> Exception:
-        self.readiness.failed(index, Trouble(error, calls.count, calls.refused_alone), tally)
-        return error
-
-    def _keep_cell(
-        self,
-        group: GroupState,
-        job: MakeJob,
-        row: int,
-        values: Mapping[str, Any],
-        tally: Tally | None = None,
-    ) -> None:
+    def _keep_cell(self, group: OpenGroup, order: CellOrder, values: Mapping[str, Any]) -> None:
         progress = self.progress
-        progress.buffer.set(row, values)
-        if tally is not None:
-            progress.record(job, {row: values}, tally)
-        dropped = self._unwanted(job, row)
+        progress.buffer.set(order.row, values)
+        if order.known is None:
+            progress.record(order, {order.row: values})
+        dropped = self._unwanted(order, order.row)
         if dropped is None:
-            progress.complete(job)
+            progress.complete(order.job)
         else:
-            progress.drop(group, [dropped], job.producer)
+            progress.drop(group, [dropped], order.job.producer)
 
     def _keep_group(
         self,
-        job: MakeJob,
+        group: OpenGroup,
+        order: GroupOrder,
         values: Mapping[int, Mapping[str, Any] | CellError],
         skips: Skips,
-        *,
-        tally: Tally | None = None,
         missing: Iterable[int] = (),
     ) -> None:
-        """Keep what was made of the rows that are there still, and drop those of which nothing was."""
-        progress, name = self.progress, self.progress.producer_name(job)
-        group, is_dropped = progress.groups[job.group], progress.tracker.is_dropped
+        """Keep the values of the rows that are still there, and drop those that have none."""
+        progress, job = self.progress, order.job
+        name = progress.producer_name(job)
         made: dict[int, Mapping[str, Any]] = {}
         faults: dict[int, Exception] = dict(skips.faults)
         for row, one in values.items():
@@ -327,32 +303,30 @@ class Cells:
                 made[row] = one
         gone = [Trouble(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
         gone += [left_out(row, "expression", name) for row in missing]
-        for row in skips.skipped:
-            if not is_dropped(row):
-                leave_out(progress.spec, progress.buffer, group, job.producer, row)
-        some_are_gone = bool(group.dropped)
+        progress.leave_out(group, job.producer, skips.skipped)
         for row, one in made.items():
-            if not (some_are_gone and is_dropped(row)):
+            if not group.is_gone(row):
                 progress.buffer.set(row, one)
-                if (dropped := self._unwanted(job, row)) is not None:
+                if (dropped := self._unwanted(order, row)) is not None:
                     gone.append(dropped)
-        if tally is not None and made:  # that rows are left out is found again without a record
-            progress.record(job, made, tally, skips.skipped)
+        # That rows are left out is found again without a record.
+        if made and not isinstance(order.known, MadeRecord):
+            progress.record(order, made, skips.skipped)
         progress.drop(group, gone, job.producer)
-        progress.complete(job)
+        if group.left:
+            progress.complete(job)
 
-    def _unwanted(self, job: MakeJob, row: int) -> DroppedRow | None:
-        """Whether a condition of the producer drops a row, with its new values."""
-        making = self.progress.spec.makings[job.producer]
+    def _unwanted(self, order: Order, row: int) -> DroppedRow | None:
+        """The end of a row that a condition of its producer drops, with its new values."""
+        making = self.progress.spec.makings[order.job.producer]
         if not making.drops:
             return None
-        name, values = self.progress.producer_name(job), self.progress.buffer.view(row)
+        name, values = self._producer(order).name, self.progress.buffer.view(row)
         for cause, condition in making.drops:
             try:
                 if condition(values):
                     return left_out(row, cause, name)
             except Exception as error:  # noqa: BLE001 - what cannot be told of a row is a failure of that row
-                return Trouble(
-                    CellError(f"whether to drop the row cannot be told: {error}"), 0
-                ).dropped(row, name)
+                fault = CellError(f"whether to drop the row cannot be told: {error}")
+                return Trouble(fault, 0).dropped(row, name)
         return None

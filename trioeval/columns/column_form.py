@@ -3,50 +3,53 @@
 What they say of each other is looked at elsewhere, see `column_names`.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
 import cattrs
 
-from trioeval.columns.form_values import (
-    ONE_FOR_ALL,
-    SAMPLERS,
-    as_types,
-    chosen,
-    column_name,
-    column_names,
-    dotted_names,
-    listed,
-    options_of_score,
-    prompt_text,
-    sampler_hook,
-    schema_of,
-    seeded_columns,
-    who_is_asked,
-)
+from trioeval.columns.field_types import ONE_FOR_ALL
 from trioeval.columns.model import (
-    Asking,
+    CategorySampler,
     Column,
+    DatetimeSampler,
     EmbeddingColumn,
     ExpressionColumn,
+    GaussianSampler,
     JudgeColumn,
     LlmColumn,
     PythonColumn,
+    Sampler,
     SamplerColumn,
     Score,
     SeedColumns,
     Skip,
+    SubcategorySampler,
+    UniformSampler,
+    UuidSampler,
     ValidationColumn,
 )
-from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
-from trioeval.documents.structure import Hook, camel, object_hook, some_text
-from trioeval.grading import Assertion, quote
+from trioeval.documents import read_document
+from trioeval.documents.files import Around, names_file
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.paths import read_path
+from trioeval.documents.placing import placed, read_placed
+from trioeval.documents.structure import Hook, object_hook, some_text
+from trioeval.grading import Assertion, Computed, Kinds, output_text, quote
+from trioeval.grading.algebra import SET
+from trioeval.grading.kind import Asking, Comparing
+from trioeval.grading.registry import split_type
+from trioeval.grading.schemas import schema_faults
 from trioeval.scripting import MOST_WORKERS
-from trioeval.suite.python_targets import python_target
+from trioeval.suite.sources.code import python_target
+from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import with_files
+from trioeval.text import json_text
 
 KINDS: Mapping[str, type[Column]] = {
     "seed": SeedColumns,
@@ -60,26 +63,6 @@ KINDS: Mapping[str, type[Column]] = {
 }
 """By what a suite calls them."""
 
-_MADE = {"outputs": None}
-COLUMN_KEYS: Mapping[type[Any], Mapping[str, str | None]] = {
-    SeedColumns: {"name": None, "outputs": None, "requires": None, "skip": None},
-    SamplerColumn: _MADE,
-    ExpressionColumn: {**_MADE, "as_type": "as"},
-    LlmColumn: _MADE,
-    JudgeColumn: _MADE,
-    EmbeddingColumn: _MADE,
-    PythonColumn: {"timeout_s": "timeout", "as_types": "as"},
-    ValidationColumn: {**_MADE, "assertions": "assert"},
-}
-"""Keys of fields that a suite calls otherwise; None for those that are not in it."""
-
-INSIDE: Mapping[type[Any], str] = {
-    SamplerColumn: "sampler",
-    LlmColumn: "asking",
-    JudgeColumn: "asking",
-}
-"""Fields whose own keys stand beside the others."""
-
 SEED_FILES = (".csv", ".jsonl", ".parquet")
 """What files of seeds end with."""
 
@@ -87,17 +70,6 @@ TYPE = "type"
 SAMPLER = "sampler"
 Place: TypeAlias = Callable[[Any], int]
 """From what stands under `provider` to its place among the providers of the task."""
-
-
-def keys_of(model: type[Any]) -> tuple[str, ...]:
-    """The keys of a kind of columns, in camelCase, without those of the field in `INSIDE`.
-
-    Example:
-        >>> keys_of(SeedColumns)
-        ('dropWhen', 'keep', 'file', 'fromTask', 'columns', 'order', 'seed', 'emptyAsNull')
-    """
-    keys = (COLUMN_KEYS[model].get(one.name, camel(one.name)) for one in attrs.fields(model))
-    return tuple(key for key in keys if key is not None and key != INSIDE.get(model))
 
 
 def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
@@ -114,8 +86,7 @@ def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Ho
         if not isinstance(value, dict):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
         model = KINDS[chosen(value, TYPE, KINDS, "a type of columns")]
-        entry = {key: part for key, part in value.items() if key != TYPE}
-        return forms.column(model, entry)
+        return forms.column(model, {key: part for key, part in value.items() if key != TYPE})
 
     return hook
 
@@ -125,99 +96,43 @@ class _Forms:
     converter: cattrs.Converter
     around: Around
     place: Place
-    _outer: dict[type[Any], Hook] = attrs.field(init=False, factory=dict)
+    _hooks: dict[tuple[type[Column], str | None], Hook] = attrs.field(init=False, factory=dict)
     """Hooks that were made, because that takes a while."""
-    _inner: dict[str | type[Any], Hook] = attrs.field(init=False, factory=dict)
 
     def column(self, model: type[Column], entry: dict[str, Any]) -> Column:
         """One column from its keys but `type`."""
-        inside, hook = self._inside(model, entry)
-        entry = {key: part for key, part in entry.items() if not inside or key != INSIDE[model]}
-        known = (*keys_of(model), *inside)
-        mistakes, rest = _known(entry, known)
-        outer = {key: part for key, part in rest.items() if camel(key) not in inside}
-        if inside:
-            try:
-                found = hook({key: rest[key] for key in rest if key not in outer}, None)
-            except MistakenError as error:
-                mistakes += error.parts
-                found = None
-            outer[INSIDE[model]] = found
-        if model is SeedColumns:
-            outer["name"] = ""  # its first column, below
-        try:
-            column: Column = self._structure(model)(outer, model)
-        except MistakenError as error:
-            raise MistakenError(*mistakes, *error.parts) from None
-        mistakes += _mistakes_of(column)
+        sampler = None
+        if model is SamplerColumn:
+            sampler = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
+            entry = {key: part for key, part in entry.items() if key != SAMPLER}
+        if (model, sampler) not in self._hooks:
+            self._hooks[model, sampler] = self._hook(model, sampler)
+        column: Column = self._hooks[model, sampler](entry, model)
+        mistakes = Mistakes(_mistakes_of(column))
         if isinstance(column, ExpressionColumn) and column.python is not None:
-            mistakes += _code_mistakes(column.python, self.around)
-        if mistakes:
-            raise MistakenError(*mistakes)
+            with mistakes.below("python"):
+                self.around.check_code(quote(column.python))
+        mistakes.raise_any()
         return _with_outputs(column)
 
-    def _structure(self, model: type[Column]) -> Hook:
-        if model not in self._outer:
-            # What a column has to have is not left out, but given to the hook.
-            omitted = {
-                name: key
-                for name, key in COLUMN_KEYS[model].items()
-                if key is not None
-                or getattr(attrs.fields(model), name).default is not attrs.NOTHING
-            }
-            hooks = self._hooks(model)
-            self._outer[model] = object_hook(self.converter, model, renamed=omitted, hooks=hooks)
-        return self._outer[model]
-
-    def _inside(
-        self, model: type[Column], entry: Mapping[str, Any]
-    ) -> tuple[tuple[str, ...], Hook]:
-        """The keys of what stands among the others, and what reads it."""
-        if model is SamplerColumn:
-            named = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
-            keys = tuple(camel(field.name) for field in attrs.fields(SAMPLERS[named]))
-            hook = self._inner.setdefault(named, sampler_hook(self.converter, named))
-            return keys, hook
-        if model in INSIDE:
-            keys = tuple(camel(field.name) for field in attrs.fields(Asking))
-            hooks = {"provider": self._provider, "prompt": self._prompt, "config": self._config}
-            made = object_hook(self.converter, Asking, hooks=hooks)
-            return keys, self._inner.setdefault(Asking, made)
-        return (), _never
-
-    def _hooks(self, model: type[Column]) -> Mapping[str, Hook]:
-        found: dict[str, Hook] = {
-            "name": column_name if model is not SeedColumns else _as_it_is,
-            "requires": dotted_names,
-            "skip": object_hook(self.converter, Skip, hooks={"when": some_text}),
-            "drop_when": some_text,
+    def _hook(self, model: type[Column], sampler: str | None) -> Hook:
+        hooks: dict[str, Hook] = {
+            "skip": object_hook(self.converter, Skip),
+            "provider": self._provider,
+            "prompt": self._prompt,
+            "config": self._config,
+            "schema": self._schema,
+            "file": self._seed_file,
+            "scores": self._scores,
+            "assertions": self._assertions,
         }
-        more: Mapping[type[Any], Mapping[str, Hook]] = {
-            SeedColumns: {
-                "file": self._seed_file,
-                "from_task": some_text,
-                "columns": seeded_columns,
-            },
-            SamplerColumn: {"sampler": _as_it_is},
-            LlmColumn: {"asking": _as_it_is, "schema": self._schema, **_SIDE_EFFECTS},
-            JudgeColumn: {"asking": _as_it_is, "scores": self._scores, **_SIDE_EFFECTS},
-            EmbeddingColumn: {
-                "provider": self._provider,
-                "text": some_text,
-                "config": self._config,
-            },
-            PythonColumn: {
-                "target": self._target,
-                "outputs": column_names,
-                "extras": column_names,
-                "as_types": as_types,
-            },
-            ValidationColumn: {"target": some_text, "assertions": self._assertions},
-        }
-        known = {field.name for field in attrs.fields(model)}
-        return {
-            name: hook for name, hook in {**found, **more.get(model, {})}.items() if name in known
-        }
+        if sampler is not None:
+            hooks["sampler"] = sampler_hook(self.converter, sampler)
+        if model is PythonColumn:  # the target of a validation is a column
+            hooks["target"] = self._target
+        inside = {} if sampler is None else {"sampler": SAMPLERS[sampler]}
+        made = {"name": ""} if model is SeedColumns else {}  # its first column, see `_with_outputs`
+        return object_hook(self.converter, model, hooks=hooks, inside=inside, made=made)
 
     def _provider(self, value: Any, _wanted: Any) -> int:
         return self.place(value)
@@ -245,74 +160,29 @@ class _Forms:
         return file
 
     def _scores(self, value: Any, _wanted: Any) -> tuple[Score, ...]:
-        hooks: dict[str, Hook] = {
-            "name": some_text,
-            "description": some_text,
-            "options": options_of_score,
-        }
-        structure = object_hook(self.converter, Score, hooks=hooks)
+        structure = object_hook(self.converter, Score)
         found: list[Score] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(listed(value, "scores")):
-            try:
+            with mistakes.below(place):
                 score: Score = structure(entry, Score)
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                continue
-            if any(score.name == other.name for other in found):
-                message = f"another score has the name {quote(score.name)} as well"
-                mistakes.append(Mistake(message, at=(place, "name")))
-            found.append(score)
-        if mistakes:
-            raise MistakenError(*mistakes)
+                if any(score.name == other.name for other in found):
+                    message = f"another score has the name {quote(score.name)} as well"
+                    mistakes.append(Mistake(message, at=(place, "name")))
+                found.append(score)
+        mistakes.raise_any()
         return tuple(found)
 
     def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
         found: list[Assertion] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(listed(value, "assertions")):
-            try:
+            with mistakes.below(place):
                 assertion: Assertion = self.converter.structure(entry, Assertion)
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                continue
-            wrong = who_is_asked(assertion, self.around.kinds)
-            mistakes += (part.below(place) for part in wrong)
-            found.append(assertion)
-        if mistakes:
-            raise MistakenError(*mistakes)
+                Mistakes(who_is_asked(assertion, self.around.kinds)).raise_any()
+                found.append(assertion)
+        mistakes.raise_any()
         return tuple(found)
-
-
-_SIDE_EFFECTS: Mapping[str, Hook] = {"reasoning": column_name, "trace": column_name}
-
-
-def _never(_value: Any, _wanted: Any) -> Any:
-    """For kinds that have nothing inside."""
-
-
-def _as_it_is(value: Any, _wanted: Any) -> Any:
-    return value
-
-
-def _known(
-    entry: Mapping[str, Any], known: tuple[str, ...]
-) -> tuple[list[Mistake], dict[str, Any]]:
-    """What is wrong with the keys of an entry, and what stands under the others."""
-    rest = {key: part for key, part in entry.items() if camel(key) in known}
-    mistakes = [
-        Mistake(f'"{key}" is not a key here', nearest(key, known), at=(key,), key=True)
-        for key in entry
-        if key not in rest
-    ]
-    return mistakes, rest
-
-
-def _code_mistakes(python: str, around: Around) -> Iterator[Mistake]:
-    try:
-        around.check_code(quote(python))
-    except MistakenError as error:
-        yield from (part.below("python") for part in error.parts)
 
 
 def _mistakes_of(column: Column) -> Iterator[Mistake]:
@@ -383,3 +253,308 @@ def _with_outputs(column: Column) -> Column:
             return attrs.evolve(column, outputs=outputs, as_types=said)
         case _:
             return attrs.evolve(column, outputs=(column.name,))
+
+
+def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
+    """What stands under the key that says which keys there are beside it.
+
+    Args:
+        entry: The object.
+        key: Its key.
+        known: What may stand there.
+        what: What that is, for messages.
+
+    Raises:
+        MistakenError: Nothing, or something else.
+    """
+    found = entry.get(key)
+    if found is None:
+        raise MistakenError(Mistake(f'"{key}" is missing', f"known are {', '.join(known)}"))
+    if not isinstance(found, str) or found not in known:
+        hint = nearest(found if isinstance(found, str) else "", known)
+        raise MistakenError(Mistake(f"{kind(found)} is not {what}", hint, at=(key,)))
+    return found
+
+
+def prompt_text(value: Any, around: Around) -> str:
+    """A prompt: a text, a list of messages, or what stands in the one file that it names.
+
+    Raises:
+        MistakenError: It is none of these.
+    """
+    if isinstance(value, list) and value:
+        return json_text(value)
+    if not isinstance(value, str) or not value.strip():
+        message = f"must be the text of a prompt, or a list of messages, got {kind(value)}"
+        raise MistakenError(Mistake(message))
+    if not names_file(value):
+        return value
+    prompts = read_prompts(value, around)
+    if len(prompts) > 1:
+        message = f"{quote(value)} holds {len(prompts)} prompts"
+        raise MistakenError(Mistake(message, "name a file with one"))
+    if prompts[0].function is not None:
+        hint = "make the text in a column of type python, and use that"
+        raise MistakenError(Mistake("prompts of columns are templates, not programs", hint))
+    return prompts[0].raw
+
+
+def schema_of(value: Any, around: Around) -> Mapping[str, Any]:
+    """A JSON schema: an object, or what stands in the file that it names.
+
+    Raises:
+        MistakenError: Everything that is wrong with it.
+    """
+    if not names_file(value):
+        return _checked(value)
+    file = around.file(value)
+    document = read_placed(file, read_document)
+    try:
+        return _checked(document.data)
+    except MistakenError as error:
+        raise MistakenError(*placed(error.parts, file, document)) from None
+
+
+def _checked(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        hint = 'write a JSON schema, or "file://schema.json"'
+        raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
+    Mistakes(
+        Mistake(fault.message, fault.hint, at=read_path(f"${fault.path}"))
+        for fault in schema_faults(value)
+    ).raise_any()
+    return value
+
+
+def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
+    """That an assertion asks somebody, or runs code; those of a set by their places."""
+    if assertion.type == SET:
+        for place, member in enumerate(assertion.assertions):
+            yield from (one.below("assert", place) for one in who_is_asked(member, kinds))
+        return
+    hint = "a validation asks nobody; make a column of type judge or python, and look at that"
+    base, _ = split_type(assertion.type)
+    found = kinds.get(base)
+    if found is not None and isinstance(found.judge, Asking | Comparing):
+        does = (
+            "compares rows" if isinstance(found.judge, Comparing) else "asks a model or runs code"
+        )
+        yield Mistake(f"{assertion.type} {does}", hint, at=("type",))
+    elif isinstance(assertion.value, Computed):
+        yield Mistake("a program would compute the value", hint, at=("value",))
+    for key, text in (
+        ("transform", assertion.transform),
+        ("contextTransform", assertion.context_transform),
+    ):
+        if text is not None:
+            yield Mistake(f"a {key} runs code", hint, at=(key,), key=True)
+
+
+def listed(value: Any, what: str) -> list[Any]:
+    """A list that is not empty.
+
+    Args:
+        value: The list.
+        what: What stands in it, for messages.
+
+    Raises:
+        MistakenError: It is none.
+    """
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of {what}, got {kind(value)}"))
+    if not value:
+        raise MistakenError(Mistake(f"there are no {what}"))
+    return value
+
+
+# Samplers as a suite writes them: what they draw from, and whether that can be drawn.
+
+
+SAMPLERS: Mapping[str, type[Sampler]] = {
+    "category": CategorySampler,
+    "subcategory": SubcategorySampler,
+    "uniform": UniformSampler,
+    "gaussian": GaussianSampler,
+    "datetime": DatetimeSampler,
+    "uuid": UuidSampler,
+}
+"""By what a suite calls them."""
+
+RAREST = 0.02
+"""The least share of a normal distribution that must lie between its bounds: what lies outside is drawn
+again, and that must end."""
+
+_DIGITS = 15
+"""What floats have: with more of them there is a number in every range."""
+
+MOST_DECIMALS = 100
+"""Digits behind the point of a number that is drawn."""
+
+_WHOLE = 2.0**63 - 1024
+"""Of 64 bits: the greatest of them that is a float."""
+_FLOAT = 1e200
+"""Far from where floats end, also with all decimals."""
+_FARTHEST = 9
+"""Deviations from the mean of the farthest number that may be drawn."""
+
+_Check: TypeAlias = Callable[[Any], Iterator[Mistake]]
+
+
+def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
+    """For the keys of one kind of sampler."""
+    structure = object_hook(converter, SAMPLERS[named])
+    check = _CHECKS[named]
+
+    def hook(value: Any, wanted: Any) -> Sampler:
+        sampler: Sampler = structure(value, wanted)
+        Mistakes(check(sampler)).raise_any()
+        return sampler
+
+    return hook
+
+
+def missing_categories(
+    sampler: SubcategorySampler, category: CategorySampler
+) -> tuple[list[str], list[str]]:
+    """Categories without values, and values of what is no category."""
+    drawn = dict.fromkeys(map(output_text, category.values))
+    missing = [name for name in drawn if name not in sampler.values]
+    return missing, [name for name in sampler.values if name not in drawn]
+
+
+def _category(sampler: CategorySampler) -> Iterator[Mistake]:
+    if not sampler.values:
+        yield Mistake("there are no values", at=("values",))
+    weights = sampler.weights
+    if weights is None:
+        return
+    if len(weights) != len(sampler.values):
+        message = f"there are {len(weights)} weights for {len(sampler.values)} values"
+        yield Mistake(message, "write one for each value", at=("weights",))
+    elif weights and not any(weights):
+        yield Mistake("all weights are 0", "give one value a weight above it", at=("weights",))
+    elif not math.isfinite(sum(weights)):
+        yield Mistake("the weights add up to too much", "write smaller ones", at=("weights",))
+
+
+def _subcategory(sampler: SubcategorySampler) -> Iterator[Mistake]:
+    if not sampler.values:
+        yield Mistake("there are no values", at=("values",))
+    for name, several in sampler.values.items():
+        if not several:
+            yield Mistake("there are no values", at=("values", name))
+
+
+def _uniform(sampler: UniformSampler) -> Iterator[Mistake]:
+    if sampler.low > sampler.high:
+        yield _wrong_order(sampler.low, sampler.high)
+    elif wrong := [*_too_far(sampler.low, sampler.high, sampler.decimals, ("low", "high"))]:
+        yield from wrong
+    else:
+        yield from _between(sampler.low, sampler.high, sampler.decimals)
+
+
+def _gaussian(sampler: GaussianSampler) -> Iterator[Mistake]:
+    low = -math.inf if sampler.low is None else sampler.low
+    high = math.inf if sampler.high is None else sampler.high
+    if low > high:
+        yield _wrong_order(low, high)
+        return
+    mean, far = sampler.mean, _FARTHEST * sampler.deviation
+    least, most = max(low, mean - far), min(high, mean + far)
+    wrong = [*_too_far(least, most, sampler.decimals, ("mean", "deviation"))]
+    wrong = wrong or [*_between(low, high, sampler.decimals)]
+    yield from wrong
+    if not wrong and _share(sampler, low, high) < RAREST:
+        bounds = " and ".join(
+            f"{word} {bound:g}"
+            for word, bound in (("at least", sampler.low), ("at most", sampler.high))
+            if bound is not None
+        )
+        message = f"hardly a number is {bounds} with mean {sampler.mean:g}"
+        hint = f"at least {RAREST:g} of all must be; widen the range or the deviation"
+        yield Mistake(message, hint, at=("low" if sampler.low is not None else "high",))
+
+
+def _share(sampler: GaussianSampler, low: float, high: float) -> float:
+    """The part of a normal distribution that lies in a range, with what is rounded into it."""
+    if sampler.decimals is not None:
+        half = 0.5 * 10.0**-sampler.decimals
+        low, high = low - half, high + half
+    below, above = (
+        (bound - sampler.mean) / (sampler.deviation * math.sqrt(2)) for bound in (low, high)
+    )
+    return 0.5 * (math.erf(above) - math.erf(below))
+
+
+def _too_far(
+    low: float, high: float, decimals: int | None, keys: tuple[str, str]
+) -> Iterator[Mistake]:
+    """Whether some numbers of a range cannot be told, or are none of their column."""
+    if decimals is not None and decimals > MOST_DECIMALS:
+        message = f"must be at most {MOST_DECIMALS}, got {decimals}"
+        yield Mistake(message, "leave it out for numbers as they are", at=("decimals",))
+        return
+    bound = _WHOLE if decimals == 0 else _FLOAT
+    far = next((at for at in zip(keys, (low, high), strict=True) if not abs(at[1]) <= bound), None)
+    if far is not None:
+        hint = f"stay from {-bound:g} to {bound:g}"
+        yield Mistake(f"a number as far away as {far[1]:g} cannot be told", hint, at=(far[0],))
+
+
+def _wrong_order(low: float, high: float) -> Mistake:
+    return Mistake(f"low is {low:g}, and high is {high:g}", "low comes first", at=("low",))
+
+
+def _between(low: float, high: float, decimals: int | None) -> Iterator[Mistake]:
+    """Whether there is a number of so many digits in a range."""
+    if decimals is None or decimals > _DIGITS or not (math.isfinite(low) and math.isfinite(high)):
+        return
+    least, most = (Decimal(repr(bound)).scaleb(decimals) for bound in (low, high))
+    if least.to_integral_value(ROUND_CEILING) > most:
+        message = f"no number with {decimals} decimals is between {low:g} and {high:g}"
+        yield Mistake(message, "allow more of them", at=("decimals",))
+
+
+def _datetime(sampler: DatetimeSampler) -> Iterator[Mistake]:
+    found: dict[str, datetime] = {}
+    for key, text in (("start", sampler.start), ("end", sampler.end)):
+        try:
+            found[key] = datetime.fromisoformat(text)
+        except ValueError:
+            message = f"must be a date or an instant in ISO 8601, got {kind(text)}"
+            yield Mistake(message, 'for example "2026-01-31" or "2026-01-31T12:00"', at=(key,))
+    if len(found) == len(("start", "end")):
+        start, end = found.values()
+        if (start.tzinfo is None) != (end.tzinfo is None):
+            hint = "give both or neither a zone"
+            yield Mistake("one of start and end has a zone", hint, at=("end",))
+        elif end < start:
+            message = f"end is {quote(sampler.end)}, before start, {quote(sampler.start)}"
+            yield Mistake(message, at=("end",))
+        elif sampler.format is not None:
+            yield from _format(sampler.format, start)
+
+
+def _format(text: str, instant: datetime) -> Iterator[Mistake]:
+    try:
+        written = instant.strftime(text)
+    except ValueError as error:
+        yield Mistake(f"{quote(text)} is no format: {error}", at=("format",))
+        return
+    if not written:
+        yield Mistake("must not be empty", 'for example "%Y-%m-%d"', at=("format",))
+
+
+def _nothing(_sampler: UuidSampler) -> Iterator[Mistake]:
+    yield from ()
+
+
+_CHECKS: Mapping[str, _Check] = {
+    "category": _category,
+    "subcategory": _subcategory,
+    "uniform": _uniform,
+    "gaussian": _gaussian,
+    "datetime": _datetime,
+    "uuid": _nothing,
+}

@@ -4,22 +4,24 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import attrs
 import trio
 
-from trioeval.columns.account import left_out, say
+from trioeval.columns.account import left_out
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.cells import as_read
-from trioeval.columns.graph import Grouping
-from trioeval.columns.groups import GroupState
+from trioeval.columns.files.header import Format
+from trioeval.columns.graph import FINISH, Grouping, MakeJob
+from trioeval.columns.groups import OpenGroup
+from trioeval.columns.makers.base import Order, say
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import FINISH, MakeJob
+from trioeval.columns.progress import Progress
 from trioeval.columns.result import DroppedRow
-from trioeval.columns.scheduling import Progress
 from trioeval.columns.spec import Processed, Rows, StageProcessor, check
 from trioeval.errors import DatasetError
 
@@ -31,6 +33,16 @@ T = TypeVar("T")
 
 class Output(Protocol):
     """Where the rows go."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of the files; None if there are none."""
+        ...
+
+    @property
+    def format(self) -> Format | None:
+        """The format of the files; None if there are none."""
+        ...
 
     @property
     def written(self) -> Mapping[int, GroupFile]:
@@ -70,6 +82,14 @@ class Output(Protocol):
         """All of it is there."""
         ...
 
+    def rows_written(self) -> Sequence[Mapping[str, Any]]:
+        """All rows, as they are in the end."""
+        ...
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        ...
+
 
 @attrs.define(eq=False)
 class MemoryOutput:
@@ -85,6 +105,8 @@ class MemoryOutput:
     """What was left out of the whole."""
     processed: dict[int, Rows] | None = None
     """Those that took their place."""
+    path = None
+    format = None
 
     @property
     def is_processed(self) -> bool:
@@ -128,6 +150,18 @@ class MemoryOutput:
 
     async def finish(self, _result: Mapping[str, Any], /) -> None:
         """Nothing is left to do."""
+
+    @property
+    def numbered(self) -> Rows:
+        """All rows as they are in the end, with their numbers."""
+        return [row for group in sorted(self.last) for row in self.last[group]]
+
+    def rows_written(self) -> Sequence[Mapping[str, Any]]:
+        """All rows, as they are in the end."""
+        return [values for _, values in self.numbered]
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class FolderOutput:
@@ -177,6 +211,24 @@ class FolderOutput:
         """Note that all of it is there."""
         await self._in_thread(lambda: self.folder.finish(result))
 
+    @property
+    def path(self) -> Path:
+        """The folder of the files."""
+        return self.folder.path
+
+    @property
+    def format(self) -> Format:
+        """The format of the files."""
+        return self.folder.format
+
+    def rows_written(self) -> Sequence[Mapping[str, Any]]:
+        """All rows, read as they are looked at."""
+        return DatasetRows(self.path)
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        self.folder.close()
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._one)
 
@@ -209,50 +261,44 @@ class Finishing:
     output: Output
     profiles: Profiles
 
-    async def prepare(self, index: int) -> None:
+    async def prepare(self, order: Order) -> None:
         """Let processors see a group that has its seeds, and nothing else. A checkpoint if one is.
 
         Raises:
             DatasetError: One failed, and the run is to fail with it.
         """
         progress = self.progress
-        job = progress.ready[index].job
-        flight, group = progress.begin(index), progress.groups[job.group]
+        scope, group = progress.start(order), progress.groups[order.job.group]
         stages = progress.spec.stages.before_batch
         before = self._rows(group)
         processed: Processed | str | None = None
-        with flight.scope:
+        with scope:
             processed = await self._process(stages, group.number, before)
-        if flight.is_gone or processed is None:
+        if order.is_gone or processed is None:
             return
         if isinstance(processed, str):
             progress.drop(group, _lost(before, processed))
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
-            if not progress.tracker.is_dropped(row):
+            if not group.is_gone(row):
                 progress.buffer.set(row, values)
         progress.drop(group, _left_out(before, kept))
         progress.drop_again(group)
-        progress.complete(job)
+        if group.left:
+            progress.complete(order.job)
 
-    async def finish(self, number: int, index: int | None = None) -> None:
+    async def finish(self, order: Order) -> None:
         """Write a group that is complete. Always a checkpoint.
-
-        Args:
-            number: The group.
-            index: Of its job; None behind the plan.
 
         Raises:
             DatasetError: It cannot be written, or a processor failed and the run is to fail with it.
         """
-        progress, group = self.progress, self.progress.groups[number]
-        if index is None:
-            progress.tracker.begin(MakeJob(FINISH, number))
-        else:
-            progress.begin(index)
-        stages = progress.spec.stages.after_batch
-        rows = self._rows(group) if stages else self._as_they_are(group)
+        progress, number = self.progress, order.job.group
+        progress.start(order)
+        group, stages = progress.groups[number], progress.spec.stages.after_batch
+        view = progress.buffer.view
+        rows = self._rows(group) if stages else [(row, view(row)) for row in group.rows_left()]
         aside: Rows = ()
         gone: Sequence[DroppedRow] = ()
         if rows and stages:
@@ -269,7 +315,7 @@ class Finishing:
         file = await self.output.write(number, written, dict(counts))
         await self.profiles.add(written, group.skipped)
         progress.drop(group, gone)
-        progress.written(group, file)
+        progress.write(group, file)
 
     async def generation(self, deadline: float = math.inf) -> bool:
         """Let processors see the whole dataset, once. A checkpoint if there are any.
@@ -331,12 +377,13 @@ class Finishing:
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "done")
 
-    def complete_groups(self) -> Sequence[int]:
-        """Groups that are open, and lack nothing but their end."""
+    def complete_groups(self) -> Sequence[Order]:
+        """The last stages of groups that are open, and lack nothing else."""
+        ends = {number: MakeJob(FINISH, number) for number in self.progress.groups}
         return [
-            number
-            for number in self.progress.groups
-            if self.progress.tracker.needed(number) == (MakeJob(FINISH, number),)
+            Order(end)
+            for number, end in ends.items()
+            if self.progress.groups[number].needed() == (end,)
         ]
 
     async def _process(
@@ -359,10 +406,9 @@ class Finishing:
         return Processed(rows, sorted(aside.items()), left_out_columns)
 
     async def _run(self, processor: StageProcessor, group: int | None, rows: Rows) -> Processed:
-        observe = self.progress.observe
+        notify = self.progress.notify
         error: str | None = None
-        if observe is not None:
-            observe(ProcessorBegun(trio.current_time(), processor.name, group))
+        notify(ProcessorBegun, processor.name, group)
         try:
             processed = await processor.run(group, rows)
             check(rows, processed.rows)
@@ -372,8 +418,7 @@ class Finishing:
             where = "" if group is None else f" (group {group})"
             raise DatasetError(f"{processor.name}{where}: {error}") from caught
         finally:
-            if observe is not None:
-                observe(ProcessorEnded(trio.current_time(), processor.name, group, error))
+            notify(ProcessorEnded, processor.name, group, error)
         return attrs.evolve(processed, rows=back)
 
     async def _back(self, given: Mapping[int, Mapping[str, Any]], processed: Processed) -> Rows:
@@ -393,18 +438,10 @@ class Finishing:
                 await trio.lowlevel.checkpoint()
         return back
 
-    def _rows(self, group: GroupState) -> Rows:
-        """What there is of a group, copied."""
+    def _rows(self, group: OpenGroup) -> Rows:
+        """The rows of a group, copied."""
         buffer = self.progress.buffer
-        return [
-            (row, buffer.copy(row, buffer.view(row)))
-            for row in self.progress.tracker.left(group.number)
-        ]
-
-    def _as_they_are(self, group: GroupState) -> Rows:
-        """The same for who changes nothing."""
-        view = self.progress.buffer.view
-        return [(row, view(row)) for row in self.progress.tracker.left(group.number)]
+        return [(row, buffer.copy(row, buffer.view(row))) for row in group.rows_left()]
 
     def _columns(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Those that are written."""

@@ -12,31 +12,28 @@ import cattrs
 
 from trioeval.columns.cell_types import fits
 from trioeval.columns.column_form import column_hook
-from trioeval.columns.form_values import camel_choice
 from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Processor, SeedColumns
 from trioeval.columns.names import Reader, related
 from trioeval.columns.types import column_types, extras_of, means, written_columns
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.structure import Hook, camel, object_hook, some_text, strict_converter
+from trioeval.documents.structure import (
+    Hook,
+    fields_by_key,
+    object_hook,
+    some_text,
+    strict_converter,
+)
 from trioeval.grading import quote
 from trioeval.suite.form import Roster, entries_of
 from trioeval.suite.model import UNREADABLE, ProviderEntry, Suite
-from trioeval.suite.python_targets import python_target
+from trioeval.suite.sources.code import python_target
 from trioeval.templates import Templates
 from trioeval.text import json_text
 
-RENAMED: Mapping[str, str | None] = {"existing": "resume"}
-"""Keys of a dataset that are called otherwise than their fields."""
-SETTINGS = tuple(
-    RENAMED.get(field.name) or camel(field.name) for field in attrs.fields(ColumnsSettings)
-)
+SETTINGS = tuple(fields_by_key(ColumnsSettings))
 """Keys of an entry that only tasks of this type have."""
-PROCESSOR_KEYS: Mapping[str, str | None] = {"timeout_s": "timeout"}
-STAGES = ("before_batch", "after_batch", "after_generation")
-ON_ERROR = ("abort", "drop_group")
-EXISTING = ("never", "if_possible", "always")
 
 
 @attrs.frozen
@@ -64,7 +61,7 @@ def columns_suite(
         reading: What it is read with.
     """
     suite = UNREADABLE
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     listed = entries_of(data.get("providers"))
     inline = _inline_providers(said.get("columns"), listed)
     written = [*listed, *(entry for _, entry in inline)]
@@ -90,10 +87,8 @@ def columns_suite(
         structure=lambda entry: reading.converter.structure(entry, ProviderEntry),
     )
     settings: ColumnsSettings | None = None
-    try:
+    with mistakes.below():
         settings = _settings(said, reading, roster)
-    except MistakenError as error:
-        mistakes += error.parts
     providers = suite.providers if settings is None else roster.used
     suite = attrs.evolve(
         suite,
@@ -125,14 +120,12 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
     hooks: dict[str, Hook] = {
         "columns": _columns_hook(reading, roster),
         "output_dir": lambda value, _wanted: _output_folder(some_text(value), around),
-        "existing": camel_choice(*EXISTING),
-        "shutdown": object_hook(strict_converter(), ErrorWindow, hooks={"error_rate": _share}),
+        "shutdown": object_hook(strict_converter(), ErrorWindow),
         "processors": _processors_hook(around),
     }
-    structure = object_hook(strict_converter(), ColumnsSettings, renamed=RENAMED, hooks=hooks)
+    structure = object_hook(strict_converter(), ColumnsSettings, hooks=hooks)
     settings: ColumnsSettings = structure(said, ColumnsSettings)
-    if mistakes := [*_mistakes_of(settings)]:
-        raise MistakenError(*mistakes)
+    Mistakes(_mistakes_of(settings)).raise_any()
     for warning in _hidden(settings):
         around.warn(warning)
     return settings
@@ -154,51 +147,35 @@ def _columns_hook(reading: Reading, roster: Roster) -> Hook:
         if not value:
             raise MistakenError(Mistake("there are no columns"))
         found: list[Column | None] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(value):
-            try:
-                found.append(one(entry, Column))
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                found.append(None)
+            found.append(None)
+            with mistakes.below(place):
+                found[place] = one(entry, Column)
         found, more = related(value, found, names)
-        if mistakes := [*mistakes, *more]:
-            raise MistakenError(*sorted(mistakes, key=lambda part: part.at[:1]))
+        mistakes += more
+        mistakes.sort(key=lambda part: part.at[:1])
+        mistakes.raise_any()
         return tuple(column for column in found if column is not None)
 
     return hook
 
 
-def _share(value: Any, _wanted: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        message = f"must be a number above 0 and at most 1, got {kind(value)}"
-        raise MistakenError(Mistake(message))
-    return value
-
-
 def _processors_hook(around: Around) -> Hook:
-    hooks: dict[str, Hook] = {
-        "stage": camel_choice(*STAGES),
-        "target": lambda value, _wanted: python_target(value, around, "processors"),
-        "on_error": camel_choice(*ON_ERROR),
-    }
-    structure = object_hook(strict_converter(), Processor, renamed=PROCESSOR_KEYS, hooks=hooks)
+    target: Hook = lambda value, _wanted: python_target(value, around, "processors")  # noqa: E731 - typed
+    structure = object_hook(strict_converter(), Processor, hooks={"target": target})
 
     def hook(value: Any, _wanted: Any) -> tuple[Processor, ...]:
         if not isinstance(value, list):
             raise MistakenError(Mistake(f"must be a list of processors, got {kind(value)}"))
         found: list[Processor] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place, entry in enumerate(value):
-            try:
+            with mistakes.below(place):
                 processor: Processor = structure(entry, Processor)
-            except MistakenError as error:
-                mistakes += (part.below(place) for part in error.parts)
-                continue
-            mistakes += (part.below(place) for part in _processor_mistakes(processor))
-            found.append(processor)
-        if mistakes:
-            raise MistakenError(*mistakes)
+                Mistakes(_processor_mistakes(processor)).raise_any()
+                found.append(processor)
+        mistakes.raise_any()
         return tuple(found)
 
     return hook

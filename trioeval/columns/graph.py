@@ -122,7 +122,7 @@ class Grouping:
         return Grouping(self.size, (*self.targets, target))
 
 
-# The things to be made of a dataset, and how what may be made changes.
+# The things to be made of a dataset.
 
 
 PREPARE = -1
@@ -137,30 +137,6 @@ class MakeJob(NamedTuple):
     group: int
     row: int | None = None
     """Of a cell; None of a whole group."""
-
-
-@attrs.frozen
-class Change:
-    """What something that happened has changed. A job is in none or one of the three."""
-
-    ready: tuple[MakeJob, ...] = ()
-    """May be made now; each job is named once."""
-    removed: tuple[MakeJob, ...] = ()
-    """Were named as ready, are not begun, and are not to be made any more."""
-    never: tuple[MakeJob, ...] = ()
-    """Were never named as ready, and never will be."""
-
-
-NOTHING = Change()
-
-
-def in_order(jobs: Sequence[MakeJob]) -> tuple[MakeJob, ...]:
-    """By group, then `PREPARE`, the graph and `FINISH`, then row."""
-    return tuple(sorted(jobs, key=_standing) if len(jobs) > 1 else jobs)
-
-
-def _standing(job: MakeJob) -> tuple[int, bool, int, int]:
-    return (job.group, job.producer == FINISH, job.producer, -1 if job.row is None else job.row)
 
 
 Scope: TypeAlias = Literal["scratch", "cell", "full"]
@@ -392,7 +368,7 @@ class Numbering:
         grouping: Which rows make which group.
         written: Groups that have no jobs any more. What is kept of them is in proportion to the runs of
             neighbours among them, not to their number.
-        prepares: Whether each group has a stage `PREPARE`, as of `Tracker`.
+        prepares: Whether each group has a stage `PREPARE`, as of `OpenGroups`.
 
     Raises:
         IndexError: A written group is none of the grouping.

@@ -1,76 +1,123 @@
-"""The groups that are open, and what is known of their jobs beforehand: recorded, left out, or to be made."""
+"""The open groups of a dataset, and which jobs of theirs may start: counters, and never a search. Pure.
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+A *job* makes all outputs of one producer for one row (`cell`) or for one group (`scratch`, `full`), or is one
+of the stages of a group: `PREPARE` after its scratch columns and before all others (only where the dataset
+has processors for that), and `FINISH` when every row that is left has every column.
+
+Groups are opened one after another, in ascending order, and closed when they are written or given up. Only
+open groups cost memory. A group that is passed over was written before.
+
+A cell may be made when the producers of whole groups that it needs are done, and the cells of its row that it
+needs. A full producer may when no row that is left lacks a column that it needs; dropping the last row that
+does frees it. An ordered one also waits until it has made the groups before, but for those of which no row is
+left. If it does not make one of them, because its job is lost or the group is closed, its turn stays there:
+what it makes of later groups may depend on that one, which another run makes first. A group without a row is
+finished at once: it has nothing to be made but `FINISH`.
+
+Each producer is a node, and so are the two stages. A node that makes the group as a whole has one state; a
+node of cells has one for each row. Nothing is ever looked through to find what may be made next:
+
+- a node counts the nodes that must be complete for the whole group before it (`missing`). Of a node of
+  cells these are those that make whole groups; its cells count for themselves the cells of their row that
+  they still need (`needs`);
+- a node of cells counts the rows that are left and have no cell (`lacking`): at 0 it is complete, whether
+  the last one was made or dropped.
+
+So a cell that is made costs one step for each node that needs it, and a row that is dropped one for each
+node of cells. Misuse is an error (a `RuntimeError`) and never ignored.
+"""
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
 
 import attrs
 import trio
 
-from trioeval.columns.buffer import Buffer
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob, Numbering
 from trioeval.columns.journal import MadeRecord
-from trioeval.columns.makers.base import CODE, LOCAL, CellError, Tally
-from trioeval.columns.progress import PREPARE, MakeJob
+from trioeval.columns.makers.base import Order
 from trioeval.columns.result import Cause, DroppedRow
-from trioeval.columns.spec import DatasetSpec, Making, Stages
+from trioeval.kernel import Freed
+
+_WAITING, _READY, _BEGUN, _ASIDE, _DONE, _LOST, _GONE = range(7)
+_NAMES = ("waits", "is ready", "is begun", "is set aside", "is complete", "is lost", "was dropped")
+_NAMED = (_READY, _BEGUN, _ASIDE)
+"""States of jobs that the kernel knows to be ready, and that have no outcome."""
 
 
-@attrs.frozen
-class Skips:
-    """Rows for which a job asks nobody."""
+@attrs.frozen(eq=False)
+class _Shape:
+    """The counters that are the same for all groups.
 
-    skipped: frozenset[int] = frozenset()
-    """They are left out."""
-    faults: Mapping[int, CellError] = attrs.field(factory=dict)
-    """It cannot be said whether they are."""
+    Nodes are places of the graph, and behind them the stages, so that -1 and -2 find these in sequences.
+    """
 
-    @property
-    def rows(self) -> frozenset[int]:
-        """All of them."""
-        return self.skipped | self.faults.keys()
+    nodes: int
+    prepares: bool
+    needs: dict[int, int]
+    """The number of cells of its row that a cell needs, by node of cells."""
+    missing: tuple[int, ...]
+    """The number of nodes that must be complete for the whole group before a node."""
+    same_row: tuple[tuple[int, ...], ...]
+    """The nodes whose cells need one of a node in their row."""
+    whole_group: tuple[tuple[int, ...], ...]
+    """The nodes that need a node to be complete for the whole group."""
 
-
-Known: TypeAlias = MadeRecord | Skips | None
-"""What is known of a job before it starts."""
-
-
-@attrs.frozen
-class ReadyJob:
-    """A job that may start, has started, or is set aside."""
-
-    job: MakeJob
-    lane: str
-    known: Known = None
+    @classmethod
+    def of(cls, graph: ColumnGraph, *, prepares: bool) -> "_Shape":
+        """The shape of the groups of a graph."""
+        size = len(graph.producers)
+        scopes = [producer.scope for producer in graph.producers]
+        needs = {place: 0 for place in range(size) if scopes[place] == "cell"}
+        missing = [0] * (size + 2)
+        same_row: list[list[int]] = [[] for _ in range(size + 2)]
+        whole_group: list[list[int]] = [[] for _ in range(size + 2)]
+        for place in range(size):
+            for need in graph.upstream[place]:
+                if place in needs and need in needs:
+                    needs[place] += 1
+                    same_row[need].append(place)
+                else:
+                    whole_group[need].append(place)
+            if prepares and scopes[place] == "scratch":
+                whole_group[place].append(PREPARE)
+            elif prepares:
+                whole_group[PREPARE].append(place)
+            whole_group[place].append(FINISH)
+        if prepares:
+            whole_group[PREPARE].append(FINISH)
+        for several in whole_group:
+            for node in several:
+                missing[node] += 1
+        same, whole = tuple(map(tuple, same_row)), tuple(map(tuple, whole_group))
+        return cls(size + 2, prepares, needs, tuple(missing), same, whole)
 
 
 @attrs.define(eq=False)
-class Flight:
-    """A job that is under way."""
-
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    is_gone: bool = False
-    """Whether what it makes is not wanted any more."""
-
-    def drop(self) -> None:
-        """What it makes is not wanted any more."""
-        self.is_gone = True
-        self.scope.cancel("its row was dropped")
-
-
-@attrs.define(eq=False)
-class GroupState:
-    """What is kept of one open group beside its values."""
+class OpenGroup:
+    """One open group: the states of its jobs, and what is kept of it beside its values."""
 
     number: int
     rows: range
-    records: dict[tuple[int, int], MadeRecord]
-    """What an earlier execution has made, by producer and unit."""
-    begun: dict[int, Flight | None] = attrs.field(factory=dict)
-    """Jobs that were begun and are not over; None of those that failed by mishap, until they run again."""
+    left: int
+    """The number of rows that are not dropped."""
+    gone: bytearray
+    """By row, whether it is dropped."""
+    states: bytearray
+    """By node that makes the group as a whole."""
+    cells: dict[int, bytearray]
+    """By node of cells, the state of each row."""
+    missing: list[int]
+    needs: dict[int, "array[int]"]
+    lacking: dict[int, int]
+    active: int = 0
+    """The number of jobs that are ready, begun or set aside."""
     aside: set[int] = attrs.field(factory=set)
-    """Those of them whose round has not come."""
-    tallies: dict[int, Tally] = attrs.field(factory=dict)
-    """What the earlier rounds of jobs have used."""
+    """Indices of jobs that are set aside, and whose round has not come."""
+    records: dict[tuple[int, int], MadeRecord] = attrs.field(factory=dict)
+    """Results of an earlier execution, by producer and unit."""
     skipped: dict[int, set[int]] = attrs.field(factory=dict)
     """By row, the producers that left it out."""
     dropped: Counter[Cause] = attrs.field(factory=Counter)
@@ -81,88 +128,393 @@ class GroupState:
     lost: str | None = None
     """Why the group cannot finish."""
 
+    @classmethod
+    def of(cls, shape: _Shape, number: int, rows: range, waiting: Iterable[int]) -> "OpenGroup":
+        """A group of which nothing is made.
+
+        Args:
+            shape: The shape of all groups.
+            number: Its number.
+            rows: Its rows.
+            waiting: Ordered producers whose turn has not come in this group.
+        """
+        size = len(rows)
+        states, missing = bytearray(shape.nodes), list(shape.missing)
+        if not shape.prepares:
+            states[PREPARE] = _DONE
+        for node in waiting:
+            missing[node] += 1
+        return cls(
+            number,
+            rows,
+            left=size,
+            gone=bytearray(size),
+            states=states,
+            cells={node: bytearray(size) for node in shape.needs},
+            missing=missing,
+            needs={node: array("I", [count]) * size for node, count in shape.needs.items()},
+            lacking=dict.fromkeys(shape.needs, size),
+        )
+
+    def is_gone(self, row: int) -> bool:
+        """Whether a row is dropped."""
+        return bool(self.gone[row - self.rows.start])
+
+    def rows_left(self) -> tuple[int, ...]:
+        """The rows that are not dropped; ascending."""
+        return tuple(row for row, gone in zip(self.rows, self.gone, strict=True) if not gone)
+
+    def needed(self) -> tuple[MakeJob, ...]:
+        """The jobs that are not complete, lost ones and `FINISH` among them; those of dropped rows are not.
+
+        Of a group that is stuck: what keeps it from its end, for messages.
+        """
+        return tuple(job for job in self.jobs() if self._state(job) not in (_DONE, _GONE))
+
+    def is_begun(self, job: MakeJob) -> bool:
+        """Whether a job is under way, or set aside for another round."""
+        return self._state(job) in (_BEGUN, _ASIDE)
+
+    def is_over(self, node: int) -> bool:
+        """Whether a node that makes whole groups has done so, or has no row left to do so for."""
+        return self.states[node] in (_DONE, _GONE)
+
+    def is_lost(self, node: int) -> bool:
+        """Whether a node that makes whole groups does not do so in this run."""
+        return self.states[node] == _LOST
+
+    def needs_one(self, node: int) -> bool:
+        """Whether a node that makes whole groups waits for one thing alone."""
+        return self.states[node] == _WAITING and self.missing[node] == 1
+
+    def jobs(self) -> Iterator[MakeJob]:
+        """All jobs: `PREPARE`, the graph, `FINISH`."""
+        for node in (PREPARE, *range(len(self.states) - 2), FINISH):
+            if node in self.cells:
+                for row in self.rows:
+                    yield MakeJob(node, self.number, row)
+            else:
+                yield MakeJob(node, self.number)
+
+    def find(self, job: MakeJob) -> tuple[bytearray, int]:
+        """The place of the state of a job."""
+        node, _, row = job
+        cells = self.cells.get(node)
+        if cells is None:
+            if row is None and FINISH <= node < len(self.states) - 2:
+                return self.states, node
+        elif row is not None and row in self.rows:
+            return cells, row - self.rows.start
+        raise RuntimeError(f"there is no {job}; please report this")
+
+    def _state(self, job: MakeJob) -> int:
+        states, place = self.find(job)
+        return states[place]
+
+
+class OpenGroups:
+    """The jobs of all open groups, from when they may start until they have an outcome.
+
+    Each change notes the jobs that may start, and those that never will, until `freed` is called.
+
+    Args:
+        graph: The producers.
+        grouping: The rows of each group.
+        written: Groups that have no jobs any more.
+        prepares: Whether each group has a stage `PREPARE`.
+    """
+
+    def __init__(
+        self,
+        graph: ColumnGraph,
+        grouping: Grouping,
+        written: Iterable[int] = (),
+        *,
+        prepares: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.grouping = grouping
+        self.numbering = Numbering(graph, grouping, written, prepares=prepares)
+        self.groups: dict[int, OpenGroup] = {}
+        """Open groups in their order."""
+        self.orders: dict[int, Order] = {}
+        """By index, the jobs that were named as ready and have no outcome."""
+        self._shape = _Shape.of(graph, prepares=prepares)
+        self._last = -1
+        """The group that was opened last."""
+        self._turns: dict[int, deque[int]] = {
+            place: deque() for place, producer in enumerate(graph.producers) if producer.ordered
+        }
+        """By ordered producer: the groups that it is not over with; the turn is the first one's."""
+        self._given_up: dict[int, int] = {}
+        """By ordered producer: the first group that was closed before it was over with it."""
+        self._released: list[MakeJob] = []
+        """Jobs that have become ready within a change."""
+        self._now_ready: list[int] = []
+        self._now_blocked: list[int] = []
+
+    def order(self, job: MakeJob) -> Order:
+        """The order of a job that may start now."""
+        return Order(job)
+
+    def freed(self, by: int) -> Freed:
+        """The changes since the last call.
+
+        Args:
+            by: The job that has caused them.
+        """
+        freed = Freed(self._now_ready, [(index, by) for index in self._now_blocked])
+        self._now_ready, self._now_blocked = [], []
+        return freed
+
+    def admit(self, number: int) -> OpenGroup:
+        """Open a group: in ascending order, and each once. `release` names its first jobs."""
+        if not self._last < number < len(self.grouping):
+            raise RuntimeError(
+                f"group {number} cannot be opened: the last one was {self._last} of"
+                f" {len(self.grouping)}; please report this"
+            )
+        rows = self.grouping.rows_of(number)
+        waiting = [place for place, turns in self._turns.items() if turns]
+        group = OpenGroup.of(self._shape, number, rows, waiting)
+        self._last = number
+        self.groups[number] = group
+        for turns in self._turns.values():
+            turns.append(number)
+        return group
+
+    def release(self, group: OpenGroup, dropped: Iterable[int] = ()) -> None:
+        """Name the jobs of an admitted group that may start from the beginning.
+
+        Args:
+            group: The group.
+            dropped: Rows that are gone from the beginning.
+        """
+        self.drop_rows(group, dropped)
+        if group.left:
+            for node in range(-2, self._shape.nodes - 2):
+                if not group.missing[node]:
+                    self._ready_node(group, node)
+        self._name_released()
+
+    def start(self, order: Order) -> trio.CancelScope:
+        """Begin a job that was named as ready, or begin it again; returns the scope of its body."""
+        group = self.group(order.job)
+        states, place = group.find(order.job)
+        if states[place] not in _NAMED:
+            self._misuse(order.job, "begun", states[place])
+        states[place] = _BEGUN
+        return order.begin()
+
+    def set_aside(self, index: int) -> OpenGroup:
+        """Let a job that was begun wait for another round."""
+        order = self.orders[index]
+        order.set_aside()
+        group = self.group(order.job)
+        states, place = group.find(order.job)
+        states[place] = _ASIDE
+        group.aside.add(index)
+        return group
+
+    def name_aside(self, group: OpenGroup) -> None:
+        """Name the jobs of a group as ready that were set aside."""
+        self._now_ready += sorted(group.aside)
+        group.aside.clear()
+
+    def complete(self, job: MakeJob) -> None:
+        """A job that was begun has made its columns.
+
+        Not called for a job whose row was dropped meanwhile, nor for one of a group of which no row is
+        left, but for `FINISH`.
+        """
+        group = self.group(job)
+        states, place = group.find(job)
+        if states[place] != _BEGUN:
+            self._misuse(job, "completed", states[place])
+        states[place] = _DONE
+        group.active -= 1
+        node, row = job.producer, job.row
+        if row is None:
+            self._complete_node(group, node)
+        else:
+            for other in self._shape.same_row[node]:
+                needs = group.needs[other]
+                needs[place] -= 1
+                if not needs[place] and not group.missing[other]:
+                    self._ready_job(
+                        group, group.cells[other], place, MakeJob(other, job.group, row)
+                    )
+            group.lacking[node] -= 1
+            if not group.lacking[node]:
+                self._complete_node(group, node)
+        self._advance(node)
+        self._name_released()
+
+    def drop_rows(self, group: OpenGroup, rows: Iterable[int]) -> None:
+        """Rows are gone, with all that is made of them; those that are gone already change nothing.
+
+        Bodies of their jobs are cancelled; so are those of a group of which no row is left, but for
+        `FINISH`.
+        """
+        dropped = list(rows)
+        for row in dropped:
+            if row not in group.rows:
+                raise RuntimeError(f"row {row} is not of group {group.number}; please report this")
+        complete = []
+        for row in dropped:
+            place = row - group.rows.start
+            if group.gone[place]:
+                continue
+            group.gone[place] = True
+            group.left -= 1
+            for node, cells in group.cells.items():
+                if cells[place] != _DONE:
+                    self._give_up(group, cells, place, MakeJob(node, group.number, row))
+                    group.lacking[node] -= 1
+                    if not group.lacking[node]:
+                        complete.append(node)
+        if group.left:
+            for node in complete:
+                self._complete_node(group, node)
+        else:
+            self._empty(group)
+        self._name_released()
+
+    def mark_lost(self, job: MakeJob) -> None:
+        """A job is not made in this run, and nothing that needs it, whether it was ready, begun or neither.
+
+        Its group can no longer finish, unless the row (of a job of a whole group: every row) is dropped.
+        """
+        group = self.group(job)
+        states, place = group.find(job)
+        state = states[place]
+        if state != _WAITING and state not in _NAMED:
+            self._misuse(job, "lost", state)
+        states[place] = _LOST
+        group.active -= state != _WAITING
+        self._advance(job.producer)
+        self._name_released()
+
+    def close(self, group: OpenGroup) -> None:
+        """Forget a group: it is written, or given up with all of its jobs."""
+        for place in self._turns:
+            if not group.is_over(place):
+                self._given_up[place] = min(group.number, self._given_up.get(place, group.number))
+        if group.states[FINISH] != _DONE:
+            for job in group.jobs():
+                states, place = group.find(job)
+                if states[place] == _WAITING or states[place] in _NAMED:
+                    self._give_up(group, states, place, job)
+        del self.groups[group.number]
+        self._advance_all()
+        self._name_released()
+
+    def is_stuck(self, group: OpenGroup) -> bool:
+        """Whether an open group has not finished, nothing of it is ready or begun, and nothing will be.
+
+        A group that only waits for an ordered producer's turn is not stuck while that may come.
+        """
+        return not (
+            group.active
+            or group.states[FINISH] == _DONE
+            or any(
+                group.needs_one(place) and turns[0] != group.number and not self._stands(place)
+                for place, turns in self._turns.items()
+            )
+        )
+
     @property
-    def left(self) -> int:
-        """Rows that are not dropped."""
-        return len(self.rows) - self.dropped.total()
+    def standing(self) -> int:
+        """The number of ordered producers that make nothing more: groups behind their turn get stuck."""
+        return sum(map(self._stands, self._turns))
 
-    def skip(self, row: int, producer: int) -> None:
-        """A producer leaves a row out."""
-        self.skipped.setdefault(row, set()).add(producer)
-
-
-def is_skipped(
-    making: Making,
-    upstream: Sequence[int],
-    skipped: set[int] | None,
-    values: Mapping[str, Any],
-) -> bool:
-    """Whether a cell is left out.
-
-    Args:
-        making: Of its producer.
-        upstream: The producers that it needs.
-        skipped: Those that left out its row; None if none did.
-        values: Of the row.
-
-    Raises:
-        CellError: It cannot be said.
-    """
-    if skipped and making.skip.propagate and not skipped.isdisjoint(upstream):
-        return True
-    if making.skip_when is None:
-        return False
-    try:
-        return bool(making.skip_when(values))
-    except Exception as error:
-        if making.skip.on_error == "skip":
-            return True
-        raise CellError(f"skip.when cannot be told: {error}") from error
-
-
-def skips_of(
-    making: Making,
-    upstream: Sequence[int],
-    group: GroupState,
-    rows: Iterable[int],
-    view: Callable[[int], Mapping[str, Any]],
-) -> Skips | None:
-    """Those of these rows for which a job asks nobody; None if there are none.
-
-    Args:
-        making: Of its producer.
-        upstream: The producers that it needs.
-        group: That of the rows.
-        rows: Those that the job makes something of.
-        view: Gives the values of a row.
-    """
-    skipped, faults = set[int](), dict[int, CellError]()
-    for row in rows:
+    def group(self, job: MakeJob) -> OpenGroup:
+        """The group of a job."""
         try:
-            if is_skipped(making, upstream, group.skipped.get(row), view(row)):
-                skipped.add(row)
-        except CellError as error:
-            faults[row] = error
-    return Skips(frozenset(skipped), faults) if skipped or faults else None
+            return self.groups[job.group]
+        except KeyError:
+            raise RuntimeError(f"group {job.group} is not open; please report this") from None
 
+    def _name_released(self) -> None:
+        """Make the orders of jobs that have become ready within a change, in the order of their indices."""
+        released, self._released = self._released, []
+        for index, job in sorted((self.numbering.index(job), job) for job in released):
+            self.orders[index] = self.order(job)
+            self._now_ready.append(index)
 
-def lane_of(making: Making, known: Known, rows: Sequence[int]) -> str:
-    """Where a job runs: where its maker asks, unless there is nothing to ask."""
-    if isinstance(known, MadeRecord) or (known is not None and len(known.rows) == len(rows)):
-        return LOCAL
-    return making.maker.lane
+    def _advance_all(self) -> None:
+        for place in self._turns:
+            self._advance(place)
 
+    def _advance(self, place: int) -> None:
+        """Give the turn of an ordered producer to the first group that it is not over with."""
+        turns = self._turns.get(place)
+        before = len(turns or ())
+        while turns:
+            first = self.groups.get(turns[0])
+            if first is not None and not first.is_over(place):
+                if len(turns) < before:
+                    self._count_down(first, place)
+                return
+            if turns[0] == self._given_up.get(place):
+                return
+            turns.popleft()
 
-def stage_lane(stages: Stages, stage: int) -> str:
-    """Where a stage of a group runs: with the suite's own code if it has processors."""
-    processors = stages.before_batch if stage == PREPARE else stages.after_batch
-    return CODE if processors else LOCAL
+    def _stands(self, place: int) -> bool:
+        turns = self._turns[place]
+        if not turns:
+            return False
+        first = self.groups.get(turns[0])
+        return turns[0] == self._given_up.get(place) if first is None else first.is_lost(place)
 
+    def _complete_node(self, group: OpenGroup, node: int) -> None:
+        """A node is complete for the whole group."""
+        for other in self._shape.whole_group[node]:
+            self._count_down(group, other)
 
-def leave_out(
-    spec: DatasetSpec, buffer: Buffer, group: GroupState, producer: int, row: int
-) -> None:
-    """A cell is left out, and with it its side effects."""
-    value = spec.makings[producer].skip.value
-    buffer.set(row, dict.fromkeys(spec.graph.columns[producer], value))
-    group.skip(row, producer)
+    def _count_down(self, group: OpenGroup, node: int) -> None:
+        """A node needs one thing less of the whole group."""
+        group.missing[node] -= 1
+        if not group.missing[node]:
+            self._ready_node(group, node)
+
+    def _ready_node(self, group: OpenGroup, node: int) -> None:
+        """A node needs nothing any more of the whole group."""
+        if node not in group.cells:
+            self._ready_job(group, group.states, node, MakeJob(node, group.number))
+            return
+        cells, needs = group.cells[node], group.needs[node]
+        for place, row in enumerate(group.rows):
+            if not needs[place]:
+                self._ready_job(group, cells, place, MakeJob(node, group.number, row))
+
+    def _ready_job(self, group: OpenGroup, states: bytearray, place: int, job: MakeJob) -> None:
+        if states[place] == _WAITING:
+            states[place] = _READY
+            group.active += 1
+            self._released.append(job)
+
+    def _empty(self, group: OpenGroup) -> None:
+        """No row is left: the group is finished, whatever it lacks."""
+        for node in range(-1, self._shape.nodes - 2):
+            if node not in group.cells:
+                self._give_up(group, group.states, node, MakeJob(node, group.number))
+        self._ready_node(group, FINISH)
+        self._advance_all()
+
+    def _give_up(self, group: OpenGroup, states: bytearray, place: int, job: MakeJob) -> None:
+        """A job is not wanted any more: let it never start, not start again, or cancel it."""
+        state = states[place]
+        states[place] = _GONE
+        if state != _WAITING and state not in _NAMED:
+            return
+        index = self.numbering.index(job)
+        if state != _WAITING:
+            group.active -= 1
+            group.aside.discard(index)
+            self.orders[index].give_up()
+        if state != _BEGUN:
+            self._now_blocked.append(index)
+
+    def _misuse(self, job: MakeJob, what: str, state: int) -> NoReturn:
+        raise RuntimeError(f"{job} cannot be {what}: it {_NAMES[state]}; please report this")

@@ -7,23 +7,48 @@ file says there and what templates name, in the order in which they stand there.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
-from trioeval.columns.cell_types import ColumnType
-from trioeval.documents.structure import Count, NotNegative, Number, Positive
-from trioeval.grading import Assertion
+from trioeval.columns.field_types import (
+    Assertions,
+    ColumnName,
+    ColumnNames,
+    ColumnTypes,
+    NamesInRows,
+    PromptText,
+    Provider,
+    ScoreOptions,
+    SeededColumns,
+    ValueSchema,
+    read_share,
+)
+from trioeval.documents.structure import (
+    BESIDE_OTHERS,
+    NOT_IN_FILES,
+    SOME_TEXT,
+    BothSpellings,
+    Count,
+    Form,
+    NotNegative,
+    Number,
+    Positive,
+    SomeText,
+)
 from trioeval.suite.model import ColumnsOfTask, TaskSettings, TaskType
+from trioeval.text import KEY
 
 DEFAULT_GROUP_SIZE = 1000
+_SHARE = Form({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, read_share)
+_SCORES = Form({"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Score"}})
 
 
 @attrs.frozen(kw_only=True)
 class Skip:
     """When a cell is left out, which then counts as complete."""
 
-    when: str | None = None
+    when: SomeText | None = None
     """An expression over the row, as between the braces of a template; None leaves out nothing by itself."""
     value: Any = None
     """What stands in a cell that is left out; JSON."""
@@ -37,14 +62,14 @@ class Skip:
 class ColumnEntry:
     """What columns of all kinds have in common."""
 
-    name: str
+    name: ColumnName
     """The column; of a kind that makes several, the first of them."""
-    outputs: tuple[str, ...] = ()
+    outputs: ColumnNames = attrs.field(default=(), metadata=NOT_IN_FILES)
     """All columns that it makes, `name` first. Never empty where a file was read."""
-    requires: tuple[str, ...] = ()
+    requires: NamesInRows = ()
     """The columns that it looks at, those in `skip.when` among them; none of its own."""
     skip: Skip = Skip()
-    drop_when: str | None = None
+    drop_when: SomeText | None = None
     """An expression over the row, with the new values: where it is true the row is dropped."""
     keep: bool = True
     """Whether it is written to the dataset; others only serve to make columns."""
@@ -54,11 +79,13 @@ class ColumnEntry:
 class SeedColumns(ColumnEntry):
     """`type: seed`. Columns that are there already, in a file or in the rows of an earlier task."""
 
-    file: Path | None = None
+    INHERITED_KEYS: ClassVar = dict.fromkeys(("name", "outputs", "requires", "skip"))
+
+    file: Annotated[Path, Form(SOME_TEXT)] | None = None
     """CSV, JSON lines or Parquet, by its ending; absolute. None takes the rows of `from_task`."""
-    from_task: str | None = None
+    from_task: SomeText | None = None
     """The id of a task that comes first."""
-    columns: Mapping[str, str] = attrs.field(factory=dict)
+    columns: SeededColumns = attrs.field(factory=dict)
     """The columns that it makes, each with what it is called in the source. Its keys are `outputs`."""
     order: Literal["ordered", "shuffled"] = "ordered"
     """Whether row r gets source row r, or one of a random order that is another each time around. Where there
@@ -83,7 +110,7 @@ class CategorySampler:
 class SubcategorySampler:
     """One of several values, which depend on a category."""
 
-    category: str
+    category: ColumnName
     """The column that it depends on."""
     values: Mapping[str, tuple[Any, ...]]
     """What there is to choose from by the text of the category."""
@@ -150,7 +177,7 @@ Sampler: TypeAlias = (
 class SamplerColumn(ColumnEntry):
     """`type: sampler`. Values drawn at random, the same in every run with the same seed."""
 
-    sampler: Sampler
+    sampler: Sampler = attrs.field(metadata=BESIDE_OTHERS)
     seed: int | None = None
     """None takes the dataset's."""
 
@@ -162,7 +189,7 @@ class ExpressionColumn(ColumnEntry):
     template: str | None = None
     python: str | None = None
     """A Python expression over the columns by name. Exactly one of the two is given."""
-    as_type: Literal["text", "int", "float", "bool", "json"] = attrs.field()
+    as_type: Literal["text", "int", "float", "bool", "json"] = attrs.field(metadata={KEY: "as"})
     """What the text of a template is read as, and what Python has to give; the key `as` of the file.
     `text` of a template and `json` of Python where nothing is said."""
 
@@ -175,9 +202,9 @@ class ExpressionColumn(ColumnEntry):
 class Asking:
     """How a model is asked for a cell."""
 
-    provider: Number
+    provider: Provider
     """Its place among the providers of the suite."""
-    prompt: str
+    prompt: PromptText
     """A template over the row: text, or JSON or YAML of chat messages, as in prompts of suites."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
     """Keys of the provider's config that are different here."""
@@ -191,12 +218,12 @@ class Asking:
 class LlmColumn(ColumnEntry):
     """`type: llm`. What a model writes: text, or data of a schema."""
 
-    asking: Asking
-    schema: Mapping[str, Any] | None = None
+    asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
+    schema: ValueSchema | None = None
     """JSON schema of the value; None is text."""
-    reasoning: str | None = None
+    reasoning: ColumnName | None = None
     """The side-effect column for the model's reasoning; None keeps none."""
-    trace: str | None = None
+    trace: ColumnName | None = None
     """The side-effect column for what was asked and answered: a list of messages; None keeps none."""
 
 
@@ -204,9 +231,9 @@ class LlmColumn(ColumnEntry):
 class Score:
     """One thing that a judge looks at."""
 
-    name: str
-    description: str
-    options: Mapping[str, str]
+    name: SomeText
+    description: SomeText
+    options: ScoreOptions
     """What each score means, by the score as text; numbers are given back as numbers."""
 
 
@@ -214,20 +241,20 @@ class Score:
 class JudgeColumn(ColumnEntry):
     """`type: judge`. What a model thinks of the row: for each score `{"score": …, "reasoning": …}`."""
 
-    asking: Asking
+    asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
     """Its `prompt` says what is judged; how to answer is told by the scores."""
-    scores: tuple[Score, ...]
-    reasoning: str | None = None
-    trace: str | None = None
+    scores: Annotated[tuple[Score, ...], _SCORES]
+    reasoning: ColumnName | None = None
+    trace: ColumnName | None = None
 
 
 @attrs.frozen(kw_only=True)
 class EmbeddingColumn(ColumnEntry):
     """`type: embedding`. The vector of a text."""
 
-    provider: Number
+    provider: Provider
     """Its place among the providers of the suite."""
-    text: str
+    text: SomeText
     """A template over the row."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -241,17 +268,19 @@ class PythonColumn(ColumnEntry):
     them), or a list of them.
     """
 
+    INHERITED_KEYS: ClassVar = {"outputs": "outputs"}
+
     target: str
     """`file://gen.py:make`, with an absolute path."""
     scope: Literal["cell", "full", "scratch"] = "cell"
     ordered: bool = False
     """Whether row groups are made one after another, in order. Not for cells."""
-    timeout_s: Positive = 60.0
+    timeout_s: Positive = attrs.field(default=60.0, metadata={KEY: "timeout"})
     workers: Count | None = None
     """Processes that call the function, 1 to 64; None is one for each processor. Not for ordered ones."""
-    extras: tuple[str, ...] = ()
+    extras: ColumnNames = ()
     """Side-effect columns: keys that it may give besides its outputs."""
-    as_types: Mapping[str, ColumnType] = attrs.field(factory=dict)
+    as_types: ColumnTypes = attrs.field(factory=dict, metadata={KEY: "as"})
     """The types of its columns, where they are not `json`; the key `as` of the file, one type or an
     object."""
 
@@ -260,9 +289,9 @@ class PythonColumn(ColumnEntry):
 class ValidationColumn(ColumnEntry):
     """`type: validation`. What assertions say of another column: `pass`, `score` and `reason`."""
 
-    target: str
+    target: SomeText
     """The column that is looked at."""
-    assertions: tuple[Assertion, ...]
+    assertions: Assertions = attrs.field(metadata={KEY: "assert"})
     """Those that ask nobody."""
     drop: bool = False
     """Whether rows that do not pass are dropped."""
@@ -284,7 +313,7 @@ Column: TypeAlias = (
 class Processor:
     """What is done with all rows of a group, or with the whole dataset, at one stage."""
 
-    stage: Literal["before_batch", "after_batch", "after_generation"]
+    stage: Annotated[Literal["before_batch", "after_batch", "after_generation"], BothSpellings()]
     """When the seeds of a group are there; when a group is complete; when all are written."""
     target: str | None = None
     """`file://gen.py:clean`: a function that gets rows and their numbers, and returns rows and their numbers;
@@ -293,8 +322,8 @@ class Processor:
     """Columns that it leaves out; `*` stands for any text. Exactly one of the two is given."""
     keep_aside: bool = True
     """Whether columns that are left out are written to a file of their own."""
-    on_error: Literal["abort", "drop_group"] = "abort"
-    timeout_s: Positive = 60.0
+    on_error: Annotated[Literal["abort", "drop_group"], BothSpellings()] = "abort"
+    timeout_s: Positive = attrs.field(default=60.0, metadata={KEY: "timeout"})
 
 
 @attrs.frozen(kw_only=True)
@@ -303,7 +332,7 @@ class ErrorWindow:
 
     calls: Count = 10
     """The last calls that are looked at."""
-    error_rate: Positive = 0.5
+    error_rate: Annotated[float, _SHARE] = 0.5
     """The part of them that fails for good, from which on nothing new is begun; > 0 and ≤ 1."""
     enabled: bool = True
 
@@ -321,11 +350,13 @@ class ColumnsSettings(TaskSettings):
     """Rows of a checkpoint file, and of what full columns see at once, ≥ 1."""
     seed: int = 0
     """Of everything random."""
-    output_dir: Path | None = None
+    output_dir: Annotated[Path, Form(SOME_TEXT)] | None = None
     """The folder of its files; absolute. None is `datasets/<task>` below the working folder."""
     format: Literal["auto", "parquet", "jsonl"] = "auto"
     """Of its files; `auto` is Parquet where that can be written (extra `parquet`), else JSON lines."""
-    existing: Literal["never", "if_possible", "always"] = "never"
+    existing: Annotated[Literal["never", "if_possible", "always"], BothSpellings()] = attrs.field(
+        default="never", metadata={KEY: "resume"}
+    )
     """What a new run does with files of an earlier one in its folder: refuse them; go on with them where they
     fit, else begin anew; go on with them or fail. The key `resume` of the file."""
     salvage_rounds: Count = 2

@@ -8,7 +8,7 @@ from trioeval.columns.model import Column, ColumnsSettings, EmbeddingColumn, Jud
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import ProviderSpec, Request
 from trioeval.providers.abilities import Ability, abilities
-from trioeval.providers.http.adapter import HasAdapter
+from trioeval.providers.http.adapter import AdapterSettings
 
 _HINTS: Mapping[Ability, str] = {
     "text": "name a chat model, such as openai:gpt-4.1-mini",
@@ -46,7 +46,7 @@ def _wrong(
             f"{spec.id} gives no {what}, which {column.name} is made of",
             _HINTS[wanted],
         )
-    elif config and isinstance(spec.settings, HasAdapter):
+    elif config and isinstance(spec.settings, AdapterSettings):
         try:
             spec.settings.adapter.build(Request(prompt="hello", options=config))
         except ProviderError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.columns.form_values import missing_categories, prompt_text
+from trioeval.columns.column_form import missing_categories, prompt_text
 from trioeval.columns.graph import ColumnGraph, Producer
 from trioeval.columns.model import (
     CategorySampler,

@@ -3,14 +3,12 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from pathlib import Path
-from typing import Any, Literal
 
 import attrs
 import trio
 
 from trioeval.columns.events import DatasetEvent
-from trioeval.columns.files import HELPS, DatasetFolder, DatasetRows, Header, chosen_format
+from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format
 from trioeval.columns.files.open import check_unused
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.columns.finish import FolderOutput, MemoryOutput, Output
@@ -31,6 +29,7 @@ from trioeval.columns.model import (
 from trioeval.columns.open_makers import Means, makings_of
 from trioeval.columns.processors import stages_of
 from trioeval.columns.result import DatasetResult
+from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetSpec, Rows
 from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
@@ -56,85 +55,36 @@ def dataset_row(row: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class DatasetsTold:
-    """What is told of all datasets of a run, and how they go on."""
+    """The observers of all datasets of a run, and how they go on."""
 
     tell: Callable[[DatasetResult, Rows], None]
-    """As in `DatasetTerms`."""
+    """Called once with each result, and the rows with their numbers if they are kept in memory."""
     observe: Callable[[str | None, DatasetEvent], None] | None = None
-    """Told of what happens, with the id of the task."""
-    reconcile: bool = False
-    in_memory: bool = False
-    preview: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class DatasetTerms:
-    """What holds for the dataset of one task."""
-
-    task: str | None
-    journal: DatasetJournal | None
-    left: Mapping[str, RowsLeft]
-    """Gets the rows of tasks that others are made of, by their ids."""
-    warn: Callable[[str], None]
-    tell: Callable[[DatasetResult, Rows], None]
-    """Told once what became of it, with its rows and their numbers if they are kept in memory."""
-    observe: Callable[[DatasetEvent], None] | None
-    """Told of what happens."""
-    seeds: Mapping[str, Source]
-    """The rows of seeds that are files, by the names of their first columns."""
+    """Called with each event, and the id of the task."""
     reconcile: bool = False
     """Whether a run that goes on may find another configuration than it began with."""
     in_memory: bool = False
-    """Whether its rows are kept in memory, and no files are written."""
+    """Whether rows are kept in memory, and no files are written."""
     preview: int | None = None
     """Make so many rows at most."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class DatasetParts:
-    """What is open of the task of a dataset, whatever its seeds are."""
+    """The open parts of one dataset, whatever its seeds are."""
 
     prepared: PreparedSuite
     settings: ColumnsSettings
     asker: Asker
     scripts: Scripts
-    terms: DatasetTerms
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class Ready:
-    """A dataset that may begin."""
-
-    spec: DatasetSpec
-    output: Output
-
-    @property
-    def folder(self) -> Path | None:
-        """Where its files go; None if there are none."""
-        return self.output.folder.path if isinstance(self.output, FolderOutput) else None
-
-    @property
-    def format(self) -> Any:
-        """Of its files."""
-        return self.output.folder.format if isinstance(self.output, FolderOutput) else None
-
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Those that are written."""
-        if isinstance(self.output, FolderOutput):
-            return DatasetRows(self.output.folder.path)
-        return [values for _, values in self.in_memory()]
-
-    def in_memory(self) -> Rows:
-        """Those that are kept in memory, with their numbers."""
-        if isinstance(self.output, MemoryOutput):
-            groups = self.output.last
-            return [row for group in sorted(groups) for row in groups[group]]
-        return ()
-
-    def close(self) -> None:
-        """Let others write to its folder."""
-        if isinstance(self.output, FolderOutput):
-            self.output.folder.close()
+    task: str | None
+    journal: DatasetJournal | None
+    left: Mapping[str, RowsLeft]
+    """Gets the rows of tasks that others are made of, by their ids."""
+    warn: Callable[[str], None]
+    seeds: Mapping[str, Source]
+    """The rows of seeds that are files, by the names of their first columns."""
+    told: DatasetsTold
 
 
 @attrs.frozen
@@ -153,7 +103,7 @@ def read_seeds(prepared: PreparedSuite) -> SeedFiles:
     """
     found: dict[str | None, dict[str, Source]] = {}
     problems: list[Problem] = []
-    files: list[Path] = []
+    files = []
     for part in prepared.parts:
         settings = part.prepared.suite.settings
         if not isinstance(settings, ColumnsSettings):
@@ -178,10 +128,10 @@ def read_seeds(prepared: PreparedSuite) -> SeedFiles:
     return SeedFiles(found)
 
 
-async def open_ready(
+async def open_run(
     parts: DatasetParts, sources: Mapping[str, Source], stack: ExitStack | AsyncExitStack
-) -> Ready:
-    """Everything about a dataset that is known when its seeds are. A checkpoint.
+) -> DatasetRun:
+    """A dataset whose seeds are known, ready to be built. A checkpoint.
 
     Args:
         parts: What is open.
@@ -191,7 +141,7 @@ async def open_ready(
     Raises:
         DatasetError: The folder cannot be used.
     """
-    settings, terms, prepared = parts.settings, parts.terms, parts.prepared
+    settings, told, prepared = parts.settings, parts.told, parts.prepared
     graph = ColumnGraph.of(producers_of(settings))
     code = CodeFiles(prepared.suite.directory)
     filters = {name: code(file) for name, file in prepared.suite.nunjucks_filters.items()}
@@ -208,9 +158,9 @@ async def open_ready(
         types.update(source.types)
         kinds.update(source.kinds)
     columns = [name for name in _written(settings) if name in types]
-    grouping = _grouping(settings, sources, terms)
+    grouping = _grouping(parts, sources)
     output: Output = MemoryOutput(grouping)
-    if not terms.in_memory:
+    if not told.in_memory:
         folder = await trio.to_thread.run_sync(
             functools.partial(
                 _open_folder,
@@ -223,10 +173,11 @@ async def open_ready(
                 kinds,
             )
         )
-        stack.callback(folder.close)
+        output = FolderOutput(folder)
+        stack.callback(output.close)
         if folder.moved is not None:
-            terms.warn(f"the dataset that was in {folder.path} is in {folder.moved} now")
-        grouping, output = folder.header.grouping, FolderOutput(folder)
+            parts.warn(f"the dataset that was in {folder.path} is in {folder.moved} now")
+        grouping = folder.header.grouping
     templates = prepared.templates
     cells = Cells(
         asker=parts.asker,
@@ -244,7 +195,7 @@ async def open_ready(
     digests = producer_digests(graph, settings, marks)
     limit_ms = prepared.suite.evaluate_options.timeout_ms
     spec = DatasetSpec(
-        task=terms.task,
+        task=parts.task,
         settings=settings,
         graph=graph,
         makings=makings_of(settings, graph, means, digests),
@@ -255,7 +206,8 @@ async def open_ready(
         stages=stages_of(settings.processors, parts.scripts),
         timeout=limit_ms / 1000 if limit_ms else float("inf"),
     )
-    return Ready(spec=spec, output=output)
+    observe = None if told.observe is None else functools.partial(told.observe, parts.task)
+    return DatasetRun(spec, output, journal=parts.journal, observe=observe, warn=parts.warn)
 
 
 def check_folders(prepared: PreparedSuite) -> None:
@@ -313,34 +265,30 @@ def _written(settings: ColumnsSettings) -> Sequence[str]:
     return written_columns(attrs.evolve(settings, processors=tuple(before)))
 
 
-def _grouping(
-    settings: ColumnsSettings, sources: Mapping[str, Source], terms: DatasetTerms
-) -> Grouping:
+def _grouping(parts: DatasetParts, sources: Mapping[str, Source]) -> Grouping:
+    settings, preview = parts.settings, parts.told.preview
     rows = settings.rows or len(sources[_first_seed(settings)])
-    if terms.preview is not None:
-        return Grouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, terms.preview),))
-    before = None if terms.journal is None else terms.journal.grouping
+    if preview is not None:
+        return Grouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, preview),))
+    before = None if parts.journal is None else parts.journal.grouping
     if before is not None and before.size == settings.group_size and before.rows <= rows:
         return before.extended(rows)
     return Grouping(settings.group_size, (rows,))
 
 
-def _when_there(terms: DatasetTerms) -> Literal["if_possible", "always"]:
-    """What a run that goes on does with the files of its folder."""
-    return "if_possible" if terms.reconcile else "always"
-
-
 def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) -> DatasetFolder:
-    settings, terms = parts.settings, parts.terms
-    journal = terms.journal
-    goes_on = journal is not None and journal.grouping is not None
+    settings, journal = parts.settings, parts.journal
+    existing, helps = settings.existing, HELPS
+    if journal is not None and journal.grouping is not None:  # a run that goes on
+        existing = "if_possible" if parts.told.reconcile else "always"
+        helps = _RECONCILE
     return DatasetFolder.open(
-        folder_of(settings, terms.task or "dataset"),
+        folder_of(settings, parts.task or "dataset"),
         header,
         file_format=chosen_format(settings.format, header.columns),
-        existing=_when_there(terms) if goes_on else settings.existing,
+        existing=existing,
         known=() if journal is None else journal.groups(),
         again=() if journal is None else journal.again(),
-        helps=_RECONCILE if goes_on else HELPS,
+        helps=helps,
         kinds=kinds,
     )

@@ -10,12 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import attrs
-
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.code import called, function_of
 from trioeval.columns.model import Processor
-from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages, mistake
+from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
 from trioeval.documents.mistakes import kind
 from trioeval.evaluation.scripts import Scripts
 from trioeval.grading import quote
@@ -33,36 +31,31 @@ def stages_of(processors: Iterable[Processor], scripts: Scripts) -> Stages:
         name = f"processors[{place}]"
         ready = StageProcessor(
             name=name,
-            run=_Function(processor, scripts).run
-            if processor.target is not None
-            else _Dropping(processor).run,
+            run=_dropping(processor)
+            if processor.target is None
+            else _calling(processor, processor.target, scripts),
             on_error=processor.on_error,
         )
         by_stage.setdefault(processor.stage, []).append(ready)
     return Stages(**{stage: tuple(ready) for stage, ready in by_stage.items()})
 
 
-@attrs.frozen
-class _Function:
-    processor: Processor
-    scripts: Scripts
+def _calling(processor: Processor, target: str, scripts: Scripts) -> Process:
+    file, name = function_of(target)
 
-    async def run(self, _group: int | None, rows: Rows) -> Processed:
-        """What the function makes of rows. Always a checkpoint."""
-        processor = self.processor
-        file, name = function_of(processor.target or "")
+    async def run(_group: int | None, rows: Rows) -> Processed:
         arguments = [[dict(row) for _, row in rows], [number for number, _ in rows]]
-        answer = await called(lambda: self.scripts.call(file, name, arguments, processor.timeout_s))
+        answer = await called(lambda: scripts.call(file, name, arguments, processor.timeout_s))
         return Processed(read_answer(rows, answer, f"{file.name}:{name}"))
 
+    return run
 
-@attrs.frozen
-class _Dropping:
-    processor: Processor
 
-    async def run(self, _group: int | None, rows: Rows) -> Processed:
-        """The rows without columns. Never a checkpoint."""
-        return without_columns(self.processor, rows)
+def _dropping(processor: Processor) -> Process:
+    async def run(_group: int | None, rows: Rows) -> Processed:  # noqa: ASYNC124 - computes only
+        return without_columns(processor, rows)
+
+    return run
 
 
 def without_columns(processor: Processor, rows: Rows) -> Processed:

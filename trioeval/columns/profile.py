@@ -25,7 +25,6 @@ import trio
 
 from trioeval.columns.account import Spent
 from trioeval.columns.cell_types import fits
-from trioeval.columns.groups import is_skipped
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.result import ColumnProfile, Histogram
 from trioeval.columns.spec import DatasetSpec, Rows
@@ -354,7 +353,7 @@ class Profiles:
         skipped: set[int] = set()
         for place, making in enumerate(self._spec.makings):
             try:
-                if is_skipped(making, self._spec.graph.upstream[place], skipped, values):
+                if making.skips(self._spec.graph.upstream[place], skipped, values):
                     skipped.add(place)
             except CellError:
                 continue  # it looks at what is not written

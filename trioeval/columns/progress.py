@@ -1,535 +1,552 @@
-"""What may be made next: counters for each open group, and never a search. Pure.
+"""A dataset while it is built: the readiness of its plan, and everything that changes.
 
-A *job* makes all outputs of one producer for one row (`cell`) or for one group (`scratch`, `full`), or is one
-of the stages of a group: `PREPARE` after its scratch columns and before all others (only where the dataset
-has processors for that), and `FINISH` when every row that is left has every column.
+All of it happens synchronously, within the step of the job that causes it. The jobs that a change makes
+ready, and those that it puts an end to, are kept until the kernel asks for them in that same step.
 
-Groups are opened one after another, in ascending order, by whoever keeps the budget, and closed when they are
-written or given up. Only open groups cost memory. A group that is passed over was written before.
-
-A cell may be made when the producers of whole groups that it needs are done, and the cells of its row that it
-needs. A full producer may when no row that is left lacks a column that it needs; dropping the last row that
-does frees it. An ordered one also waits until it has made the groups before, but for those of which no row is
-left. If it does not make one of them, because its job is lost or the group is closed, its turn stays there:
-what it makes of later groups may depend on that one, which another run makes first. A group without a row is
-finished at once: it has nothing to be made but `FINISH`.
-
-Each change returns what it has made ready and what is no longer to be made, in the order of groups, then
-`PREPARE`, graph, `FINISH`, then rows. Misuse is an error (a `RuntimeError`) and never ignored.
+A job that has made something has noted that before it ended. Only of one that has not, its outcome says what
+happens to its rows: they are dropped, or not run.
 """
 
-from array import array
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, overload
 
 import attrs
+import trio
 
-from trioeval.columns.graph import (
-    FINISH,
-    NOTHING,
-    PREPARE,
-    Change,
-    ColumnGraph,
-    Grouping,
-    MakeJob,
-    in_order,
+from trioeval.columns.account import (
+    Account,
+    Spent,
+    behind_processors,
+    failed_producer,
+    left_out,
+    stuck,
+    timed_out,
 )
+from trioeval.columns.buffer import Buffer, FailureWindow, FairLine, MishapWarning
+from trioeval.columns.events import (
+    DatasetEvent,
+    DatasetObserver,
+    GroupGivenUp,
+    GroupOpened,
+    GroupWritten,
+    ManyMishaps,
+    RowDropped,
+    ShutDown,
+)
+from trioeval.columns.files import GroupFile
+from trioeval.columns.graph import FINISH, PREPARE, MakeJob
+from trioeval.columns.groups import OpenGroup, OpenGroups
+from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.makers.base import (
+    CODE,
+    LOCAL,
+    OWN_LANES,
+    CellError,
+    CellOrder,
+    GroupOrder,
+    Order,
+    Skips,
+    Tally,
+)
+from trioeval.columns.result import DroppedRow
+from trioeval.columns.spec import DatasetSpec
+from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness, TimedOut
 
-__all__ = ["FINISH", "PREPARE", "Change", "MakeJob", "Tracker"]
-
-# What is made and what is to be made of one open group. Pure.
+# Which groups are open at once: a budget of values held in memory. Pure.
 #
-# Each producer is a node, and so are the two stages. A node that makes the group as a whole has one state; a
-# node of cells has one for each row. Nothing is ever looked through to find what may be made next:
+# Groups are opened in order, each as a whole, as long as their values fit: what an open group will have
+# counts from its beginning. A group that is larger than the budget is opened alone. A column may run ahead
+# over all groups that are open, whatever the other columns do: what bounds it is the budget.
 #
-# - a node counts the nodes that must be complete for the whole group before it (`_missing`). Of a node of
-#   cells these are those that make whole groups; its cells count for themselves the cells of their row that
-#   they still need (`_needs`);
-# - a node of cells counts the rows that are left and have no cell (`_lacking`): at 0 it is complete, whether
-#   the last one was made or dropped.
-#
-# So a cell that is made costs one step for each node that needs it, and a row that is dropped one for each
-# node of cells.
+# One group that stands still must not let the rest of the dataset pass it for ever: the kernel keeps
+# outcomes in order, so those of all groups behind it stay in memory. So no group is opened that is further
+# ahead of the oldest open one than a few budgets.
 
 
-_WAITING, _READY, _BEGUN, _DONE, _LOST, _GONE = range(6)
-_NAMES = ("waits", "is ready", "is begun", "is complete", "is lost", "was dropped")
+AHEAD = 4
+"""How many budgets of values may lie between the oldest open group and one that is opened."""
 
 
-@attrs.frozen(eq=False)
-class Shape:
-    """What is the same for all groups.
-
-    Nodes are places of the graph, and behind them the stages, so that -1 and -2 find these in sequences.
-    """
-
-    nodes: int
-    prepares: bool
-    needs: dict[int, int]
-    """How many cells of its row a cell needs, by node of cells."""
-    missing: tuple[int, ...]
-    """How many nodes must be complete for the whole group before a node."""
-    same_row: tuple[tuple[int, ...], ...]
-    """Whose cells need one of a node in their row."""
-    whole_group: tuple[tuple[int, ...], ...]
-    """Who needs a node to be complete for the whole group."""
-
-    @classmethod
-    def of(cls, graph: ColumnGraph, *, prepares: bool) -> "Shape":
-        """The shape of the groups of a graph."""
-        size = len(graph.producers)
-        scopes = [producer.scope for producer in graph.producers]
-        needs = {place: 0 for place in range(size) if scopes[place] == "cell"}
-        missing = [0] * (size + 2)
-        same_row: list[list[int]] = [[] for _ in range(size + 2)]
-        whole_group: list[list[int]] = [[] for _ in range(size + 2)]
-        for place in range(size):
-            for need in graph.upstream[place]:
-                if place in needs and need in needs:
-                    needs[place] += 1
-                    same_row[need].append(place)
-                else:
-                    whole_group[need].append(place)
-            if prepares and scopes[place] == "scratch":
-                whole_group[place].append(PREPARE)
-            elif prepares:
-                whole_group[PREPARE].append(place)
-            whole_group[place].append(FINISH)
-        if prepares:
-            whole_group[PREPARE].append(FINISH)
-        for several in whole_group:
-            for node in several:
-                missing[node] += 1
-        return cls(
-            size + 2,
-            prepares,
-            needs,
-            tuple(missing),
-            tuple(map(tuple, same_row)),
-            tuple(map(tuple, whole_group)),
-        )
+_ROWS_AT_ONCE = 1000
+"""Rows that are opened without a checkpoint: more than lanes have jobs under way."""
 
 
-@attrs.define(eq=False)
-class Told:
-    """A change while it comes about."""
-
-    ready: list[MakeJob] = attrs.field(factory=list)
-    removed: list[MakeJob] = attrs.field(factory=list)
-    never: list[MakeJob] = attrs.field(factory=list)
-
-    def change(self) -> Change:
-        """All of it, in order."""
-        if not (self.ready or self.removed or self.never):
-            return NOTHING
-        return Change(in_order(self.ready), in_order(self.removed), in_order(self.never))
-
-
-class OpenGroup:
-    """The counters of one group.
+class Progress(OpenGroups, Readiness):
+    """The state of one dataset, and the readiness of its plan.
 
     Args:
-        shape: Of all groups.
-        number: Which one it is.
-        rows: Its rows.
-        waiting: Ordered producers whose turn has not come in this group.
+        spec: The dataset.
+        written: Groups that are written already.
+        journal: Where it is recorded; None of a preview.
+        observe: Notified of events.
+        end: Called when no group will be opened any more.
     """
 
-    def __init__(self, shape: Shape, number: int, rows: range, waiting: Iterable[int]) -> None:
-        size = len(rows)
-        self.rows = rows
-        self.left = size
-        """Rows that are not dropped."""
-        self.active = 0
-        """Jobs that are ready or begun."""
-        self._number = number
-        self._shape = shape
-        self._gone = bytearray(size)
-        self._states = bytearray(shape.nodes)
-        if not shape.prepares:
-            self._states[PREPARE] = _DONE
-        self._missing = list(shape.missing)
-        for node in waiting:
-            self._missing[node] += 1
-        self._cells = {node: bytearray(size) for node in shape.needs}
-        self._needs = {node: array("I", [count]) * size for node, count in shape.needs.items()}
-        self._lacking = dict.fromkeys(shape.needs, size)
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        written: Iterable[int],
+        journal: DatasetJournal | None,
+        observe: DatasetObserver | None,
+        end: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            spec.graph, spec.grouping, written, prepares=bool(spec.stages.before_batch)
+        )
+        shutdown = spec.settings.shutdown
+        self.spec = spec
+        self.journal = journal
+        self.buffer = Buffer()
+        self.account = Account([Spent() for _ in spec.graph.producers])
+        self.is_cut = False
+        """Whether no group is opened any more, because the run is at its end."""
+        self.last: Outcome[Any] | None = None
+        """The outcome that the kernel reports next."""
+        self._observe = observe
+        self._end = end
+        self._columns = sum(map(len, spec.graph.columns))
+        """The number of values of a row."""
+        self._open_rows = 0
+        """The number of rows of all open groups."""
+        self._waiting = iter(self.numbering.groups)
+        self._next = next(self._waiting, None)
+        """The next group to open; None if all were opened."""
+        self._lines: defaultdict[str, FairLine] = defaultdict(FairLine)
+        """The order of the jobs of each lane."""
+        self._window: FailureWindow | None = None
+        if shutdown.enabled:
+            self._window = FailureWindow(shutdown.calls, shutdown.error_rate)
+        self._mishaps = MishapWarning()
+        self._lost: str | None = None
+        """Why the first job was lost."""
+        self._has_more = False
+        """Whether more groups might be opened now."""
+        self._stood = 0
+        """Ordered columns that make nothing more, as far as groups that wait for them are given up."""
 
-    def open(self, dropped: Iterable[int], told: Told) -> None:
-        """Say what may be made from the start."""
-        self.drop(dropped, told)
-        if self.left:
-            for node in range(-2, self._shape.nodes - 2):
-                if not self._missing[node]:
-                    self._release(node, told.ready)
+    def begin(self) -> Iterable[int]:
+        """The jobs of the first groups that may start. Those that never will follow the first outcome."""
+        self._open_more()
+        ready, self._now_ready = self._now_ready, []
+        return ready
 
-    def begin(self, job: MakeJob) -> None:
-        """A job that is ready is begun, or begun again."""
-        states, place = self._find(job)
-        if states[place] not in (_READY, _BEGUN):
-            raise self._misuse(job, "begun", states[place])
-        states[place] = _BEGUN
+    def rank(self, index: int) -> tuple[float, ...]:
+        """The rank of a job: older groups come first, and columns of a group share a lane by weight.
 
-    def complete(self, job: MakeJob, ready: list[MakeJob]) -> None:
-        """A job that was begun is done; what may be made now is added to `ready`."""
-        states, place = self._find(job)
-        if states[place] != _BEGUN:
-            raise self._misuse(job, "completed", states[place])
-        states[place] = _DONE
-        self.active -= 1
-        node, row = job.producer, job.row
-        if row is None:
-            self._complete(node, ready)
+        Jobs that take no time have their group alone, and come before its cells if they are of all of it.
+        """
+        order = self.orders[index]
+        job = order.job
+        if order.is_gone:  # in the step that named it, perhaps with its whole group
+            return (job.group,)
+        if order.lane == LOCAL:
+            return (job.group, job.row is not None)
+        weight = 1.0 if job.producer < 0 else self.spec.makings[job.producer].weight
+        order.rank = self._lines[order.lane].rank(job.producer, job.group, weight)
+        return order.rank
+
+    def aside(self, index: int) -> Freed:
+        """A job runs again when nothing else of its group goes on."""
+        order = self.orders[index]
+        self._go_on(self.set_aside(index))
+        if order.lane != LOCAL:
+            self.call_ended(order.lane, failed=False, mishap=True)
+        return self.freed(index)
+
+    def over(self, index: int, *, done: bool) -> Freed:
+        """A job has its outcome."""
+        order = self.orders.get(index)
+        if order is not None:
+            group = self.groups.get(order.job.group)
+            if group is not None:
+                group.aside.discard(index)
+                if not done and not order.is_gone:
+                    self._not_made(group, order)
+                self._go_on(group)
+            del self.orders[index]
+        return self.freed(index)
+
+    def freed(self, by: int) -> Freed:
+        """The changes since the last call; more groups are opened if there is room."""
+        if self._has_more:
+            self._open_more()
+        self._give_up_in_vain()
+        return super().freed(by)
+
+    def start(self, order: Order) -> trio.CancelScope:
+        """Begin a round of a job; returns the scope of its body."""
+        if order.rank is not None:
+            self._lines[order.lane].started(order.rank)
+        return super().start(order)
+
+    def order(self, job: MakeJob) -> Order:
+        """The order of a job that may start now: recorded, left out, or to be made."""
+        if job.producer < 0:
+            stages = self.spec.stages
+            processors = stages.before_batch if job.producer == PREPARE else stages.after_batch
+            return Order(job, CODE if processors else LOCAL)
+        known = self._known(job)
+        is_made = isinstance(known, MadeRecord) or (
+            known is not None and len(known.rows) == len(self.rows_of(job))
+        )
+        lane = LOCAL if is_made else self.spec.makings[job.producer].maker.lane
+        return GroupOrder(job, lane, known) if job.row is None else CellOrder(job, lane, known)
+
+    def leave_out(self, group: OpenGroup, producer: int, rows: Iterable[int]) -> None:
+        """Cells of rows that are still there are left out, and with them their side effects."""
+        value = self.spec.makings[producer].skip.value
+        for row in rows:
+            if not group.is_gone(row):
+                self.buffer.set(row, dict.fromkeys(self.graph.columns[producer], value))
+                group.skipped.setdefault(row, set()).add(producer)
+
+    def record(
+        self,
+        order: Order,
+        values: Mapping[int, Mapping[str, Any]],
+        skipped: Iterable[int] = (),
+    ) -> None:
+        """Record the result of a job, if that is worth it."""
+        job = order.job
+        making = self.spec.makings[job.producer]
+        if self.journal is None or not making.is_recorded:
             return
-        for other in self._shape.same_row[node]:
-            needs = self._needs[other]
-            needs[place] -= 1
-            if not needs[place] and not self._missing[other]:
-                cells = self._cells[other]
-                if cells[place] == _WAITING:
-                    cells[place] = _READY
-                    self.active += 1
-                    ready.append(MakeJob(other, self._number, row))
-        self._lacking[node] -= 1
-        if not self._lacking[node]:
-            self._complete(node, ready)
+        self.journal.made(
+            MadeRecord(
+                producer=self.producer_name(job),
+                unit=job.group if job.row is None else job.row,
+                digest=making.digest,
+                values=values,
+                skipped=tuple(sorted(skipped)),
+                tally=order.used.json(),
+            )
+        )
 
-    def lose(self, job: MakeJob) -> None:
+    def drop(
+        self, group: OpenGroup, dropped: Iterable[DroppedRow], producer: int | None = None
+    ) -> None:
+        """Rows are gone: calls of theirs are cancelled, and nothing more is made of them.
+
+        Args:
+            group: Their group.
+            dropped: Those that are gone already change nothing.
+            producer: The producer that failed, if one did.
+        """
+        fresh = [one for one in dropped if not group.is_gone(one.row)]
+        for one in fresh:
+            group.dropped[one.cause] += 1
+            self.account.drop(one, producer)
+            if self.journal is not None:
+                self.journal.dropped(one)
+            self.notify(RowDropped, group.number, one)
+        rows = [one.row for one in fresh]
+        self.buffer.drop(rows)
+        if rows:
+            self.drop_rows(group, rows)
+
+    def drop_again(self, group: OpenGroup) -> None:
+        """Processors have seen a group: drop the rows that were dropped behind them in another execution."""
+        fresh = [one for one in group.dropped_later if not group.is_gone(one.row)]
+        self._restore(group, fresh)
+        self.drop_rows(group, [one.row for one in fresh])
+
+    def write(self, group: OpenGroup, file: GroupFile) -> None:
+        """A group is written."""
+        if self.journal is not None:
+            self.journal.written(file)
+        self.account.add_written(file)
+        self.notify(GroupWritten, file)
+        self.complete(MakeJob(FINISH, group.number))
+        self._forget(group)
+
+    def call_ended(self, lane: str, *, failed: bool, mishap: bool) -> None:
+        """A job that makes calls, or runs the suite's own code, has ended, well or not.
+
+        Args:
+            lane: Its lane.
+            failed: Whether it has, for good.
+            mishap: Whether it has, and might have gone well.
+        """
+        if self._mishaps.add(mishap=mishap, now=trio.current_time()):
+            self.notify(ManyMishaps)
+        if mishap or self._window is None or self.account.early_shutdown:
+            return
+        if self._window.add(failed=failed):
+            self._shut_down({LOCAL} if lane in OWN_LANES else OWN_LANES)
+
+    def notify(self, event: Callable[..., DatasetEvent], *facts: object) -> None:
+        """Notify the observer of an event that happens now."""
+        if self._observe is not None:
+            self._observe(event(trio.current_time(), *facts))
+
+    def producer_name(self, job: MakeJob) -> str:
+        """The name of the producer of a job."""
+        return self.graph.producers[job.producer].name
+
+    def rows_of(self, job: MakeJob) -> Sequence[int]:
+        """The rows that a job makes something of."""
+        return self.groups[job.group].rows_left() if job.row is None else (job.row,)
+
+    @property
+    def held_up(self) -> str | None:
+        """Why an ordered column will make nothing more, if that is so: an earlier group lacks something."""
+        return self._lost if self.standing else None
+
+    async def recall(self, files: Iterable[GroupFile]) -> None:
+        """Count the costs and the dropped rows of groups that are written. A checkpoint for each group."""
+        if self.journal is None or not self.journal.resumed:
+            return
+        for file in files:
+            await trio.lowlevel.checkpoint()
+            restored = self.journal.restored(file.group, self.grouping.rows_of(file.group))
+            for row in restored.dropped:
+                self.account.remember(row, failed_producer(self.graph, row))
+            self._recall(restored)
+
+    def _recall(self, restored: Restored) -> dict[tuple[int, int], MadeRecord]:
+        """Count the records of columns that are as they were; returns them by producer and unit."""
+        places = {one.name: place for place, one in enumerate(self.graph.producers)}
+        found = {}
+        for record in restored.made:
+            place = places.get(record.producer)
+            if place is not None and record.digest == self.spec.makings[place].digest:
+                found[place, record.unit] = record
+        for (place, _), record in found.items():
+            self.account.spent[place].recalled += len(record.values)
+            self.account.spent[place].add(Tally.read(record.tally))
+        return found
+
+    def _not_made(self, group: OpenGroup, order: Order) -> None:
+        """A job has come to nothing, although something of it was wanted."""
+        job, trouble, last = order.job, order.trouble, self.last
+        match last:
+            case Interrupted() | NotRun():
+                self.is_cut = self.is_cut or isinstance(last, Interrupted)
+                self._lose(group, job, last.cut.value)
+            case TimedOut():
+                name = self.producer_name(job)
+                rows = self._rows_asked_for(order)
+                dropped = [timed_out(row, name, last.timeout, last.calls) for row in rows]
+                self._fail(group, order, dropped, mishap=True)
+            case _ if trouble is not None and trouble.reason is not None:
+                self._lose(group, job, trouble.reason)
+            case _ if trouble is not None:
+                name = self.producer_name(job)
+                dropped = [trouble.dropped(row, name) for row in self._rows_asked_for(order)]
+                self._fail(group, order, dropped, mishap=trouble.is_mishap)
+            case _ if order.scope is None:  # set aside, and its lane was closed before its round
+                self._lose(group, job, "lane")
+            case _:
+                pass  # a fault of ours, which ends the run
+
+    def _rows_asked_for(self, order: Order) -> Sequence[int]:
+        """The rows that a job was to make something of, without those that it leaves out."""
+        rows = self.rows_of(order.job)
+        if order.job.row is None and isinstance(order.known, Skips):
+            return [row for row in rows if row not in order.known.skipped]
+        return rows
+
+    def _fail(
+        self, group: OpenGroup, order: Order, dropped: Sequence[DroppedRow], *, mishap: bool
+    ) -> None:
+        """Drop the rows of a job that failed; of a group, those that it leaves out have what they need."""
+        job = order.job
+        self.drop(group, dropped, job.producer)
+        if job.row is None and isinstance(order.known, Skips) and group.left:
+            self.leave_out(group, job.producer, order.known.skipped)
+            self.complete(job)
+        if order.lane != LOCAL and job.producer >= 0:
+            self.call_ended(order.lane, failed=not mishap, mishap=mishap)
+
+    def _lose(self, group: OpenGroup, job: MakeJob, reason: str) -> None:
         """A job is not made in this run."""
-        states, place = self._find(job)
-        state = states[place]
-        if state not in (_WAITING, _READY, _BEGUN):
-            raise self._misuse(job, "lost", state)
-        states[place] = _LOST
-        self.active -= state != _WAITING
-
-    def drop(self, rows: Iterable[int], told: Told) -> None:
-        """Rows are gone; those that are already change nothing."""
-        complete = []
-        for row in rows:
-            place = row - self.rows.start
-            if self._gone[place]:
-                continue
-            self._gone[place] = True
-            self.left -= 1
-            for node, cells in self._cells.items():
-                if cells[place] == _DONE:
-                    continue
-                self._give_up(cells, place, MakeJob(node, self._number, row), told)
-                self._lacking[node] -= 1
-                if not self._lacking[node]:
-                    complete.append(node)
-        if self.left:
-            for node in complete:
-                self._complete(node, told.ready)
-        else:
-            self._empty(told)
-
-    def turn(self, node: int, ready: list[MakeJob]) -> None:
-        """The turn of an ordered producer has come."""
-        self._missing[node] -= 1
-        if not self._missing[node]:
-            self._release(node, ready)
-
-    @property
-    def finished(self) -> bool:
-        """Whether its last stage is complete."""
-        return self._states[FINISH] == _DONE
-
-    def close(self, told: Told) -> None:
-        """Nothing of it is made any more."""
-        if self.finished:
+        if job.producer == FINISH:  # that is made up for behind the plan
             return
-        for job in self._jobs():
-            states, place = self._find(job)
-            if states[place] in (_WAITING, _READY):
-                self._give_up(states, place, job, told)
+        for row in self.rows_of(job):
+            group.reasons.setdefault(row, reason)
+        group.lost = group.lost or reason
+        self._lost = self._lost or reason
+        self.mark_lost(job)
 
-    def is_over(self, node: int) -> bool:
-        """Whether a node that makes whole groups has done so, or has no row left to do so for."""
-        return self._states[node] in (_DONE, _GONE)
+    def _go_on(self, group: OpenGroup) -> None:
+        """A job of a group is over: see whether something of it still goes on.
 
-    def is_lost(self, node: int) -> bool:
-        """Whether a node that makes whole groups does not do so in this run."""
-        return self._states[node] == _LOST
-
-    def needs_one(self, node: int) -> bool:
-        """Whether a node that makes whole groups waits for one thing alone."""
-        return self._states[node] == _WAITING and self._missing[node] == 1
-
-    def is_gone(self, row: int) -> bool:
-        """Whether a row is dropped."""
-        return bool(self._gone[row - self.rows.start])
-
-    def rows_left(self) -> Iterator[int]:
-        """Rows that are not dropped."""
-        return (row for row, gone in zip(self.rows, self._gone, strict=True) if not gone)
-
-    def has_cell(self, node: int, row: int) -> bool:
-        """Whether a producer has made what it makes of a row."""
-        cells = self._cells.get(node)
-        if cells is None:
-            return self._states[node] == _DONE
-        return cells[row - self.rows.start] == _DONE
-
-    def unmade(self) -> Iterator[MakeJob]:
-        """Jobs that are not complete, but for those of dropped rows."""
-        for job in self._jobs():
-            states, place = self._find(job)
-            if states[place] not in (_DONE, _GONE):
-                yield job
-
-    def _jobs(self) -> Iterator[MakeJob]:
-        for node in (PREPARE, *range(self._shape.nodes - 2), FINISH):
-            if node in self._cells:
-                for row in self.rows:
-                    yield MakeJob(node, self._number, row)
-            else:
-                yield MakeJob(node, self._number)
-
-    def _find(self, job: MakeJob) -> tuple[bytearray, int]:
-        """Where the state of a job stands."""
-        node, _, row = job
-        cells = self._cells.get(node)
-        if cells is None:
-            if row is None and FINISH <= node < self._shape.nodes - 2:
-                return self._states, node
-        elif row is not None and row in self.rows:
-            return cells, row - self.rows.start
-        raise RuntimeError(f"there is no {job}; please report this")
-
-    def _release(self, node: int, ready: list[MakeJob]) -> None:
-        """A node needs nothing any more of the whole group."""
-        if node not in self._cells:
-            if self._states[node] == _WAITING:
-                self._states[node] = _READY
-                self.active += 1
-                ready.append(MakeJob(node, self._number))
-            return
-        cells, needs = self._cells[node], self._needs[node]
-        for place, row in enumerate(self.rows):
-            if cells[place] == _WAITING and not needs[place]:
-                cells[place] = _READY
-                self.active += 1
-                ready.append(MakeJob(node, self._number, row))
-
-    def _complete(self, node: int, ready: list[MakeJob]) -> None:
-        """A node is complete for the whole group."""
-        for other in self._shape.whole_group[node]:
-            self._missing[other] -= 1
-            if not self._missing[other]:
-                self._release(other, ready)
-
-    def _empty(self, told: Told) -> None:
-        """No row is left: the group is finished, whatever it lacks."""
-        for node in range(-1, self._shape.nodes - 2):
-            if node not in self._cells:
-                self._give_up(self._states, node, MakeJob(node, self._number), told)
-        self._release(FINISH, told.ready)
-
-    def _give_up(self, states: bytearray, place: int, job: MakeJob, told: Told) -> None:
-        state = states[place]
-        states[place] = _GONE
-        self.active -= state in (_READY, _BEGUN)
-        if state == _READY:
-            told.removed.append(job)
-        elif state == _WAITING:
-            told.never.append(job)
-
-    def _misuse(self, job: MakeJob, what: str, state: int) -> RuntimeError:
-        return RuntimeError(f"{job} cannot be {what}: it {_NAMES[state]}; please report this")
-
-
-class Tracker:
-    """What is made and what is to be made of the open groups.
-
-    Args:
-        graph: Who makes what.
-        grouping: Which rows make which group.
-        prepares: Whether each group has a stage `PREPARE`.
-    """
-
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool = False) -> None:
-        self._grouping = grouping
-        self._shape = Shape.of(graph, prepares=prepares)
-        self._groups: dict[int, OpenGroup] = {}
-        self._last = -1
-        """The group that was opened last."""
-        self._lines: dict[int, deque[int]] = {
-            place: deque() for place, producer in enumerate(graph.producers) if producer.ordered
-        }
-        """By ordered producer: the groups that it is not over with; the turn is the first one's."""
-        self._given_up: dict[int, int] = {}
-        """By ordered producer: the first group that was closed before it was over with it."""
-
-    @property
-    def open(self) -> tuple[int, ...]:
-        """Groups that are open, in the order in which they were opened."""
-        return tuple(self._groups)
-
-    def admit(self, group: int, dropped: Iterable[int] = ()) -> Change:
-        """Open a group, some of whose rows may be dropped already.
-
-        Groups are opened in ascending order, and each once.
+        Raises:
+            RuntimeError: Nothing does, and nothing is lost that it needs: a fault of ours.
         """
-        if not self._last < group < len(self._grouping):
-            raise RuntimeError(
-                f"group {group} cannot be opened: the last one was {self._last} of"
-                f" {len(self._grouping)}; please report this"
-            )
-        rows = self._grouping.rows_of(group)
-        gone = list(dropped)
-        for row in gone:
-            if row not in rows:
-                raise RuntimeError(f"row {row} is not of group {group}; please report this")
-        waiting = [place for place, line in self._lines.items() if line]
-        opened = OpenGroup(self._shape, group, rows, waiting)
-        self._last = group
-        self._groups[group] = opened
+        if self.groups.get(group.number) is not group:
+            return
+        if group.aside and group.active == len(group.aside):
+            self.name_aside(group)
+        elif self.is_stuck(group):
+            reason = group.lost or self.held_up
+            if reason is None:
+                raise RuntimeError(stuck(self.graph, group.number, group.needed()))
+            for row in group.rows_left():
+                self.account.not_run[group.reasons.get(row, reason)] += 1
+            self.notify(GroupGivenUp, group.number, reason)
+            self._forget(group)
+
+    def _open_more(self) -> None:
+        """Open groups as far as the budget goes: some at once, and others with each job that is over."""
+        self._has_more = False
+        if self.account.early_shutdown or self.is_cut or self.standing:
+            if not self.groups and self._next is not None:
+                self._end()
+            return
+        rows = 0
+        while rows < _ROWS_AT_ONCE:
+            if self._next is None or not self._fits(self._next):
+                return
+            number, self._next = self._next, next(self._waiting, None)
+            rows += len(self._open(number).rows)
+        self._has_more = True
+
+    def _fits(self, number: int) -> bool:
+        """Whether the values of a group fit beside those of the open groups; alone, each one does."""
+        if not self.groups:
+            return True
+        settings, wanted = self.spec.settings, self.grouping.rows_of(number)
+        oldest = next(iter(self.groups.values())).rows
+        ahead = wanted.start - oldest.start
+        return (
+            (self._open_rows + len(wanted)) * self._columns <= settings.max_open_cells
+            and self.buffer.bytes < settings.max_open_bytes
+            and ahead * self._columns <= AHEAD * settings.max_open_cells
+        )
+
+    def _open(self, number: int) -> OpenGroup:
+        group = self.admit(number)
+        self._open_rows += len(group.rows)
+        restored = Restored()
+        if self.journal is not None and self.journal.resumed:
+            restored = self.journal.restored(number, group.rows)
+        group.records = self._recall(restored)
+        self.buffer.open(group.rows)
+        gone = {one.row: one for one in restored.dropped if one.row in group.rows}
+        if self.spec.stages.before_batch:
+            group.dropped_later = behind_processors(self.graph, gone)
+        self._restore(group, gone.values())
+        self.notify(GroupOpened, number, len(group.records))
+        self.release(group, gone)
+        return group
+
+    def _restore(self, group: OpenGroup, gone: Iterable[DroppedRow]) -> None:
+        for one in gone:
+            group.dropped[one.cause] += 1
+            self.account.drop(one, failed_producer(self.graph, one))
+            self.buffer.drop([one.row])
+
+    def _known(self, job: MakeJob) -> MadeRecord | Skips | None:
+        """The recorded result of a job, or the rows for which it asks nobody."""
+        group, making = self.groups[job.group], self.spec.makings[job.producer]
+        if group.records and (record := self._recorded(group, job)) is not None:
+            return record
+        if making.skip_when is None and not group.skipped:
+            return None
+        upstream, view = self.graph.upstream[job.producer], self.buffer.view
+        skipped, faults = set[int](), dict[int, CellError]()
+        for row in self.rows_of(job):
+            try:
+                if making.skips(upstream, group.skipped.get(row), view(row)):
+                    skipped.add(row)
+            except CellError as error:
+                faults[row] = error
+        return Skips(frozenset(skipped), faults) if skipped or faults else None
+
+    def _recorded(self, group: OpenGroup, job: MakeJob) -> MadeRecord | None:
+        unit = job.group if job.row is None else job.row
+        record = group.records.get((job.producer, unit))
+        if record is None:
+            return None
+        if all(row in record.values or row in record.skipped for row in self.rows_of(job)):
+            return record
+        # It is made of other rows now, and what was made of its values before is of no use.
+        stale = {job.producer, *self.graph.below(job.producer)}
+        for key in [key for key in group.records if key[0] in stale]:
+            old = group.records.pop(key)
+            if self.journal is not None:  # nor is it for an execution that comes after this one
+                self.journal.made(attrs.evolve(old, digest=""))
+        return None
+
+    def _give_up_in_vain(self) -> None:
+        """Give up the groups that wait for an ordered column that makes nothing more."""
+        if self.standing == self._stood:
+            return
+        for group in tuple(self.groups.values()):  # in their order: one may be stuck by another
+            self._go_on(group)
+        self._stood = self.standing
+
+    def _forget(self, group: OpenGroup) -> None:
+        self.close(group)
+        self._open_rows -= len(group.rows)
+        self.buffer.close(group.rows)
         for line in self._lines.values():
-            line.append(group)
-        told = Told()
-        opened.open(gone, told)
-        if not opened.left:
-            self._advance_all(told.ready)
-        return told.change()
+            line.close(group.number)
+        self._open_more()
 
-    def begin(self, job: MakeJob) -> None:
-        """A job that is ready has been begun. It may be begun again until it is over."""
-        self._group(job.group).begin(job)
+    def _shut_down(self, finishes: Collection[str]) -> None:
+        """Drop the rows that are not finished, but for those that only lack what `finishes` makes.
 
-    def complete(self, job: MakeJob) -> Change:
-        """A job that was begun has made what it makes.
-
-        The outcome of a job whose row was dropped meanwhile is not to be told, nor is that of a job of a
-        group of which no row is left, but for `FINISH`.
+        Args:
+            finishes: Lanes whose jobs are still made.
         """
-        ready: list[MakeJob] = []
-        self._group(job.group).complete(job, ready)
-        if job.producer in self._lines:
-            self._advance(job.producer, ready)
-        return Change(in_order(ready)) if ready else NOTHING
-
-    def drop(self, rows: Iterable[int]) -> Change:
-        """Rows are gone, whatever of them is made. Those that are gone already change nothing.
-
-        Jobs of theirs that are begun are the caller's to cancel; so are those of a group of which no row is
-        left, but for `FINISH`.
-        """
-        by_group: defaultdict[int, list[int]] = defaultdict(list)
-        for row in rows:
-            by_group[self._grouping.group_of(row)].append(row)
-        groups = [(self._group(number), gone) for number, gone in by_group.items()]
-        told = Told()
-        for group, gone in groups:
-            group.drop(gone, told)
-        if not all(group.left for group, _ in groups):
-            self._advance_all(told.ready)
-        return told.change()
-
-    def lose(self, job: MakeJob) -> Change:
-        """A job is not made in this run, and nothing that needs it, whether it was ready, begun or neither.
-
-        Its group can no longer finish, unless the row (of a job of a whole group: every row) is dropped.
-        """
-        ready: list[MakeJob] = []
-        self._group(job.group).lose(job)
-        if job.producer in self._lines:
-            self._advance(job.producer, ready)
-        return Change(in_order(ready)) if ready else NOTHING
-
-    def active(self, group: int) -> int:
-        """How many jobs of an open group are ready or begun."""
-        return self._group(group).active
-
-    def is_stuck(self, group: int) -> bool:
-        """Whether an open group has not finished, nothing of it is ready or begun, and nothing will be.
-
-        A group that only waits for an ordered producer's turn is not stuck while that may come.
-        """
-        found = self._group(group)
-        return not (
-            found.active
-            or found.finished
-            or any(
-                found.needs_one(place) and line[0] != group and not self._stands(place)
-                for place, line in self._lines.items()
+        self.account.early_shutdown = True
+        self.notify(ShutDown)
+        groups = tuple(self.groups.values())
+        for group in groups:
+            lacking = [(row, self._lacks(group, row, finishes)) for row in group.rows_left()]
+            self.drop(
+                group,
+                [
+                    left_out(row, "early_shutdown", name)
+                    for row, name in lacking
+                    if name is not None
+                ],
             )
-        )
+        for group in groups:  # of another one nobody else asks whether something of it goes on
+            self._go_on(group)
+        self._open_more()
 
-    @property
-    def standing(self) -> int:
-        """How many ordered producers will make nothing more: groups that are behind their turn get stuck."""
-        return sum(map(self._stands, self._lines))
+    def _lacks(self, group: OpenGroup, row: int, finishes: Collection[str]) -> str | None:
+        """The first column that a row lacks, is made on another lane, and is not begun.
 
-    def needed(self, group: int) -> tuple[MakeJob, ...]:
-        """What of an open group is not made, lost jobs and `FINISH` among it; in order.
-
-        Of a group that is stuck: what keeps it from its end, for messages.
+        A job that is begun comes to its end, and so does one that was set aside for another round: a
+        transient failure is not one for good.
         """
-        return tuple(self._group(group).unmade())
+        has = self.buffer.view(row)
+        for place, producer in enumerate(self.graph.producers):
+            if self.spec.makings[place].maker.lane in finishes or producer.name in has:
+                continue
+            job = MakeJob(place, group.number, row if producer.scope == "cell" else None)
+            if (place, group.number if job.row is None else row) in group.records:
+                continue
+            order = self.orders.get(self.numbering.index(job))
+            if order is None or (order.lane not in finishes and not group.is_begun(job)):
+                return producer.name
+        return None
 
-    def is_dropped(self, row: int) -> bool:
-        """Whether a row of an open group is gone."""
-        return self._group(self._grouping.group_of(row)).is_gone(row)
 
-    def left(self, group: int) -> tuple[int, ...]:
-        """The rows of an open group that are not dropped; ascending."""
-        return tuple(self._group(group).rows_left())
+class DatasetJobs(Sequence[Job[Order]]):
+    """The jobs of a dataset, made as they are looked at."""
 
-    def unfinished(self, group: int, producers: Iterable[int]) -> tuple[int, ...]:
-        """The rows that are left and lack the cell of one of these producers, begun or not; ascending."""
-        found, several = self._group(group), tuple(producers)
-        return tuple(
-            row
-            for row in found.rows_left()
-            if not all(found.has_cell(producer, row) for producer in several)
-        )
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
 
-    def close(self, group: int) -> Change:
-        """Forget a group: it is written, or given up.
+    def __len__(self) -> int:
+        return len(self._progress.numbering)
 
-        Returns:
-            Of a group that has not finished, what is not made and not begun; those begun are the caller's to
-            cancel. And what of other groups waited for it.
-        """
-        told = Told()
-        closed = self._group(group)
-        for place in self._lines:
-            if not closed.is_over(place):
-                self._given_up[place] = min(group, self._given_up.get(place, group))
-        closed.close(told)
-        del self._groups[group]
-        self._advance_all(told.ready)
-        return told.change()
-
-    def _group(self, group: int) -> OpenGroup:
-        try:
-            return self._groups[group]
-        except KeyError:
-            raise RuntimeError(f"group {group} is not open; please report this") from None
-
-    def _advance_all(self, ready: list[MakeJob]) -> None:
-        for place in self._lines:
-            self._advance(place, ready)
-
-    def _advance(self, place: int, ready: list[MakeJob]) -> None:
-        """Give the turn of an ordered producer to the first group that it is not over with."""
-        line = self._lines[place]
-        before = len(line)
-        while line:
-            first = self._groups.get(line[0])
-            if first is not None and not first.is_over(place):
-                if len(line) < before:
-                    first.turn(place, ready)
-                return
-            if line[0] == self._given_up.get(place):
-                return
-            line.popleft()
-
-    def _stands(self, place: int) -> bool:
-        line = self._lines[place]
-        if not line:
-            return False
-        first = self._groups.get(line[0])
-        return line[0] == self._given_up.get(place) if first is None else first.is_lost(place)
+    @overload
+    def __getitem__(self, index: int) -> Job[Order]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job[Order]]: ...
+    def __getitem__(self, index: int | slice) -> Job[Order] | Sequence[Job[Order]]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        order = self._progress.orders.get(index)
+        if order is None:
+            order = Order(self._progress.numbering.job(index))
+        if order.lane in OWN_LANES:
+            return Job(index, order.lane, order)
+        return Job(index, order.lane, order, self._progress.spec.timeout)

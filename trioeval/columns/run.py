@@ -1,14 +1,12 @@
-# Apart from `columns.task`: a dataset is also built without a suite.
 """Builds one dataset on the kernel: one plan of all that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)
-    result = await build(run, lanes)
+    result = await run.build(lanes)
 
-The jobs of the plan are cells, groups and the stages of groups; which of them may start is decided while it
-runs (`readiness`), what they do is in `cells` and `finish`, and everything that
-changes in `scheduling`. What is left of it when the plan is over is put in order here: groups that are
-complete are written, however the plan ended; what has no ending gets one; and when all is written, processors
-see the whole of it.
+The jobs of the plan are cells, groups and the stages of groups; `progress` decides while it runs which of
+them may start, and holds everything that changes; what they do is in `cells` and `finish`. What is left of
+it when the plan is over is put in order here: groups that are complete are written, however the plan ended;
+rows without an ending get one; and when all is written, processors see the whole of it.
 """
 
 import math
@@ -16,18 +14,15 @@ from collections.abc import Callable
 
 import trio
 
-from trioeval.columns.account import Account, Spent
 from trioeval.columns.cells import Cells
 from trioeval.columns.events import DatasetBegun, DatasetObserver
 from trioeval.columns.finish import Finishing, Output
-from trioeval.columns.graph import Numbering
+from trioeval.columns.graph import PREPARE
 from trioeval.columns.journal import DatasetJournal
-from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.makers.base import OWN_LANES, CellOrder, GroupOrder, Order
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import FINISH, PREPARE, MakeJob, Tracker
-from trioeval.columns.readiness import MakeJobs, MakeReadiness
+from trioeval.columns.progress import DatasetJobs, Progress
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.scheduling import Admission, Progress, recall_earlier
 from trioeval.columns.spec import DatasetSpec
 from trioeval.errors import PlanError, TrioevalError
 from trioeval.kernel import (
@@ -43,6 +38,7 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.kernel.events import guarded
+from trioeval.usage import Usage
 
 CLOSE_GRACE = 30.0
 """Seconds that writing what is complete may take behind the end of a run that was cut off."""
@@ -73,30 +69,11 @@ class DatasetRun:
         """No new job starts: somebody said so, or nothing new is worth it."""
         self.failure: Exception | None = None
         """What the whole failed with."""
-        prepares = bool(spec.stages.before_batch)
-        numbering = Numbering(spec.graph, spec.grouping, output.written, prepares=prepares)
-        settings = spec.settings
-        self._progress = Progress(
-            spec,
-            journal,
-            numbering,
-            Tracker(spec.graph, spec.grouping, prepares=prepares),
-            Admission(
-                spec.grouping,
-                sum(map(len, spec.graph.columns)),
-                settings.max_open_cells,
-                settings.max_open_bytes,
-                iter(numbering.groups),
-            ),
-            Account([Spent() for _ in spec.graph.producers]),
-            guarded(observe),
-            self.stop.set,
-        )
-        self._output = output
+        self._progress = Progress(spec, output.written, journal, guarded(observe), self.stop.set)
+        self.output = output
         self._warn = warn
-        self._readiness = MakeReadiness(self._progress)
         goes_on = bool(output.written) or (journal is not None and journal.resumed)
-        self._cells = Cells(self._progress, self._readiness, goes_on)
+        self._cells = Cells(self._progress, goes_on)
         self._profiles = Profiles(spec)
         self._finishing = Finishing(self._progress, output, self._profiles)
         self._broken = set[int]()
@@ -108,10 +85,10 @@ class DatasetRun:
         self._earlier = tuple(output.written.values())
         self._began_at: float | None = None
 
-    def plan(self) -> Plan[MakeJob]:
+    def plan(self) -> Plan[Order]:
         """What is not made yet, as jobs."""
-        lanes = {making.maker.lane for making in self.spec.makings}
-        return Plan(MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness)
+        progress, lanes = self._progress, {making.maker.lane for making in self.spec.makings}
+        return Plan(DatasetJobs(progress), OWN_LANES | lanes, readiness=lambda: progress)
 
     def job_name(self, index: int) -> str:
         """What a job makes, for a person: a column of a row or of a group, or a stage of a group."""
@@ -121,86 +98,141 @@ class DatasetRun:
         name = self._progress.producer_name(job)
         return f"{name} of group {job.group}" if job.row is None else f"{name} of row {job.row}"
 
-    async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
+    async def build(
+        self,
+        lanes: Lanes,
+        *,
+        deadline: float = math.inf,
+        stop: trio.Event | None = None,
+        observe: Observer | None = None,
+        budget: Budget | None = None,
+        max_live_jobs: int | None = None,
+    ) -> DatasetResult:
+        """Build the dataset, once. A checkpoint.
+
+        Args:
+            lanes: Those of its providers, and `OWN_LANES`.
+            deadline: Instant on the Trio clock at which everything under way is cut.
+            stop: When set, nothing new is begun.
+            observe: Told of the jobs, as by `run_plan`.
+            budget: What all calls may use.
+            max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
+
+        Returns:
+            What became of it. Whoever cancels this asks `result` afterwards.
+
+        Raises:
+            Exception: A fault of ours; groups that were complete are written all the same.
+        """
+        failure: Exception | None = None
+        self._began_at = trio.current_time()
+        try:
+            async with trio.open_nursery() as nursery:
+                if stop is not None:
+                    nursery.start_soon(_pass_on, stop, self.stop)
+                try:
+                    await self._begin()
+                    await run_plan(
+                        self.plan(),
+                        self._perform,
+                        lanes=lanes,
+                        emit=self._emit,
+                        settled=self._settled,
+                        deadline=deadline,
+                        stop=self.stop,
+                        observe=observe,
+                        max_live_jobs=max_live_jobs,
+                        salvage_rounds=self.spec.settings.salvage_rounds,
+                        budget=budget,
+                    )
+                except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
+                    failure = self.failure or _cause(error)
+                nursery.cancel_scope.cancel("the plan is over")
+        finally:
+            # What was paid for is kept also where the caller was cancelled: test_co_66….
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                failure = await self._write_complete(failure)
+            self._count_rest(failure)
+        result = await self._close(deadline)
+        if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
+            raise failure
+        return result
+
+    async def _perform(self, job: Job[Order], calls: Calls[Order]) -> None:
         """The body of a job.
 
         Raises:
             Exception: What its maker raised; or, with `failure` set, what the whole fails with.
         """
-        make, index = job.payload, job.index
+        order = job.payload
         failure: Exception | None = None
         try:
-            if make.producer == FINISH:
-                await self._finishing.finish(make.group, index)
-            elif make.producer == PREPARE:
-                await self._finishing.prepare(index)
-            elif make.row is None:
-                failure = await self._cells.group(index, self._progress.ready[index], calls)
-            else:
-                failure = await self._cells.cell(index, self._progress.ready[index], calls)
+            match order:
+                case CellOrder():
+                    failure = await self._cells.cell(order, calls)
+                case GroupOrder():
+                    failure = await self._cells.group(order, calls)
+                case _ if order.job.producer == PREPARE:
+                    await self._finishing.prepare(order)
+                case _:
+                    await self._finishing.finish(order)
         except Exception as error:
             self.failure = self.failure or error
-            self._broken.add(make.group)
+            self._broken.add(order.job.group)
             raise
         if failure is not None:
             raise failure
 
-    def settled(self, outcome: Outcome[None]) -> None:
-        """A job has its outcome.
+    def _settled(self, outcome: Outcome[None]) -> None:
+        """A job has its outcome; the kernel asks next what that sets free.
 
         Raises:
             Exception: What the whole fails with.
         """
-        self._readiness.settled(outcome)
+        self._progress.last = outcome
         if self.failure is not None:
             raise self.failure
 
-    async def emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
+    async def _emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
         """An outcome comes in its turn: rows are told of by groups, and not here."""
         if isinstance(outcome, NotRun | Interrupted):
             self._cut = outcome.cut.value
 
-    def begin(self, now: float) -> None:
-        """The plan is about to be run."""
-        self._began_at = now
+    async def _begin(self) -> None:
+        """Record that the dataset is begun, and count what earlier executions have made and spent.
+
+        Returns when that is durable: before anything of it is in its folder.
+        """
         progress, spec = self._progress, self.spec
         if progress.journal is not None:
             progress.journal.begin(spec.grouping, spec.fingerprint)
         for file in self._earlier:
             progress.account.add_earlier(file)
-        if progress.observe is not None:
-            account = progress.account
-            progress.observe(DatasetBegun(now, account.written, account.dropped.total()))
+        progress.notify(DatasetBegun, progress.account.written, progress.account.dropped.total())
+        if progress.journal is not None:
+            await progress.recall(self._earlier)
+            await progress.journal.durable()
 
-    async def written_down(self) -> None:
-        """Return when it is known that the dataset was begun: before anything of it is in its folder.
+    async def _write_complete(self, failure: Exception | None) -> Exception | None:
+        """Write what is complete behind the plan. A checkpoint if there is anything.
 
-        What earlier executions have spent is counted meanwhile.
-        """
-        journal = self._progress.journal
-        if journal is not None:
-            await recall_earlier(self.spec, self._progress.account, journal, self._earlier)
-            await journal.durable()
+        Args:
+            failure: The failure of the whole.
 
-    async def write_complete(self) -> None:
-        """Behind the plan: write what is complete and is not written. A checkpoint if there is any.
-
-        Raises:
-            TrioevalError: It cannot be written.
+        Returns:
+            It, or else the first error of writing.
         """
         self._progress.is_cut = True
-        failure: Exception | None = None
-        for number in self._finishing.complete_groups():
-            if number in self._broken:
+        for order in self._finishing.complete_groups():
+            if order.job.group in self._broken:
                 continue
             try:
-                await self._finishing.finish(number)
+                await self._finishing.finish(order)
             except Exception as error:  # noqa: BLE001 - the others are written all the same
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        return failure
 
-    def count_rest(self, failure: Exception | None) -> None:
+    def _count_rest(self, failure: Exception | None) -> None:
         """Behind that: give every row an ending that has none. Once.
 
         Args:
@@ -209,8 +241,8 @@ class DatasetRun:
         self.failure = failure
         progress, account = self._progress, self._progress.account
         cut = "fault" if failure is not None else self._cut
-        for number, group in progress.groups.items():
-            for row in progress.tracker.left(number):
+        for group in progress.groups.values():
+            for row in group.rows_left():
                 account.not_run[group.reasons.get(row, cut)] += 1
         known = account.written + account.dropped.total() + account.not_run.total()
         if rest := self.spec.grouping.rows - known:
@@ -218,7 +250,7 @@ class DatasetRun:
                 cut = "early_shutdown" if account.early_shutdown else progress.held_up or cut
             account.not_run[cut] += rest
 
-    async def close(self, deadline: float = math.inf) -> DatasetResult:
+    async def _close(self, deadline: float) -> DatasetResult:
         """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do.
 
         Args:
@@ -226,13 +258,13 @@ class DatasetRun:
         """
         progress, account = self._progress, self._progress.account
         for file in sorted(self._earlier, key=lambda one: one.group):
-            await self._profiles.add_earlier(await self._output.read(file.group))
+            await self._profiles.add_earlier(await self.output.read(file.group))
         if self.failure is None and account.groups == len(self.spec.grouping):
             try:
                 is_over = await self._finishing.generation(deadline)
                 result = self.result(trio.current_time())
                 if is_over and result.error is None and not result.not_run:
-                    await self._output.finish(_noted(result))
+                    await self.output.finish(_noted(result))
                 self._last = None if is_over else "deadline"
             except TrioevalError as error:
                 self.failure = error
@@ -248,83 +280,35 @@ class DatasetRun:
 
     def result(self, now: float) -> DatasetResult:
         """What became of the dataset until now."""
-        account = self._progress.account
-        if self.failure is not None and account.error is None:
-            account.error = str(self.failure) or type(self.failure).__name__
-        stages = self.spec.stages.after_generation
-        all_is_there = self.failure is None and account.groups == len(self.spec.grouping)
-        return account.result(
-            task=self.spec.task,
-            requested=self.spec.grouping.rows,
-            unfinished=self._last if stages and all_is_there else None,
+        account, spec = self._progress.account, self.spec
+        error = None
+        if self.failure is not None:
+            error = str(self.failure) or type(self.failure).__name__
+        elif account.early_shutdown and not account.written:
+            error = f"too much failed for good; the first failure: {account.first_error}"
+        all_is_there = self.failure is None and account.groups == len(spec.grouping)
+        costs = [spent.cost for spent in account.spent if spent.cost is not None]
+        return DatasetResult(
+            task=spec.task,
+            requested=spec.grouping.rows,
+            written=account.written,
+            dropped={cause: count for cause, count in sorted(account.dropped.items()) if count},
+            not_run={why: count for why, count in sorted(account.not_run.items()) if count},
+            unfinished=self._last if spec.stages.after_generation and all_is_there else None,
+            groups=account.groups,
+            partial_groups=tuple(sorted(account.partial)),
+            early_shutdown=account.early_shutdown,
+            failures=tuple(account.failures),
+            first_error=account.first_error,
+            error=error,
             columns=self._profiles.columns(account.spent),
+            folder=self.output.path,
+            format=self.output.format,
+            calls=sum(spent.calls for spent in account.spent),
+            usage=Usage.sum(spent.usage for spent in account.spent),
+            cost=sum(costs) if costs else None,
             duration_s=0.0 if self._began_at is None else now - self._began_at,
         )
-
-
-async def build(
-    run: DatasetRun,
-    lanes: Lanes,
-    *,
-    deadline: float = math.inf,
-    stop: trio.Event | None = None,
-    observe: Observer | None = None,
-    budget: Budget | None = None,
-    max_live_jobs: int | None = None,
-) -> DatasetResult:
-    """Build a dataset. A checkpoint.
-
-    Args:
-        run: It; each is built once.
-        lanes: Those of its providers, and `OWN_LANES`.
-        deadline: Instant on the Trio clock at which everything under way is cut.
-        stop: When set, nothing new is begun.
-        observe: Told of the jobs, as by `run_plan`.
-        budget: What all calls may use.
-        max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
-
-    Returns:
-        What became of it. Whoever cancels this asks `run.result` afterwards.
-
-    Raises:
-        Exception: A fault of ours; groups that were complete are written all the same.
-    """
-    failure: Exception | None = None
-    run.begin(trio.current_time())
-    try:
-        async with trio.open_nursery() as nursery:
-            if stop is not None:
-                nursery.start_soon(_pass_on, stop, run.stop)
-            try:
-                await run.written_down()
-                await run_plan(
-                    run.plan(),
-                    run.perform,
-                    lanes=lanes,
-                    emit=run.emit,
-                    settled=run.settled,
-                    deadline=deadline,
-                    stop=run.stop,
-                    observe=observe,
-                    max_live_jobs=max_live_jobs,
-                    salvage_rounds=run.spec.settings.salvage_rounds,
-                    budget=budget,
-                )
-            except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
-                failure = run.failure or _cause(error)
-            nursery.cancel_scope.cancel("the plan is over")
-    finally:
-        # What was paid for is kept also where the caller was cancelled: test_co_66….
-        with trio.move_on_after(CLOSE_GRACE, shield=True):
-            try:
-                await run.write_complete()
-            except Exception as error:  # noqa: BLE001 - told like any other
-                failure = failure or error
-        run.count_rest(failure)
-    result = await run.close(deadline)
-    if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
-        raise failure
-    return result
 
 
 def _cause(error: Exception) -> Exception:

@@ -1,14 +1,14 @@
 """Everything that a dataset is made with: put together by whoever opens the task."""
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.graph import ColumnGraph, Grouping
-from trioeval.columns.makers.base import Maker
+from trioeval.columns.makers.base import CellError, Maker
 from trioeval.columns.model import ColumnsSettings, Skip
 from trioeval.columns.result import Cause
 from trioeval.errors import DatasetError
@@ -35,14 +35,17 @@ class Processed:
     """The names of columns that it has left out."""
 
 
+Process: TypeAlias = Callable[[int | None, Rows], Awaitable[Processed]]
+"""Gets the number of a group, or None with all rows of the dataset, and the rows, copied."""
+
+
 @attrs.frozen(kw_only=True)
 class StageProcessor:
     """One processor of one stage, ready to be called."""
 
     name: str
     """For messages: `processors[2]`, and what it is."""
-    run: Callable[[int | None, Rows], Awaitable[Processed]]
-    """Gets the number of a group, or None with all rows of the dataset, and the rows, copied."""
+    run: Process
     on_error: Literal["abort", "drop_group"] = "abort"
 
 
@@ -112,6 +115,30 @@ class Making:
     """When a row is dropped, with its new values: `dropWhen`, and a validation that says so."""
     weight: float = 1.0
     """Its share of its lane, > 0: configured parallelism."""
+
+    def skips(
+        self, upstream: Sequence[int], skipped: Collection[int] | None, values: Mapping[str, Any]
+    ) -> bool:
+        """Whether a cell is left out.
+
+        Args:
+            upstream: The producers that it needs.
+            skipped: Those that left out its row; None if none did.
+            values: Of the row.
+
+        Raises:
+            CellError: It cannot be said.
+        """
+        if skipped and self.skip.propagate and not set(upstream).isdisjoint(skipped):
+            return True
+        if self.skip_when is None:
+            return False
+        try:
+            return bool(self.skip_when(values))
+        except Exception as error:
+            if self.skip.on_error == "skip":
+                return True
+            raise CellError(f"skip.when cannot be told: {error}") from error
 
 
 @attrs.frozen(kw_only=True)

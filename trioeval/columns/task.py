@@ -11,11 +11,12 @@ from contextlib import AsyncExitStack, ExitStack
 import attrs
 import trio
 
+from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.makers.seeds import Source, seed_rows
 from trioeval.columns.model import ColumnsSettings, SeedColumns
-from trioeval.columns.open import DatasetParts, Ready, open_ready
+from trioeval.columns.open import DatasetParts, open_run
 from trioeval.columns.result import DatasetResult
-from trioeval.columns.run import DatasetRun, build
+from trioeval.columns.run import DatasetRun
 from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.task_run import TaskRun
 from trioeval.kernel import Cut
@@ -27,8 +28,8 @@ class DatasetTask:
     """A dataset whose turn comes; see `trioeval.run.task_graph.Runnable`."""
 
     parts: DatasetParts
-    ready: Ready | None
-    """What is open; None if it is known later."""
+    run: DatasetRun | None
+    """The dataset; None if its seeds are known later."""
 
     @property
     def lanes(self) -> Collection[str]:
@@ -46,41 +47,37 @@ class DatasetTask:
             await trio.lowlevel.checkpoint()
             is_cut = lacking is not None and lacking.how == "cut"
             why = Cut.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
-            self._tell_blocked(why)
+            task, rows = self.parts.task, self.parts.settings.rows or 0
+            told = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
+            self.parts.told.tell(told, ())
             return "cut" if is_cut else "incomplete"
         with ExitStack() as stack:
-            ready = self.ready
-            if ready is None:
-                ready = await open_ready(self.parts, await self._all_seeds(), stack)
-            return await self._build(ready, run)
+            dataset = self.run
+            if dataset is None:
+                dataset = await open_run(self.parts, await self._all_seeds(), stack)
+            return await self._build(dataset, run)
 
-    async def _build(self, ready: Ready, run: TaskRun) -> TaskEnd:
-        terms = self.parts.terms
-        dataset = DatasetRun(
-            ready.spec,
-            ready.output,
-            journal=terms.journal,
-            observe=terms.observe,
-            warn=terms.warn,
-        )
+    async def _build(self, dataset: DatasetRun, run: TaskRun) -> TaskEnd:
+        parts, output = self.parts, dataset.output
         result: DatasetResult | None = None
         try:
-            result = await build(
-                dataset,
+            result = await dataset.build(
                 run.lanes,
                 deadline=run.deadline,
                 stop=run.stop,
-                observe=run.observer(terms.task, dataset.job_name),
+                observe=run.observer(parts.task, dataset.job_name),
                 budget=run.budget,
-                max_live_jobs=self.parts.prepared.suite.evaluate_options.max_live_jobs,
+                max_live_jobs=parts.prepared.suite.evaluate_options.max_live_jobs,
             )
         finally:
             if result is None:
                 result = dataset.result(trio.current_time())
-            result = attrs.evolve(result, folder=ready.folder, format=ready.format)
-            ready.close()
-            self._leave(ready, result)
-            terms.tell(result, ready.in_memory() if terms.in_memory else ())
+            output.close()
+            left = None if parts.task is None else parts.left.get(parts.task)
+            if left is not None and result.outcome == "complete":
+                left.put(output.rows_written())
+                left.is_complete = True
+            parts.told.tell(result, output.numbered if isinstance(output, MemoryOutput) else ())
         if result.outcome == "complete":
             return "complete"
         is_cut = result.error is None and set(result.not_run) == {Cut.BUDGET.value}
@@ -88,8 +85,7 @@ class DatasetTask:
 
     async def _all_seeds(self) -> Mapping[str, Source]:
         """Those of files, and those that earlier tasks have left."""
-        terms = self.parts.terms
-        seeds, left = _of_tasks(self.parts.settings), terms.left
+        seeds, left = _of_tasks(self.parts.settings), self.parts.left
 
         def read() -> dict[str, Source]:
             return {
@@ -99,23 +95,10 @@ class DatasetTask:
             }
 
         found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
-        return {**terms.seeds, **found}
+        return {**self.parts.seeds, **found}
 
     def _is_there(self, seed: SeedColumns) -> bool:
-        left = self.parts.terms.left
-        return seed.from_task is not None and left[seed.from_task].is_complete
-
-    def _leave(self, ready: Ready, result: DatasetResult) -> None:
-        terms = self.parts.terms
-        left = None if terms.task is None else terms.left.get(terms.task)
-        if left is not None and result.outcome == "complete":
-            left.put(ready.rows())
-            left.is_complete = True
-
-    def _tell_blocked(self, reason: str) -> None:
-        terms, rows = self.parts.terms, self.parts.settings.rows or 0
-        told = DatasetResult(task=terms.task, requested=rows, written=0, not_run={reason: rows})
-        terms.tell(told, ())
+        return seed.from_task is not None and self.parts.left[seed.from_task].is_complete
 
 
 async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTask:
@@ -132,7 +115,7 @@ async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTas
     if _of_tasks(parts.settings):
         await trio.lowlevel.checkpoint()
         return DatasetTask(parts, None)
-    return DatasetTask(parts, await open_ready(parts, parts.terms.seeds, stack))
+    return DatasetTask(parts, await open_run(parts, parts.seeds, stack))
 
 
 def _of_tasks(settings: ColumnsSettings) -> Sequence[SeedColumns]:

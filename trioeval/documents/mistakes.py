@@ -1,8 +1,10 @@
 """What is wrong with a document, before it is known in which file and line that stands."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import attrs
@@ -42,6 +44,61 @@ class MistakenError(ValueError):
     def __init__(self, *parts: Mistake) -> None:
         self.parts = parts
         super().__init__("; ".join(part.message for part in parts))
+
+
+class Mistakes(list[Mistake]):
+    """Mistakes of several parts of a value, to be raised together.
+
+    Example:
+        >>> mistakes = Mistakes()
+        >>> for place, text in enumerate(["a", "", ""]):
+        ...     with mistakes.below(place):
+        ...         if not text:
+        ...             raise MistakenError(Mistake("must not be empty"))
+        >>> [mistake.at for mistake in mistakes]
+        [(1,), (2,)]
+    """
+
+    def below(self, *steps: str | int) -> "_Part":
+        """Gather what a block raises about the part at `steps`, and go on behind the block."""
+        return _Part(self, steps)
+
+    def raise_any(self) -> None:
+        """Raise what was gathered.
+
+        Raises:
+            MistakenError: Something was.
+        """
+        if self:
+            raise MistakenError(*self)
+
+
+@attrs.frozen
+class _Part:
+    gathered: Mistakes
+    steps: DocumentPath
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, MistakenError):
+            return False
+        self.gathered.extend(part.below(*self.steps) for part in error.parts)
+        return True
+
+
+@contextmanager
+def below(*steps: str | int) -> Iterator[None]:
+    """Raise what a block raises about the part at `steps` as mistakes of the whole."""
+    try:
+        yield
+    except MistakenError as error:
+        raise MistakenError(*(part.below(*steps) for part in error.parts)) from None
 
 
 def kind(value: Any) -> str:

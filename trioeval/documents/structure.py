@@ -1,6 +1,11 @@
-"""Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
+"""Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed.
+
+A model describes each field once, for the hook that reads it, for its JSON Schema and for its plain form: the
+key is in the metadata of the field, what files may write is in its type.
+"""
 
 import difflib
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -9,7 +14,9 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.grading import quote
+from trioeval.text import KEY
 
 
 def some_text(value: Any, _wanted: Any = None) -> str:
@@ -21,7 +28,87 @@ def some_text(value: Any, _wanted: Any = None) -> str:
     return value
 
 
-# Ranges of numbers, written into the types of the models.
+def text_or_number(value: Any, _wanted: Any = None) -> str:
+    """A text, as which a number is taken too."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return quote(value)
+    raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
+
+
+def scalar_texts(value: Any, _wanted: Any = None) -> dict[str, str]:
+    """An object of texts, in which numbers, true and false are texts too, as in an environment."""
+    given = object_of(value)
+    Mistakes(
+        Mistake(f"must be text, got {kind(part)}", at=(key,))
+        for key, part in given.items()
+        if not isinstance(part, str | int | float)
+    ).raise_any()
+    return {key: part if isinstance(part, str) else quote(part) for key, part in given.items()}
+
+
+def one_or_more(value: Any, _wanted: Any = None) -> tuple[str, ...]:
+    """A text, or a list of texts."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise MistakenError(Mistake(f"must be text or a list of texts, got {kind(value)}"))
+    return tuple(texts)
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """A JSON object."""
+    if isinstance(value, dict):
+        return value
+    raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
+
+
+# What files may write for a field, where a plain type does not say it: marks of annotated types.
+
+
+Shape: TypeAlias = dict[str, Any]
+"""A part of a JSON Schema."""
+Hook: TypeAlias = Callable[[Any, Any], Any]
+"""From plain data and the wanted type to a value of that type."""
+
+
+@attrs.frozen(eq=False)
+class Form:
+    """How files write the values of a type."""
+
+    schema: Shape
+    read: Hook | None = None
+    """None reads them as the type says, or as a hook of the field."""
+
+
+@attrs.frozen
+class BothSpellings:
+    """Words of a literal that files write in camelCase or in snake_case."""
+
+
+def either(*shapes: Shape) -> Shape:
+    """Any of these shapes."""
+    return {"anyOf": list(shapes)}
+
+
+TEXT: Shape = {"type": "string"}
+SOME_TEXT: Shape = {"type": "string", "pattern": r"\S"}
+
+NamedText: TypeAlias = Annotated[str, Form(SOME_TEXT)]
+"""A text that is not empty, as the hook of its model checks."""
+SomeText: TypeAlias = Annotated[str, Form(SOME_TEXT, some_text)]
+SomeTexts: TypeAlias = Mapping[str, SomeText]
+Words: TypeAlias = Annotated[str, Form(either(TEXT, {"type": "number"}), text_or_number)]
+Texts: TypeAlias = Annotated[
+    tuple[str, ...], Form(either(TEXT, {"type": "array", "items": TEXT}), one_or_more)
+]
+Scalars: TypeAlias = Annotated[
+    Mapping[str, str],
+    Form(
+        {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+        scalar_texts,
+    ),
+]
 
 
 @attrs.frozen
@@ -54,9 +141,6 @@ Factor: TypeAlias = Annotated[float, AtLeast(1)]
 Milliseconds: TypeAlias = Annotated[float, AtLeast(1)]
 
 
-Hook: TypeAlias = Callable[[Any, Any], Any]
-"""From plain data and the wanted type to a value of that type."""
-
 _MISSPELT = 0.85  # of difflib's ratio, from which a key is taken for a slip
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -66,53 +150,94 @@ def strict_converter() -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=True)
     for scalar in _WANTED:
         converter.register_structure_hook(scalar, _scalar)
-    converter.register_structure_hook_factory(_is_bounded, _bounded_hook)
+    converter.register_structure_hook_factory(_is_marked, _marked_hook)
     converter.register_structure_hook_factory(_is_choice, _choice_hook)
     converter.register_structure_hook_factory(_is_tuple, _list_hook)
     converter.register_structure_hook_factory(_is_mapping, _mapping_hook)
     return converter
 
 
-KEY = "key"
-"""Metadata of a field: its key in a file, where that is not its name in camelCase."""
+NOT_IN_FILES: Mapping[str, None] = {KEY: None}
+"""Metadata of a field that is found, or made of others."""
+BESIDE = "beside"
+BESIDE_OTHERS: Mapping[str, bool | None] = {KEY: None, BESIDE: True}
+"""Metadata of a field whose own keys are among those of its owner."""
+
+
+def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
+    """The fields of a model that are in files, by their keys in camelCase.
+
+    A class may say in `INHERITED_KEYS` that fields of its base have other keys.
+    """
+    inherited: Mapping[str, str | None] = getattr(model, "INHERITED_KEYS", {})
+    keyed = (
+        (inherited.get(field.name, field.metadata.get(KEY, camel(field.name))), field)
+        for field in attrs.fields(model)
+    )
+    return {key: field for key, field in keyed if key is not None}
+
+
+def fields_beside(
+    model: type, inside: Mapping[str, type] = MappingProxyType({})
+) -> tuple[str | None, Mapping[str, type]]:
+    """The field of a model that takes unknown keys, and the models of its other fields beside others.
+
+    Args:
+        model: An attrs class.
+        inside: The models of fields whose types do not say it.
+    """
+    beside = [field for field in attrs.fields(model) if field.metadata.get(BESIDE)]
+    rest = next((field.name for field in beside if get_origin(field.type) is Mapping), None)
+    models = {field.name: inside.get(field.name, field.type) for field in beside}
+    return rest, {name: form for name, form in models.items() if form and attrs.has(form)}
 
 
 def object_hook(
     converter: cattrs.Converter,
     model: type,
     *,
-    renamed: Mapping[str, str | None] = MappingProxyType({}),
     not_yet: Collection[str] = (),
     hooks: Mapping[str, Hook] = MappingProxyType({}),
-    rest: str | None = None,
     beside: Collection[str] = (),
+    inside: Mapping[str, type] = MappingProxyType({}),
+    made: Mapping[str, Any] = MappingProxyType({}),
 ) -> Hook:
     """A hook from a JSON object to a model.
 
-    Keys are the model's fields in camelCase; the snake_case spelling is taken as well. A key with null is
-    as good as none where there is a default.
+    Both spellings of the keys of `fields_by_key` are taken, and of those of models that are `BESIDE_OTHERS`.
+    A key with null is as good as none where there is a default. A mapping that is `BESIDE_OTHERS` takes all
+    keys that are not known, unless one looks like a known one.
 
     Args:
         converter: What structures the fields.
         model: An attrs class.
-        renamed: Keys of fields that are called otherwise; None for a field that is not in files.
         not_yet: Keys that are known and not supported, in camelCase; with nothing in them they are taken.
-        hooks: Hooks of single fields, in place of those of their types.
-        rest: A field that takes all keys that are not known, unless one looks like a known one.
+        hooks: Hooks of single fields, in place of those of their types; also of fields of models beside.
+        inside: The models of fields beside others, where their types do not say it.
+        made: Values of fields that are not in files and have no default.
         beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
     """
-    fields = _fields_by_key(model, renamed)
-    keys = _Keys(known=fields.keys() - {rest}, not_yet=not_yet, beside=beside, has_rest=bool(rest))
+    fields = fields_by_key(model)
+    rest, inner = fields_beside(model, inside)
+    inner_hooks = {
+        name: hooks.get(name) or object_hook(converter, form, hooks=hooks)
+        for name, form in inner.items()
+    }
+    own_keys = {name: fields_by_key(form).keys() for name, form in inner.items()}
+    known = [*fields, *itertools.chain.from_iterable(own_keys.values())]
+    keys = _Keys(known=known, not_yet=not_yet, beside=beside, has_rest=bool(rest))
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
 
     def hook(value: Any, _wanted: Any) -> Any:
-        spelled, others, mistakes = keys.sort(_object(value))
+        spelled, others, mistakes = keys.sort(object_of(value))
         said = {name: value[key] for name, key in spelled.items()}
         given = {name: part for name, part in said.items() if part is not None or name in needed}
-        if rest is not None and others:
-            given[rest] = others
         mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in given)
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {**made}
+        for name, structure in inner_hooks.items():
+            with mistakes.below():
+                part = {spelled[key]: said[key] for key in own_keys[name] if key in said}
+                found[name] = structure(part, inner[name])
         for key in filter(given.__contains__, fields):
             field = fields[key]
             try:
@@ -121,8 +246,9 @@ def object_hook(
                 found[field.alias or field.name] = structure(given[key], field.type)
             except (MistakenError, cattrs.BaseValidationError) as error:
                 mistakes += _below(spelled.get(key, key), error)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
+        if rest is not None and others:
+            found[rest] = others
         return model(**found)
 
     return hook
@@ -143,11 +269,9 @@ class _Keys:
     def _spellings(self) -> Mapping[str, str]:
         return {snake(key): key for key in (*self.known, *self.not_yet)}
 
-    def sort(
-        self, value: Mapping[str, Any]
-    ) -> tuple[dict[str, str], dict[str, Any], list[Mistake]]:
+    def sort(self, value: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any], Mistakes]:
         """How each known key is spelled, the keys that are not known, and what is wrong with others."""
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         others: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, part in value.items():
@@ -164,14 +288,6 @@ class _Keys:
             else:
                 mistakes.append(_unknown(key, {*self.known, *self.beside}, mistakes))
         return spelled, others, mistakes
-
-
-def _fields_by_key(
-    model: type, renamed: Mapping[str, str | None]
-) -> Mapping[str, "attrs.Attribute[Any]"]:
-    """The fields of a model that are in files, by their keys."""
-    keyed = ((renamed.get(field.name, camel(field.name)), field) for field in attrs.fields(model))
-    return {key: field for key, field in keyed if key is not None}
 
 
 def _below(key: str, error: Exception) -> Iterator[Mistake]:
@@ -239,19 +355,23 @@ def _scalar(value: Any, wanted: type) -> Any:
     raise MistakenError(Mistake(f"must be {_WANTED[wanted]}, got {kind(value)}"))
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return value
-    raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
+def _is_marked(wanted: Any) -> bool:
+    return get_origin(wanted) is Annotated
 
 
-def _is_bounded(wanted: Any) -> bool:
-    return get_origin(wanted) is Annotated and isinstance(get_args(wanted)[1], AtLeast)
+def _marked_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
+    plain, mark = get_args(wanted)
+    match mark:
+        case Form():
+            read = mark.read or converter.get_structure_hook(plain)
+            return lambda value, _wanted: read(value, plain)
+        case BothSpellings():
+            return _choice_hook(plain, spell=camel)
+        case _:
+            return _bounded_hook(plain, mark)
 
 
-def _bounded_hook(wanted: Any) -> Hook:
-    scalar, bound = get_args(wanted)
-
+def _bounded_hook(scalar: type, bound: AtLeast) -> Hook:
     def hook(value: Any, _wanted: Any) -> Any:
         found = _scalar(value, scalar)
         if not bound.fits(found):
@@ -265,14 +385,17 @@ def _is_choice(wanted: Any) -> bool:
     return get_origin(wanted) is Literal
 
 
-def _choice_hook(wanted: Any) -> Hook:
+def _choice_hook(wanted: Any, *, spell: Callable[[str], str] | None = None) -> Hook:
     choices = get_args(wanted)
 
     def hook(value: Any, _wanted: Any) -> Any:
-        if value not in choices:
-            right = f"{', '.join(map(str, choices[:-1]))} or {choices[-1]}"
-            raise MistakenError(Mistake(f"must be {right}, got {kind(value)}"))
-        return value
+        found = value if spell is None or not isinstance(value, str) else snake(value)
+        if found not in choices:
+            *others, last = map(spell or str, choices)
+            raise MistakenError(
+                Mistake(f"must be {', '.join(others)} or {last}, got {kind(value)}")
+            )
+        return found
 
     return hook
 
@@ -302,17 +425,14 @@ def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
     structure = None if member is Any else converter.get_structure_hook(member)
 
     def hook(value: Any, _wanted: Any) -> Any:
-        given = _object(value)
+        given = object_of(value)
         if structure is None:
             return given
-        found, mistakes = {}, []
+        found, mistakes = {}, Mistakes()
         for key, part in given.items():
-            try:
+            with mistakes.below(key):
                 found[key] = structure(part, member)
-            except MistakenError as error:
-                mistakes += [mistake.below(key) for mistake in error.parts]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return found
 
     return hook

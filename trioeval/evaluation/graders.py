@@ -266,16 +266,16 @@ _EXAMPLES: Mapping[Role, str] = {
 class Graders:
     """The judges that a suite needs, in the order in which they are first needed."""
 
-    entries: tuple[ProviderEntry, ...] = ()
-    paths: tuple[str, ...] = ()
+    entries: list[ProviderEntry] = attrs.field(factory=list)
+    paths: list[str] = attrs.field(factory=list)
     """Where the suite names each, or needs it if it is built in."""
-    specs: tuple[ProviderSpec, ...] = ()
+    specs: list[ProviderSpec] = attrs.field(factory=list)
     """What they are, in the same order; those of recordings where these are replayed."""
-    places: Mapping[tuple[Role, str], int] = attrs.field(factory=dict)
+    places: dict[tuple[Role, str], int] = attrs.field(factory=dict)
     """By role and the key of an entry: which of them that is."""
-    built_in: Mapping[tuple[Role, bool], int] = attrs.field(factory=dict)
+    built_in: dict[tuple[Role, bool], int] = attrs.field(factory=dict)
     """By role and whether it has to look things up: which of them judges where none is named."""
-    missing: Mapping[str, str] = attrs.field(factory=dict)
+    missing: dict[str, str] = attrs.field(factory=dict)
     """By the key of a wish that could not be granted, and that perhaps nobody has: why not."""
 
     def place(
@@ -318,14 +318,10 @@ class _Finding:
     resolver: Resolver
     recorded: Container[str] | None
     """Labels or ids of those who are replayed; None if nobody is."""
-    entries: list[ProviderEntry] = attrs.field(factory=list)
-    paths: list[str] = attrs.field(factory=list)
-    specs: list[ProviderSpec] = attrs.field(factory=list)
-    positions: dict[str, int] = attrs.field(factory=dict)
-    places: dict[tuple[Role, str], int] = attrs.field(factory=dict)
-    built_in: dict[tuple[Role, bool], int] = attrs.field(factory=dict)
-    missing: dict[str, str] = attrs.field(factory=dict)
-    problems: list[Problem] = attrs.field(factory=list)
+    found: Graders = attrs.field(init=False, factory=Graders)
+    positions: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Of all of them, by the keys of their entries."""
+    problems: list[Problem] = attrs.field(init=False, factory=list)
 
     def grant(self, wish: Wanted) -> None:
         """Find the first of those who may judge that can."""
@@ -337,7 +333,7 @@ class _Finding:
                 self._refuse(wish, problems)
                 return
         kind = (wish.role, wish.searches)
-        if kind in self.built_in:
+        if kind in self.found.built_in:
             return
         chosen = self._chosen(wish)
         if chosen is None:
@@ -345,20 +341,20 @@ class _Finding:
         elif problems := self._take(Candidate(chosen.entry, wish.path), wish):
             self._refuse(wish, problems)
         else:
-            self.built_in[kind] = self.places[wish.role, key_of(chosen.entry)]
+            self.found.built_in[kind] = self.found.places[wish.role, key_of(chosen.entry)]
 
     def _refuse(self, wish: Wanted, problems: Sequence[Problem]) -> None:
         if wish.seen:
             self.problems += problems
         else:
-            self.missing[wish.key] = "; ".join(
+            self.found.missing[wish.key] = "; ".join(
                 ". ".join(filter(None, (one.message, one.hint))) for one in problems
             )
 
     def _take(self, one: Candidate, wish: Wanted) -> Sequence[Problem]:
         """Keep one who judges; returns why it cannot."""
         key = key_of(one.entry)
-        if (wish.role, key) in self.places and not wish.searches:
+        if (wish.role, key) in self.found.places and not wish.searches:
             return ()
         known = self.positions.get(key)
         if self.recorded is not None:
@@ -367,17 +363,18 @@ class _Finding:
                 return [Problem(one.path, "it was not recorded")]
         else:
             try:
-                spec = self.resolver(one.entry) if known is None else self.specs[known]
+                spec = self.resolver(one.entry) if known is None else self.found.specs[known]
             except SuiteError as error:
                 return below(error.problems, one.path)
             if unable := _unable(spec, one.path, wish):
                 return unable
-            self.specs += [spec] if known is None else []
+            if known is None:
+                self.found.specs.append(spec)
         if known is None:
-            self.positions[key] = known = len(self.entries)
-            self.entries.append(one.entry)
-            self.paths.append(one.path)
-        self.places[wish.role, key] = known
+            self.positions[key] = known = len(self.found.entries)
+            self.found.entries.append(one.entry)
+            self.found.paths.append(one.path)
+        self.found.places[wish.role, key] = known
         return ()
 
     def _chosen(self, wish: Wanted) -> BuiltIn | None:
@@ -405,15 +402,7 @@ def find_graders(
     finding = _Finding(resolver, recorded)
     for wish in wishes:
         finding.grant(wish)
-    found = Graders(
-        entries=tuple(finding.entries),
-        paths=tuple(finding.paths),
-        specs=tuple(finding.specs),
-        places=finding.places,
-        built_in=finding.built_in,
-        missing=finding.missing,
-    )
-    return found, tuple(dict.fromkeys(finding.problems))
+    return finding.found, tuple(dict.fromkeys(finding.problems))
 
 
 def _unable(spec: ProviderSpec, path: str, wish: Wanted) -> Sequence[Problem]:

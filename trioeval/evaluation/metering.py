@@ -15,12 +15,12 @@ import attrs
 
 from trioeval.errors import Problem, QuotaError
 from trioeval.grading import quote
-from trioeval.limits.backend import KeyUse, requirements_of
+from trioeval.limits.backend import requirements_of
+from trioeval.limits.model import QuotaKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
 from trioeval.providers.metering import most_money
 from trioeval.rates import LearntShare
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.limit_settings import QuotaKey
 from trioeval.suite.model import Suite
 
 CHARACTERS_A_TOKEN = 4
@@ -213,7 +213,7 @@ def impossible_calls(
     meter = meter_of(suite, [spec.metering for spec in specs], lanes, quotas)
     for place, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
         estimate = meter.estimate(place, "")
-        keys = [KeyUse(one.key, one.unit) for one in quotas.get(lane, ()) if one.unit in _COUNTED]
+        keys = [one for one in quotas.get(lane, ()) if one.unit in _COUNTED]
         for need in requirements_of(keys, estimate.tokens, estimate.money):
             limit = limits.get(need.key)
             if limit is None or need.amount <= limit.capacity:

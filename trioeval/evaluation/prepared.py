@@ -11,12 +11,12 @@ from trioeval.evaluation.graders import Graders
 from trioeval.evaluation.hooks import may_store
 from trioeval.evaluation.registers import ByCells, FindAccess, OneByOne, Sharing
 from trioeval.kernel import LaneSpec, Readiness
+from trioeval.limits.model import QuotaKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.expand import Expansion
 from trioeval.suite.extensions import Extension
-from trioeval.suite.limit_settings import QuotaKey
 from trioeval.suite.model import Suite
 from trioeval.templates import Templates
 

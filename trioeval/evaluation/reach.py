@@ -12,9 +12,8 @@ from trioeval.documents.files import Around
 from trioeval.documents.trust import LEAVE_OUT
 from trioeval.errors import Problem
 from trioeval.providers import ProviderSpec
-from trioeval.providers.config import AsksUrls, ChoosesCredentials
 from trioeval.providers.generic.urls import fixed_host
-from trioeval.providers.http.adapter import HasAdapter
+from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint, is_own_machine
 
 _CODE = "is code, and an untrusted suite runs none"
@@ -37,12 +36,10 @@ class SentKey:
 
 def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:
     """The hosts that a provider asks; None for one that only a call decides."""
-    if isinstance(spec.settings, HasAdapter):
+    if isinstance(spec.settings, AdapterSettings):
         host = spec.settings.adapter.endpoint.host
         return (host.lower(),) if host else ()
-    if isinstance(spec.settings, AsksUrls):
-        return tuple(map(fixed_host, spec.settings.urls))
-    return ()
+    return tuple(map(fixed_host, spec.settings.urls))
 
 
 def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
@@ -53,14 +50,14 @@ def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
         own: Names of variables that the suite gives itself: those are no secret of the machine's.
     """
     hosts = [host for host in hosts_of(spec) if host is not None]
-    endpoint = spec.settings.adapter.endpoint if isinstance(spec.settings, HasAdapter) else None
+    endpoint = (
+        spec.settings.adapter.endpoint if isinstance(spec.settings, AdapterSettings) else None
+    )
     if not hosts:
         return
     from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - a suite of echoes loads no vendor
 
-    named = [*spec.named_variables]
-    if isinstance(spec.settings, AsksUrls):
-        named += spec.settings.named_variables
+    named = (*spec.named_variables, *spec.settings.named_variables)
     read = () if endpoint is None else endpoint.sent_variables
     for variable in dict.fromkeys((*read, *named)):
         vendor = vendor_of(variable)
@@ -102,21 +99,17 @@ def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterat
         own: Names of variables that the suite gives itself.
     """
     settings = spec.settings
-    if isinstance(settings, AsksUrls):
-        for key in settings.code_keys:
-            yield Problem(f".config.{key}", f"{key} {_CODE}", LEAVE_OUT)
-    if isinstance(settings, ChoosesCredentials):
-        for key, variable in settings.credential_choices.items():
-            if variable not in around.trust.allow_env:
-                message = (
-                    f"{key} chooses among your credentials, which an untrusted suite may not do"
-                )
-                hint = f"choose with {variable} in your environment, or allow it with --allow-env {variable}"
-                yield Problem(f".config.{key}", message, hint)
+    for key in settings.code_keys:
+        yield Problem(f".config.{key}", f"{key} {_CODE}", LEAVE_OUT)
+    for key, variable in settings.credential_choices.items():
+        if variable not in around.trust.allow_env:
+            message = f"{key} chooses among your credentials, which an untrusted suite may not do"
+            hint = f"choose with {variable} in your environment, or allow it with --allow-env {variable}"
+            yield Problem(f".config.{key}", message, hint)
     if None in hosts_of(spec):
         message = "the host of a provider of an untrusted suite must not be a template"
         yield Problem(".id", message, "write the host as it is, for example https://api.example/")
-    if not isinstance(settings, HasAdapter):
+    if not isinstance(settings, AdapterSettings):
         return  # what templates name was looked at when they were filled in
     endpoint = settings.adapter.endpoint
     free = {*own, *around.trust.allow_env}
@@ -152,7 +145,7 @@ def strange_graders(
 def _is_vendors(spec: ProviderSpec, host: str) -> bool:
     from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - see above
 
-    if not isinstance(spec.settings, HasAdapter):
+    if not isinstance(spec.settings, AdapterSettings):
         return False
     vendors = map(vendor_of, spec.settings.adapter.endpoint.service.key_variables)
     return any(vendor is not None and vendor.owns(host) for vendor in vendors)

@@ -21,8 +21,13 @@ from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import ProviderError, ScriptError
 from trioeval.providers.config import show
-from trioeval.providers.generic.queries import apply_query, query_workers
-from trioeval.providers.generic.reply import Answer, Query, engine_workers
+from trioeval.providers.generic.reply import (
+    Answer,
+    Query,
+    apply_query,
+    engine_workers,
+    query_workers,
+)
 from trioeval.providers.programs import worker
 from trioeval.providers.programs.exec import Tail, last_line, read_stream, to_text
 from trioeval.providers.programs.processes import describe_end, start_tree

@@ -38,6 +38,7 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.kernel.events import guarded
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.suite.dependencies import Lacking
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer learns earlier that
@@ -339,17 +340,13 @@ class TaskRun:
         if not beside:
             await self._run_plan(task, results, stop)
             return
-        failure: Exception | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             for one in beside:
                 nursery.start_soon(one)
             try:
                 await self._run_plan(task, results, stop)
-            except Exception as error:  # noqa: BLE001 - raised again outside of the nursery, as it is
-                failure = error
-            nursery.cancel_scope.cancel("the plan is over")
-        if failure is not None:
-            raise failure
+            finally:
+                nursery.cancel_scope.cancel("the plan is over")
 
     async def _count_kept(self, kept: Kept, task: OpenTask) -> bool:
         """Count the rows that were not run again; whether each of them has a verdict."""

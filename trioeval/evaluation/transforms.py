@@ -27,12 +27,12 @@ from trioeval.providers.generic.reply import (
     NOTHING,
     Answer,
     MemberPath,
+    Query,
     Transform,
     TransformError,
     plain,
     read_transform,
 )
-from trioeval.providers.generic.reply import Query as PathQuery
 from trioeval.scripting.javascript import Script, transform_script
 from trioeval.suite.sources.code import FUNCTION, PYTHON, checked_python, checked_script, code_file
 from trioeval.suite.sources.output_paths import is_query, names_members
@@ -41,20 +41,6 @@ from trioeval.text import parse_json
 
 NAMES = ("output", "context")
 """What the code sees: the output, and `{"vars", "prompt", "metadata"}`."""
-
-
-@attrs.frozen
-class Query:
-    """A query into the output, or into the JSON that it is the text of."""
-
-    find: PathQuery
-
-
-@attrs.frozen
-class Members:
-    """A path of members of the output."""
-
-    find: MemberPath
 
 
 @attrs.frozen
@@ -72,7 +58,8 @@ class PythonFunction:
     name: str
 
 
-OutputTransform: TypeAlias = Query | Members | PythonCode | PythonFunction | Script
+OutputTransform: TypeAlias = Query | MemberPath | PythonCode | PythonFunction | Script
+"""A query looks into the output, or the JSON that it is the text of; a path of members into the output."""
 
 
 def read_output_transform(text: str, around: Around) -> OutputTransform:
@@ -89,9 +76,9 @@ def read_output_transform(text: str, around: Around) -> OutputTransform:
     if not code:
         raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
     if is_query(code):
-        return Query(_query(code))
+        return _query(code)
     if names_members(code):
-        return Members(_members(code))
+        return _members(code)
     around.check_code(quote(code))
     if code.startswith(PYTHON):
         return PythonCode(checked_python(code.removeprefix(PYTHON).strip(), NAMES))
@@ -124,11 +111,13 @@ async def apply_transform(
     """
     try:
         match transform:
-            case Query(find):
+            case Query():
                 answer = _answer(_parsed(output), output)
-                return await scripts.query(find, answer, len(answer.text))
-            case Members(find):
-                return find.apply(_answer(NOTHING if isinstance(output, str) else output, output))
+                return await scripts.query(transform, answer, len(answer.text))
+            case MemberPath():
+                return transform.apply(
+                    _answer(NOTHING if isinstance(output, str) else output, output)
+                )
             case PythonCode(code):
                 seen = {"output": output, "context": plain(context)}
                 value, shown = await scripts.python(code, seen, limit), code
@@ -155,9 +144,9 @@ def _members(code: str) -> MemberPath:
     return attrs.evolve(path, written=code)
 
 
-def _query(code: str) -> PathQuery:
+def _query(code: str) -> Query:
     query = _read(code, code)
-    if not isinstance(query, PathQuery):
+    if not isinstance(query, Query):
         raise _misread(code)
     return query
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.text import KEY
 from trioeval.usage import Usage
 
 HEAVIEST = 1e9
@@ -36,7 +37,7 @@ class Assertion:
     """How a judge is asked, in place of the type's own prompt."""
     config: Mapping[str, Any] | None = None
     """Settings of the type; those of a set hold for its members that have none."""
-    assertions: tuple["Assertion", ...] = ()
+    assertions: tuple["Assertion", ...] = attrs.field(default=(), metadata={KEY: "assert"})
     """The members of a set; the key `assert` of the file."""
 
 

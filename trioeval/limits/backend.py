@@ -7,6 +7,8 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 
 from trioeval.kernel import Permit, Permits, Shortage
+from trioeval.limits.denials import other_kind, two_of_one_key
+from trioeval.limits.json import limit_data
 from trioeval.limits.model import (
     MOST,
     Actual,
@@ -14,6 +16,7 @@ from trioeval.limits.model import (
     Decision,
     Limit,
     LimitState,
+    QuotaKey,
     Requirement,
     Settlement,
     Unit,
@@ -86,19 +89,10 @@ class Backend(Protocol):
         ...
 
 
-@attrs.frozen
-class KeyUse:
-    """A limit that the calls of a lane count against."""
-
-    key: str
-    unit: Unit
-    """What of a call counts: 1 for `requests` and `slots`, its tokens, or its cost in millionths."""
-
-
 class Quota(Protocol):
     """An open quota, as lanes use it."""
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> Permits:
+    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
         """What the calls of one lane ask before they start.
 
         Args:
@@ -120,7 +114,7 @@ class Quota(Protocol):
 _MICRO = 1_000_000
 
 
-def requirements_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Requirement, ...]:
+def requirements_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Requirement, ...]:
     """What a request takes at most of each limit, 1 at least.
 
     Args:
@@ -129,14 +123,14 @@ def requirements_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[
         money: Likewise, ≥ 0.
 
     Example:
-        >>> keys = KeyUse("m:rpm", "requests"), KeyUse("m:tpm", "tokens")
+        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("m:tpm", "tokens")
         >>> [one.amount for one in requirements_of(keys, 512, 0.0)]
         [1, 512]
     """
     return tuple(Requirement(use.key, max(1, _amount(use.unit, tokens, money))) for use in keys)
 
 
-def actuals_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Actual, ...]:
+def actuals_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Actual, ...]:
     """What it has used; of requests and slots nothing is said: they keep what they took.
 
     Args:
@@ -145,7 +139,7 @@ def actuals_of(keys: Iterable[KeyUse], tokens: int, money: float) -> tuple[Actua
         money: Likewise.
 
     Example:
-        >>> keys = KeyUse("m:rpm", "requests"), KeyUse("team:cost_micro", "cost_micro")
+        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("team:cost_micro", "cost_micro")
         >>> actuals_of(keys, 512, 0.0125)
         (Actual(key='team:cost_micro', amount=12500),)
     """
@@ -201,7 +195,7 @@ class LanePermits:
 
     _leases: Leases
     _lane: str
-    _keys: tuple[KeyUse, ...]
+    _keys: tuple[QuotaKey, ...]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
         """See `Permits`."""
@@ -235,7 +229,7 @@ class _Lease:
     _leases: Leases
     _ask: Ask | None
     """None for a call that nobody could be asked about, and nobody counts."""
-    _keys: tuple[KeyUse, ...]
+    _keys: tuple[QuotaKey, ...]
     _is_over: bool = False
 
     def settle(self, tokens: int, money: float) -> None:
@@ -254,3 +248,76 @@ class _Lease:
             raise RuntimeError(msg)
         self._is_over = True
         self._leases.end(self._ask, actuals)
+
+
+# Making limits where somebody else keeps them: those that are not there yet.
+#
+# What is there already stays as others have made it.
+
+
+_WORDS = frozenset({"key", "kind", "unit", "description"})
+"""Of a definition, what is the same anyway or decides nothing."""
+
+
+def made_of(states: Iterable[LimitState]) -> list[Limit]:
+    """What has to be made so that limits become as they are to be, where nothing of them is in use.
+
+    Raises:
+        QuotaError: `invalid_request`: two of them have the same key.
+    """
+    made: dict[str, Limit] = {}
+    for state in states:
+        key, pending = state.limit.key, state.pending_capacity
+        if key in made:
+            raise two_of_one_key(key)
+        limit = state.limit
+        made[key] = limit if pending is None else attrs.evolve(limit, capacity=pending)
+    return list(made.values())
+
+
+async def make_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
+    """Make the limits that are not there yet; those that are keep what others have made of them.
+
+    Returns:
+        Warnings of those that are there and are not as they are given.
+
+    Raises:
+        QuotaError: `invalid_request`: one is there of another kind; or as the backend says.
+    """
+    there = {state.limit.key: state for state in await backend.states()}
+    for limit in limits:
+        if (state := there.get(limit.key)) is not None and state.limit.kind != limit.kind:
+            raise other_kind(limit, state.limit.kind)
+    warnings = []
+    for limit in limits:
+        if (state := there.get(limit.key)) is None:
+            await backend.define(limit)
+        elif (warning := difference(state, limit)) is not None:
+            warnings.append(warning)
+    return warnings
+
+
+def difference(kept: LimitState, given: Limit) -> str | None:
+    """A warning, if a limit that is kept does not allow what it is given to allow.
+
+    Example:
+        >>> daily = Limit(key="daily", kind="budget", capacity=60)
+        >>> difference(LimitState(limit=daily), daily)
+        >>> difference(LimitState(limit=attrs.evolve(daily, capacity=9)), daily)
+        "the limit 'daily' stays as it is kept (capacity 9), not as it is given here (capacity 60)"
+    """
+    [limit] = made_of([kept])
+    stands, wanted = _definition(limit), _definition(given)
+    if stands == wanted:
+        return None
+    return f"the limit {given.key!r} stays as it is kept ({stands}), not as it is given here ({wanted})"
+
+
+def _definition(limit: Limit) -> str:
+    """All that decides, in words; equal numbers are written alike, whoever sent them."""
+    said = (
+        f"{name} {int(value) if isinstance(value, float) and value.is_integer() else value}"
+        for name, value in limit_data(limit).items()
+        if name not in _WORDS
+    )
+    return ", ".join(said)

@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from trioeval.errors import QuotaError
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.backend import Backend
 from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
 
@@ -52,8 +53,7 @@ async def open_batching(
             decisions = await batched.reserve([ask])
         ```
     """
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         sending = _Sending()
         nursery.start_soon(sending.run)
         batching = _Batching(
@@ -64,13 +64,9 @@ async def open_batching(
         try:
             await sending.opened.wait()
             yield batching
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             batching.close()
             sending.close()
-    if failure is not None:
-        raise failure
 
 
 @attrs.define(eq=False)

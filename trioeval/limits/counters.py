@@ -87,7 +87,6 @@ class Counter(ABC):
     def refresh(self, now: float) -> None:
         """Let go what has ended by now. Must be called before anything else is asked at an instant."""
 
-    @abstractmethod
     def take(self, amount: int, now: float, *, held: bool) -> Share:
         """Take a share, for which there is room.
 
@@ -96,6 +95,10 @@ class Counter(ABC):
             now: The instant.
             held: A hold does not end by itself.
         """
+        share = Share(self, amount, now, held)
+        self.put(share)
+        self.streak = 0
+        return share
 
     @abstractmethod
     def put(self, share: Share) -> None:
@@ -135,9 +138,9 @@ class Counter(ABC):
             paused_for=self.paused_until - now if self.paused_until > now else None,
         )
 
-    @abstractmethod
     def fits(self, amount: int) -> bool:
         """Whether there is room."""
+        return self.used + amount <= self.limit.capacity
 
     def is_beyond(self, amount: int) -> bool:
         """Whether it is more than there ever is."""
@@ -216,10 +219,7 @@ class Holds(Counter):
 
     def take(self, amount: int, now: float, *, held: bool) -> Share:  # noqa: ARG002 - see `fits`
         """Take a hold, which is free."""
-        share = Share(self, 1, now, held)
-        self.put(share)
-        self.streak = 0
-        return share
+        return super().take(1, now, held=held)
 
     def put(self, share: Share) -> None:
         """Count a hold whose timeout runs from its instant."""
@@ -292,10 +292,6 @@ class Purse(Counter):
         if self.pending is not None:
             self.decrease()
 
-    def fits(self, amount: int) -> bool:
-        """Whether there is room."""
-        return self.used + amount <= self.limit.capacity
-
     def may_fit(self, amount: int) -> bool:
         """Whether there would be room if nothing of what is outstanding were used."""
         return amount <= self.left
@@ -309,13 +305,6 @@ class Purse(Counter):
     def anew_at(self) -> float:
         """The instant at which its next period begins."""
         return self._began_at + self.span
-
-    def take(self, amount: int, now: float, *, held: bool) -> Share:
-        """Take a share, for which there is room."""
-        share = Share(self, amount, now, held)
-        self.put(share)
-        self.streak = 0
-        return share
 
     def put(self, share: Share) -> None:
         """Count a share that is outstanding."""
@@ -379,17 +368,6 @@ class Window(Counter):
             self.used -= share.amount
         if self.pending is not None:
             self.decrease()
-
-    def fits(self, amount: int) -> bool:
-        """Whether there is room."""
-        return self.used + amount <= self.limit.capacity
-
-    def take(self, amount: int, now: float, *, held: bool) -> Share:
-        """Take a share, for which there is room."""
-        share = Share(self, amount, now, held)
-        self.put(share)
-        self.streak = 0
-        return share
 
     def put(self, share: Share) -> None:
         """Count a share that was taken at its instant."""

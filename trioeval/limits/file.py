@@ -1,3 +1,4 @@
+# Apart from `cli.commands.quota_limits`: keeping limits in a file is no matter of commands.
 """Limits that outlive their server in a file, and their leases in a journal beside it.
 
 The file has the definitions, for people to read and to change while no server has it open; what of them is
@@ -23,8 +24,8 @@ import trio
 from filelock import FileLock, Timeout
 
 from trioeval.errors import OutputError, QuotaError
-from trioeval.limits.availability import made_of
-from trioeval.limits.backend import Backend
+from trioeval.kernel.nurseries import open_plain_nursery
+from trioeval.limits.backend import Backend, made_of
 from trioeval.limits.denials import check_pause
 from trioeval.limits.journal import (
     Journal,
@@ -151,21 +152,17 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
         filed.saved = sorted(known, key=lambda state: state.limit.key)
     else:
         await filed.save()  # where it cannot be written that is told now
-    failure: Exception | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             nursery.start_soon(filed.keep, period)
             try:
                 yield filed
-            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-                failure = error
-            nursery.cancel_scope.cancel("closed")
+            finally:
+                nursery.cancel_scope.cancel("closed")
     finally:
         # What was used counts when it is opened again, also where this was cancelled.
         with trio.move_on_after(LAST_GRACE, shield=True):
             await filed.close()
-    if failure is not None:
-        raise failure
 
 
 def _take_over(book: Book, known: Sequence[LimitState], now: float) -> None:

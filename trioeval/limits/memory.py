@@ -26,7 +26,7 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permits, Shortage
-from trioeval.limits.backend import KeyUse, LanePermits, nothing_of, requirements_of
+from trioeval.limits.backend import LanePermits, nothing_of, requirements_of
 from trioeval.limits.denials import check_pause, refusal, wrong_ask
 from trioeval.limits.ledger import Book
 from trioeval.limits.model import (
@@ -37,6 +37,7 @@ from trioeval.limits.model import (
     Granted,
     Limit,
     LimitState,
+    QuotaKey,
     Requirement,
     Settlement,
 )
@@ -49,7 +50,7 @@ from trioeval.limits.waiting import Order, Room, Waiter
 
 
 @attrs.define(eq=False)
-class Place:
+class LeaseWaiter(Waiter):
     """One that waits for its lease."""
 
     job_id: str
@@ -118,7 +119,7 @@ class MemoryQuota:
         ...     quota = MemoryQuota(
         ...         [Limit(key="calls", kind="concurrency", capacity=1, timeout=60)]
         ...     )
-        ...     permits = quota.permits("model", [KeyUse("calls", "slots")])
+        ...     permits = quota.permits("model", [QuotaKey("calls", "slots")])
         ...     permit = await permits.take(0, 0, 0.0, print)
         ...     assert permits.take_nowait(1, 0, 0.0) is None
         ...     permit.settle(0, 0.0)
@@ -132,21 +133,21 @@ class MemoryQuota:
     ) -> None:
         known = [one if isinstance(one, LimitState) else LimitState(limit=one) for one in states]
         self._book = Book(known, trio.current_time() if now is None else now)
-        self._order = Order()
-        self._places: OrderedDict[Waiter, Place] = OrderedDict()
+        self._order = Order[LeaseWaiter]()
+        self._waiting: OrderedDict[LeaseWaiter, None] = OrderedDict()
         """By arrival; the first has the timer."""
         self._awaited: set[str] = set()
         """Keys that somebody waits for."""
         self._leases = self._granted = 0
 
     def __repr__(self) -> str:
-        return f"<MemoryQuota: {self._leases} leases, {len(self._places)} waiting>"
+        return f"<MemoryQuota: {self._leases} leases, {len(self._waiting)} waiting>"
 
     def statistics(self) -> MemoryStatistics:
         """A snapshot. Not a checkpoint."""
-        return MemoryStatistics(self._leases, len(self._places), self._granted)
+        return MemoryStatistics(self._leases, len(self._waiting), self._granted)
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> Permits:
+    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
         """What the calls of one lane ask before they start. See `Quota`.
 
         Raises:
@@ -230,7 +231,7 @@ class MemoryQuota:
             if denied.terminal:
                 raise refusal(denied)
             return None
-        if self._places and self._order.obstacles(self._needs(requirements), self._room(now)):
+        if self._waiting and self._order.obstacles(self._needs(requirements), self._room(now)):
             return None
         return self._take(job_id, requirements, now)
 
@@ -250,20 +251,18 @@ class MemoryQuota:
         if denied is not None and denied.terminal:
             await trio.lowlevel.checkpoint()
             raise refusal(denied)
-        place = Place(job_id, requirements, told)
-        needs = self._needs(requirements)
-        keys = self._order.obstacles(needs, self._room(now))
-        waiter = self._order.join(needs)
-        self._places[waiter] = place
+        waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, told)
+        keys = self._order.obstacles(waiter.needs, self._room(now))
+        self._waiting[self._order.join(waiter)] = None
         handed_over = False
         try:
             if keys:
                 self._await(keys, now)
-                place.tell(self._shortage(denied, keys, now))
+                waiter.tell(self._shortage(denied, keys, now))
             else:
                 self._order.leave(waiter)
                 self._start(waiter, now)
-            while (end := await place.wait()) is None:
+            while (end := await waiter.wait()) is None:
                 self._news(self._awaited, trio.current_time())
             if isinstance(end, QuotaError):
                 raise end
@@ -271,7 +270,7 @@ class MemoryQuota:
             return end
         finally:
             if not handed_over:
-                self._withdraw(waiter, place)
+                self._withdraw(waiter)
 
     def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
         """The call of a permit is over. Not a checkpoint."""
@@ -290,26 +289,26 @@ class MemoryQuota:
         self._granted += 1
         return ask
 
-    def _start(self, waiter: Waiter, now: float) -> None:
+    def _start(self, waiter: LeaseWaiter, now: float) -> None:
         """Grant what one waits for that has left the order."""
-        place = self._places.pop(waiter)
-        place.serve(self._take(place.job_id, place.requirements, now))
+        del self._waiting[waiter]
+        waiter.serve(self._take(waiter.job_id, waiter.requirements, now))
 
-    def _withdraw(self, waiter: Waiter, place: Place) -> None:
+    def _withdraw(self, waiter: LeaseWaiter) -> None:
         """One is cancelled: as if it had never come."""
-        if isinstance(place.end, Ask):  # granted in the step in which it was cancelled
-            self.end(place.end, nothing_of(place.requirements))
-        elif waiter in self._places:
+        if isinstance(waiter.end, Ask):  # granted in the step in which it was cancelled
+            self.end(waiter.end, nothing_of(waiter.requirements))
+        elif waiter in self._waiting:
             self._drop(waiter)
             self._serve(trio.current_time())
 
-    def _drop(self, waiter: Waiter) -> Place:
+    def _drop(self, waiter: LeaseWaiter) -> None:
         self._order.leave(waiter)
-        return self._places.pop(waiter)
+        del self._waiting[waiter]
 
     def _news(self, keys: Iterable[str], now: float) -> None:
         """There may be more room of these, or less of a budget."""
-        if self._places:
+        if self._waiting:
             self._refuse(set(filter(self._is_budget, keys)), now)
             self._serve(now)
 
@@ -317,12 +316,13 @@ class MemoryQuota:
         """Send away those that need one of these and can never have it any more."""
         if not keys:
             return
-        for waiter, place in list(self._places.items()):
+        for waiter in list(self._waiting):
             if waiter.keys.isdisjoint(keys):
                 continue
-            denied = self._book.check(place.requirements, now)
+            denied = self._book.check(waiter.requirements, now)
             if denied is not None and denied.terminal:
-                self._drop(waiter).serve(refusal(denied))
+                self._drop(waiter)
+                waiter.serve(refusal(denied))
 
     def _serve(self, now: float, *, anew: bool = False) -> None:
         """Grant all leases that may be granted; tell the others what they wait for."""
@@ -330,7 +330,7 @@ class MemoryQuota:
         self._awaited.clear()
         self._await({key for _, keys in held for key in keys}, now)
         for waiter, keys in held:
-            self._tell(self._places[waiter], keys, now, anew=anew)
+            self._tell(waiter, keys, now, anew=anew)
 
     def _await(self, keys: Iterable[str], now: float) -> None:
         """Somebody waits for these: the first in order sleeps until one may have room by itself.
@@ -338,16 +338,16 @@ class MemoryQuota:
         What is granted to others later does not come in: nobody waits for what they have.
         """
         new = set(keys) - self._awaited
-        if not self._places:
+        if not self._waiting:
             return
-        first = next(iter(self._places.values()))
+        first = next(iter(self._waiting))
         wake_at = self._book.next_at(now, new) if new else math.inf
         first.set_timer(min(wake_at, first.wake_at) if self._awaited else wake_at)
         self._awaited |= new
 
-    def _tell(self, place: Place, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
+    def _tell(self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
         """Say what one waits for, if that has changed, or the instant that was named has come in vain."""
-        said = place.said
+        said = waiter.said
         due = said is not None and said.until is not None and said.until <= now
         # A limit begins to decrease when it is defined anew, and at no other time.
         if (
@@ -358,9 +358,9 @@ class MemoryQuota:
             and not due
         ):
             return
-        shortage = self._shortage(self._book.check(place.requirements, now), keys, now)
+        shortage = self._shortage(self._book.check(waiter.requirements, now), keys, now)
         if said is None or due or (said.kind, said.keys) != (shortage.kind, keys):
-            place.tell(shortage)
+            waiter.tell(shortage)
 
     def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:
         if denied is None:
@@ -381,7 +381,7 @@ class MemoryQuota:
 
     def _passed(self, now: float) -> Callable[[Sequence[Requirement]], tuple[str, ...]] | None:
         """Says on which keys a lease for somebody else would pass those that wait here."""
-        if not self._places:
+        if not self._waiting:
             return None
         room = self._room(now)
         return lambda requirements: self._order.obstacles(self._needs(requirements), room)

@@ -154,6 +154,16 @@ Kind: TypeAlias = Literal["rolling", "concurrency", "budget"]
 Overage: TypeAlias = Literal["debt", "deny"]
 Unit: TypeAlias = Literal["requests", "tokens", "cost_micro", "slots"]
 
+
+@attrs.frozen
+class QuotaKey:
+    """A limit that the calls of a lane count against."""
+
+    key: str
+    unit: Unit
+    """What of a call counts; where the file says nothing, it is told from the end of the key."""
+
+
 MOST = 2**53 - 1
 """The largest amount: all parties, JavaScript and Lua among them, count exactly up to it."""
 

@@ -16,12 +16,12 @@ import attrs
 import trio
 
 from trioeval.errors import QuotaError, UsageError
-from trioeval.limits.availability import after_silence, made_of, make_missing
-from trioeval.limits.backend import Backend, Quota
+from trioeval.limits.backend import Backend, Quota, made_of, make_missing
 from trioeval.limits.limits_file import read_limits, shifted
 from trioeval.limits.memory import MemoryQuota
 from trioeval.limits.model import Limit, LimitState, lease_ids
 from trioeval.limits.remote import Wakes, open_remote
+from trioeval.limits.remote_leases import after_silence
 
 # What keeps limits elsewhere needs packages that not everybody has: told before anything is opened.
 

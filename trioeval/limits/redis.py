@@ -36,6 +36,7 @@ from coredis.exceptions import (
 from coredis.pool import ConnectionPool
 
 from trioeval.errors import QuotaError
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.denials import (
     Lack,
     check_pause,
@@ -320,17 +321,11 @@ async def open_link(url: str, request_timeout: float) -> AsyncIterator[Link]:
         QuotaError: `invalid_request`: the URL is none of these, or says what is not known.
     """
     location, settings = _read_url(url, request_timeout)
-
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         try:
             yield Link(location, settings, request_timeout, nursery)
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             nursery.cancel_scope.cancel("the link to Redis is closed")
-    if failure is not None:
-        raise failure
 
 
 _MICRO = 1_000_000
@@ -516,22 +511,8 @@ def _lack(key: str, amount: int, capacity: int, left: int, anew: int) -> Lack:
 
 
 def _state(row: Sequence[Any]) -> LimitState:
-    (
-        key,
-        kind,
-        capacity,
-        span,
-        overage,
-        unit,
-        description,
-        pending,
-        used,
-        outstanding,
-        debt,
-        paused,
-        began,
-        closed,
-    ) = row
+    key, kind, capacity, span, overage, unit, description, *standing = row
+    pending, used, outstanding, debt, paused, began, closed = standing
     seconds = span / _MICRO or None
     return LimitState(
         limit=Limit(

@@ -7,8 +7,8 @@ granted. To ask anew would take the limit's room twice; not to ask would keep it
 **The rules.** A lease is asked for under an id of its own. Without an answer the same id asks again,
 which grants at most once. After a denial a new id asks, at the instant that the denial names and a
 little chance later, or as soon as a lease of this program is over, or the keeper tells of room. A
-denial for good is never asked again. Who is cancelled without an answer leaves the question to
-`Settling`, which ends the lease if there is one. After a long outage calls fail at once, or go on
+denial for good is never asked again. Who is cancelled without an answer leaves the question to an
+`Outbox`, which ends the lease if there is one. After a long outage calls fail at once, or go on
 without a lease, until somebody answers; who finds nobody that still asks, asks once. Limits that this
 program has brought and that are gone are made again: whoever keeps them may have lost everything.
 
@@ -27,14 +27,14 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.kernel import Shortage
-from trioeval.limits.availability import Reach, after_denial, after_silence
+from trioeval.kernel.nurseries import open_plain_nursery
 from trioeval.limits.backend import (
     Backend,
-    KeyUse,
     LanePermits,
     ToldTrouble,
     Trouble,
     ignore,
+    make_missing,
     nothing_of,
 )
 from trioeval.limits.denials import denied, refusal
@@ -46,12 +46,13 @@ from trioeval.limits.model import (
     Granted,
     Limit,
     LimitState,
+    QuotaKey,
     Requirement,
     Settlement,
     Unknown,
     lease_ids,
 )
-from trioeval.limits.remote_leases import Heartbeat, Settling, Silences
+from trioeval.limits.remote_leases import Heartbeat, Outbox, Reach, after_denial, after_silence
 from trioeval.limits.turns import Turn, Turns
 
 Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
@@ -67,6 +68,8 @@ LONG_WAIT = 2.0
 """Seconds that no hint of a keeper exceeds: a longer wait is known to be that long."""
 LONG_SILENCE = 5.0
 """Seconds without an answer after which people are told so."""
+MOMENT = 0.05
+"""Seconds without an answer after which a lane is told to wait, or twice as long as the last answer took."""
 
 
 @asynccontextmanager
@@ -100,26 +103,22 @@ async def open_remote(
     Example:
         ```python
         async with open_remote(backend) as quota:
-            permits = quota.permits("gpt", [KeyUse("team:rpm", "requests")])
+            permits = quota.permits("gpt", [QuotaKey("team:rpm", "requests")])
         ```
     """
     new_id = ids or lease_ids(time.time, secrets.randbits)
     reach, brought = Reach(backend, patience), tuple(limits)
     quota = RemoteQuota(reach, brought, unreachable, told, new_id, spread)
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        background = await nursery.start(quota.serve, wakes)
+    async with open_plain_nursery() as nursery:
+        opened = trio.Event()
+        # Not `start`: a shielded task that is started in a cancelled block would never end.
+        nursery.start_soon(quota.serve, wakes, opened)
         try:
+            await opened.wait()
             yield quota
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
-            with trio.move_on_after(FLUSH_WITHIN, shield=True):
-                await quota.wait_told()
-            quota.leave_untold()
-            background.cancel("the quota is closed")
-    if failure is not None:
-        raise failure
+            await quota.flush(FLUSH_WITHIN)
+            quota.stop_serving()
 
 
 @attrs.define(eq=False)
@@ -133,9 +132,17 @@ class RemoteQuota:
     _new_id: Callable[[], str]
     _spread: Callable[[], float]
     _turns: Turns = attrs.field(init=False, factory=Turns)
-    _settling: Settling = attrs.field(init=False)
     _heartbeat: Heartbeat = attrs.field(init=False)
-    _silences: Silences = attrs.field(init=False, factory=Silences)
+    _settlements: Outbox[Settlement] = attrs.field(init=False)
+    _doubts: Outbox[Ask] = attrs.field(init=False)
+    """Requests of which nobody knows the answer, and whose calls do not want it any more."""
+    _background: trio.Nursery = attrs.field(init=False)
+    _serving: trio.CancelScope = attrs.field(
+        init=False, factory=lambda: trio.CancelScope(shield=True)
+    )
+    """The shield around it: what a cancelled block leaves is told too."""
+    _usual: float = attrs.field(init=False, default=0.0)
+    """Seconds that the last answer took."""
     _unleased_since: float | None = attrs.field(init=False, default=None)
     """The beginning of the outage in which the last call without a lease was made."""
     _silent_since: float | None = attrs.field(init=False, default=None)
@@ -143,10 +150,17 @@ class RemoteQuota:
     _making: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     def __attrs_post_init__(self) -> None:
-        self._settling = Settling(self._reach, self._spread, self._told, self._turns.tell)
-        self._heartbeat = Heartbeat(self._reach, self._spread, self._told)
+        told, spread = self._told, self._spread
+        self._heartbeat = Heartbeat(self._reach, spread, told)
+        self._settlements = Outbox("what calls used", self._complete, spread, told)
+        self._doubts = Outbox("whether leases were granted", self._ask_again, spread, told)
 
-    def permits(self, lane: str, keys: Sequence[KeyUse]) -> LanePermits:
+    @property
+    def untold(self) -> int:
+        """How many leases there are of which something is still to be told."""
+        return len(self._settlements.items) + len(self._doubts.items)
+
+    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> LanePermits:
         """What the calls of one lane ask before they start.
 
         Args:
@@ -161,34 +175,30 @@ class RemoteQuota:
         Raises:
             QuotaError: They cannot be asked for.
         """
-        return await self._reach.states()
+        with self._reach.asking(is_repeated=False):
+            return await self._reach.backend.states()
 
-    async def serve(
-        self,
-        wakes: Wakes | None,
-        *,
-        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Tell what leases have used, and keep them alive, until the scope that it starts with is cancelled.
-
-        Nothing else ends it: what a cancelled block leaves is told too.
-        """
-        with trio.CancelScope(shield=True) as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._settling.run)
-                nursery.start_soon(self._heartbeat.run)
-                nursery.start_soon(self._silences.run)
+    async def serve(self, wakes: Wakes | None, opened: trio.Event) -> None:
+        """Tell what leases have used, and keep them alive, until `stop_serving`; nothing else ends it."""
+        with self._serving:
+            async with trio.open_nursery() as self._background:
+                for run in (self._settlements.run, self._doubts.run, self._heartbeat.run):
+                    self._background.start_soon(run)
                 if wakes is not None:
-                    nursery.start_soon(wakes, self._turns.tell)
-                task_status.started(scope)
+                    self._background.start_soon(wakes, self._turns.tell)
+                opened.set()
 
-    async def wait_told(self) -> None:
-        """Wait until everything is told of leases that are over by now. A checkpoint."""
-        await self._settling.wait_idle()
+    def stop_serving(self) -> None:
+        """End `serve`, also if it has not begun. Synchronous."""
+        self._serving.cancel("the quota is closed")
 
-    def leave_untold(self) -> None:
-        """Say what is not told at the end. Synchronous."""
-        self._settling.leave(FLUSH_WITHIN)
+    async def flush(self, within: float) -> None:
+        """Wait until everything is told of leases that are over, for so many seconds also if cancelled."""
+        with trio.move_on_after(within, shield=True):
+            await self._doubts.wait_empty()  # first: they become settlements
+            await self._settlements.wait_empty()
+        self._settlements.leave(within)
+        self._doubts.leave(within)
 
     def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> None:
         """No lease can be had without a message."""
@@ -250,7 +260,36 @@ class RemoteQuota:
             for one in ask.requirements
             if used.get(one.key, one.amount) < one.amount or self._heartbeat.may_hold(one.key)
         ]
-        self._settling.settle(Settlement(ask.lease_id, ask.job_id, actuals), freed)
+        settlement = Settlement(ask.lease_id, ask.job_id, actuals)
+        self._settlements.put(ask.lease_id, settlement, freed)
+
+    async def _complete(self, settlements: Sequence[Settlement]) -> str | None:
+        """Tell what leases have used; returns what is in the way, if anything is."""
+        try:
+            with self._reach.asking():
+                await self._reach.backend.complete(settlements)
+        except QuotaError as error:
+            if error.reason == "limiter_unavailable":
+                return error.message
+            raise
+        freed = {key for one in settlements for key in self._settlements.take(one.lease_id)}
+        if freed:
+            self._turns.tell(freed)
+        return None
+
+    async def _ask_again(self, asks: Sequence[Ask]) -> str | None:
+        """Find out about doubtful leases; returns what is in the way of the rest, if anything is."""
+        trouble: str | None = None
+        for ask, decision in zip(asks, await self._reach.reserve(asks), strict=True):
+            if isinstance(decision, Unknown):
+                trouble = decision.message
+                continue
+            keys = self._doubts.take(ask.lease_id)
+            # One that has expired holds nothing any more, and still counts in windows and budgets.
+            if isinstance(decision, Granted) or decision.reason == "lease_expired":
+                unused = Settlement(ask.lease_id, ask.job_id, nothing_of(ask.requirements))
+                self._settlements.put(ask.lease_id, unused, keys)
+        return trouble
 
     async def _decide(
         self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]
@@ -286,28 +325,33 @@ class RemoteQuota:
             raise
         finally:
             if in_doubt:
-                self._settling.clear_up(ask)
+                self._doubts.put(ask.lease_id, ask, turn.keys)
         return said_at, None
 
     async def _reserve(self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]) -> Decision:
-        """Ask once; who waits for the answer for longer than usual is told so, and those behind it too."""
+        """Ask once; a lane keeps its turn at the cap over all lanes meanwhile, until it is told to wait."""
+        asked_at, waiting = trio.current_time(), trio.CancelScope()
 
-        def tell() -> None:
-            told(Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet"))
-            self._turns.unheard(turn)
+        async def tell_silence() -> None:
+            with waiting:
+                # Sooner would cost a lane far from its keeper that turn with every question.
+                await trio.sleep(max(MOMENT, 2 * self._usual))
+                told(Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet"))
+                self._turns.unheard(turn)
 
-        silence, is_answered = self._silences.begin(tell), False
+        self._background.start_soon(tell_silence)
         try:
             [decision] = await self._reach.reserve((ask,))
-            is_answered = not isinstance(decision, Unknown)
+            if not isinstance(decision, Unknown):
+                self._usual = trio.current_time() - asked_at
             return decision
         finally:
-            self._silences.end(silence, is_answered=is_answered)
+            waiting.cancel("nobody waits for an answer")
 
     def _is_in_vain(self, *, has_asked: bool) -> bool:
         """Whether an outage lasts, and to ask is for others, or was done."""
         is_lasting = trio.current_time() >= self._reach.lasts_at
-        return is_lasting and (has_asked or self._settling.left > 0)
+        return is_lasting and (has_asked or self.untold > 0)
 
     def _tell_silence(self) -> None:
         """Once in each outage that takes a while."""
@@ -335,7 +379,8 @@ class RemoteQuota:
         """
         try:
             async with self._making:
-                await self._reach.make_missing(self._limits)
+                with self._reach.asking(is_repeated=False):
+                    await make_missing(self._reach.backend, self._limits)
         except QuotaError as error:
             now = trio.current_time()
             if error.reason != "limiter_unavailable" or now >= since + self._reach.patience:
@@ -352,7 +397,8 @@ class RemoteQuota:
     async def _revive(self, ask: Ask, granted: Granted) -> Granted | Denied | Unknown:
         """What a grant is worth that was so long on its way that its hold may be over."""
         try:
-            [lives] = await self._reach.extend((ask.lease_id,))
+            with self._reach.asking():
+                [lives] = await self._reach.backend.extend((ask.lease_id,))
         except QuotaError as error:
             return Unknown(error.message)
         return granted if lives else denied("lease_expired")
@@ -375,7 +421,7 @@ class RemoteQuota:
         For what others give back no long wait is named, and they may do so at any instant.
         """
         try:
-            states = await self._reach.states()
+            states = await self.states()
         except QuotaError:
             return denial.keys
         paused = {one.limit.key for one in states if one.paused_until is not None}

@@ -1,4 +1,3 @@
-# Apart from `limits.remote`: together they exceed 600 lines.
 """How leases end: told in the background, until whoever keeps the limits has heard it.
 
 A call that is over waits for nobody: what it used is put down here in the same step, and a task of its
@@ -18,17 +17,122 @@ Law: LEASE.
 
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Generic, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 import attrs
 import trio
 
 from trioeval.errors import QuotaError
-from trioeval.limits.availability import Reach, after_silence
-from trioeval.limits.backend import ToldTrouble, Trouble, nothing_of
+from trioeval.limits.backend import Backend, ToldTrouble, Trouble
 from trioeval.limits.ledger import LEAST_RETENTION
-from trioeval.limits.model import Ask, Granted, Settlement, Unknown
+from trioeval.limits.model import Ask, Decision, Unknown
+
+# When a client asks again: after a denial, and after no answer.
+
+
+SPREAD = 0.025
+"""Most seconds that chance adds to a wait that the keeper named: who was denied together comes back apart."""
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+"""Seconds between two attempts to get an answer, at first and at most."""
+
+
+def after_denial(retry_after: float, spread: float) -> float:
+    """Seconds until it is worth asking with a new id.
+
+    Args:
+        retry_after: What the denial says, in seconds, ≥ 0.
+        spread: By chance, from 0 to 1 without 1.
+
+    Example:
+        >>> after_denial(10.0, 0.5), after_denial(0.0, 0.5)
+        (10.0125, 0.0125)
+    """
+    return retry_after + spread * (min(SPREAD, retry_after) or SPREAD)
+
+
+def after_silence(failures: int, spread: float) -> float:
+    """Seconds until the same is asked again, with the same id: half of the bound at least.
+
+    Not down to nothing: whoever keeps the limits for everybody is asked by all of them.
+
+    Args:
+        failures: Attempts in a row without an answer, ≥ 1.
+        spread: By chance, from 0 to 1 without 1.
+
+    Example:
+        >>> [after_silence(failures, 0.0) for failures in (1, 2, 7, 2000)]
+        [0.05, 0.1, 2.5, 2.5]
+    """
+    bound = min(LONGEST_WAIT, math.ldexp(FIRST_WAIT, min(failures - 1, 64)))
+    return bound * (1 + spread) / 2
+
+
+# All that a program asks goes through here, so that one that waits knows what others have found out: after a
+# long outage not every call has to wait for its own patience to end. Any answer ends an outage. One begins
+# only with a request that is repeated until there is an answer; else nobody might ever hear one.
+
+
+@attrs.define(eq=False)
+class Reach:
+    """A backend, and whether it answers."""
+
+    backend: Backend
+    patience: float
+    """Seconds after which an outage is taken as one that lasts, ≥ 0."""
+    since: float | None = None
+    """Instant of the first failure after the last answer; None while all is well."""
+    reason: str = "nobody was asked"
+    """The last failure, with who failed."""
+
+    @property
+    def lasts_at(self) -> float:
+        """The instant from which on the outage lasts if nobody answers before; inf while all is well."""
+        return math.inf if self.since is None else self.since + self.patience
+
+    @contextmanager
+    def asking(self, *, is_repeated: bool = True) -> Iterator[None]:
+        """Note whether there is an answer to what is asked in the block.
+
+        Args:
+            is_repeated: Whether it is asked again until there is one; else it begins no outage.
+        """
+        try:
+            yield
+        except QuotaError as error:
+            if error.reason != "limiter_unavailable":
+                self.since = None
+            elif is_repeated:
+                self.reason = error.message
+                self.since = trio.current_time() if self.since is None else self.since
+            raise
+        self.since = None
+
+    async def reserve(self, asks: Sequence[Ask]) -> Sequence[Decision]:
+        """Decide about each, in order; `Unknown` about all of them if there is no answer.
+
+        Raises:
+            QuotaError: The backend refuses altogether.
+        """
+        try:
+            with self.asking():
+                decisions = await self.backend.reserve(asks)
+                if len(decisions) != len(asks):
+                    raise _unavailable(f"{len(decisions)} answers to {len(asks)} requests")
+                unknown = [one for one in decisions if isinstance(one, Unknown)]
+                if unknown and len(unknown) == len(decisions):
+                    raise _unavailable(unknown[-1].message)
+                return decisions
+        except QuotaError as error:
+            if error.reason != "limiter_unavailable":
+                raise
+            return [Unknown(error.message)] * len(asks)
+
+
+def _unavailable(message: str) -> QuotaError:
+    return QuotaError("limiter_unavailable", message)
+
 
 # Leases do not expire while their calls run.
 #
@@ -141,7 +245,8 @@ class Heartbeat:
 
     async def _learn(self) -> None:
         """Read the timeouts, which others may change."""
-        states = await self._reach.states()
+        with self._reach.asking(is_repeated=False):
+            states = await self._reach.backend.states()
         self._timeouts = {one.limit.key: one.limit.timeout or math.inf for one in states}
         for held in self._held.values():  # of limits that were taken away meanwhile
             for key in held.keys - self._timeouts.keys():
@@ -152,7 +257,9 @@ class Heartbeat:
         leases = list(self._held)
         for start in range(0, len(leases), _MOST):
             part, said_at = leases[start : start + _MOST], trio.current_time()
-            for lease_id, lives in zip(part, await self._reach.extend(part), strict=True):
+            with self._reach.asking():
+                answers = await self._reach.backend.extend(part)
+            for lease_id, lives in zip(part, answers, strict=True):
                 held = self._held.get(lease_id)
                 if held is None:  # its call ended meanwhile
                     continue
@@ -166,157 +273,12 @@ class Heartbeat:
                 self._told(Trouble("expired", message, (lease_id,)))
 
 
-# Whoever asks and hears nothing is told so, when an answer would usually be there.
-#
-# A lane that asks for a permit keeps its turn at the cap over all lanes until it is told to wait, and whoever
-# keeps the limits may be silent for seconds. Meanwhile other lanes could use the slot that is kept for it.
-#
-# How long an answer usually takes is what the last one took. To tell sooner would cost a lane whose keeper is
-# far away its turn with every question, on a cap that is always full again when the answer comes.
-
-
-MOMENT = 0.05
-"""Seconds of silence that are told at the earliest."""
-
-
-@attrs.define(eq=False)
-class Silence:
-    """The time since something was asked; made by `Silences.begin`."""
-
-    began_at: float
-    told_at: float
-    """The instant at which it is told."""
-    tell: Callable[[], None]
-
-
-@attrs.define(eq=False)
-class Silences:
-    """What was asked, and neither answered nor told to be silent."""
-
-    _usual: float = 0.0
-    """Seconds that the last answer took."""
-    _open: dict[Silence, None] = attrs.field(factory=dict)
-    _wake_at: float = -math.inf
-    """The instant until which `run` sleeps."""
-    _sooner: trio.Event = attrs.field(factory=trio.Event)
-
-    def begin(self, tell: Callable[[], None]) -> Silence:
-        """Something is asked. Synchronous.
-
-        Args:
-            tell: Called synchronously if this lasts: for 50 ms, and twice as long as the last answer took.
-        """
-        now = trio.current_time()
-        silence = Silence(now, now + max(MOMENT, 2 * self._usual), tell)
-        self._open[silence] = None
-        if silence.told_at < self._wake_at:
-            self._sooner.set()
-        return silence
-
-    def end(self, silence: Silence, *, is_answered: bool) -> None:
-        """There is an answer, or nobody waits for one. Synchronous."""
-        self._open.pop(silence, None)
-        if is_answered:
-            self._usual = trio.current_time() - silence.began_at
-
-    async def run(self) -> NoReturn:
-        """Tell of those that last, until cancelled."""
-        while True:
-            self._wake_at = min((one.told_at for one in self._open), default=math.inf)
-            self._sooner = trio.Event()
-            with trio.move_on_at(self._wake_at):
-                await self._sooner.wait()
-            now = trio.current_time()
-            for silence in [one for one in self._open if one.told_at <= now]:
-                del self._open[silence]
-                silence.tell()
-
-
 T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class Settling:
-    """What is not yet told of the leases of one program."""
-
-    _reach: Reach
-    _spread: Callable[[], float]
-    _told: ToldTrouble
-    _has_room: Callable[[Iterable[str]], None]
-    """Called with limits of leases that are over now, for whoever waits for them."""
-    _settlements: "_Outbox[Settlement]" = attrs.field(init=False)
-    _doubts: "_Outbox[Ask]" = attrs.field(init=False)
-    """Requests of which nobody knows the answer, and whose calls do not want it any more."""
-
-    def __attrs_post_init__(self) -> None:
-        told, spread = self._told, self._spread
-        self._settlements = _Outbox("what calls used", self._complete, spread, told)
-        self._doubts = _Outbox("whether leases were granted", self._ask_again, spread, told)
-
-    @property
-    def left(self) -> int:
-        """How many leases there are of which something is still to be told."""
-        return len(self._settlements.items) + len(self._doubts.items)
-
-    def settle(self, settlement: Settlement, keys: Iterable[str]) -> None:
-        """A lease is over, and of these limits there may be more room for that. Synchronous."""
-        self._settlements.put(settlement.lease_id, settlement, keys)
-
-    def clear_up(self, ask: Ask) -> None:
-        """It may have been granted, and nobody uses it. Synchronous."""
-        self._doubts.put(ask.lease_id, ask, [one.key for one in ask.requirements])
-
-    async def run(self) -> None:
-        """Tell what there is, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._settlements.run)
-            nursery.start_soon(self._doubts.run)
-
-    async def wait_idle(self) -> None:
-        """Wait until everything is told that is over by now. A checkpoint."""
-        await self._doubts.wait_empty()  # first: they become settlements
-        await self._settlements.wait_empty()
-
-    def leave(self, within: float) -> None:
-        """Say what is left to expire, because nobody has heard it. Synchronous.
-
-        Args:
-            within: Seconds that there were at the end.
-        """
-        self._settlements.leave(within)
-        self._doubts.leave(within)
-
-    async def _ask_again(self, asks: Sequence[Ask]) -> str | None:
-        """Get one step further with doubts."""
-        trouble: str | None = None
-        for ask, decision in zip(asks, await self._reach.reserve(asks), strict=True):
-            if isinstance(decision, Unknown):
-                trouble = decision.message
-                continue
-            keys = self._doubts.take(ask.lease_id)
-            # One that has expired holds nothing any more, and still counts in windows and budgets.
-            if isinstance(decision, Granted) or decision.reason == "lease_expired":
-                unused = Settlement(ask.lease_id, ask.job_id, nothing_of(ask.requirements))
-                self.settle(unused, keys)
-        return trouble
-
-    async def _complete(self, settlements: Sequence[Settlement]) -> str | None:
-        """Likewise with what leases have used."""
-        try:
-            await self._reach.complete(settlements)
-        except QuotaError as error:
-            if error.reason == "limiter_unavailable":
-                return error.message
-            raise
-        freed = {key for one in settlements for key in self._settlements.take(one.lease_id)}
-        if freed:
-            self._has_room(freed)
-        return None
-
-
-@attrs.define(eq=False)
-class _Outbox(Generic[T]):
-    """Things to tell, each until it is told."""
+class Outbox(Generic[T]):
+    """Messages of one kind about leases, each until it is delivered."""
 
     _what: str
     """It is, for people."""
@@ -332,6 +294,13 @@ class _Outbox(Generic[T]):
     """What was in the way last."""
 
     def put(self, lease_id: str, item: T, keys: Iterable[str]) -> None:
+        """Put down something to tell. Synchronous.
+
+        Args:
+            lease_id: The lease that it is about.
+            item: The message.
+            keys: The limits that have more room when it is told.
+        """
         self.items[lease_id] = item, keys
         self._empty = trio.Event()
         self._news.set()
@@ -342,11 +311,13 @@ class _Outbox(Generic[T]):
         return keys
 
     async def wait_empty(self) -> None:
+        """Wait until everything is told. A checkpoint."""
         while self.items:
             await self._empty.wait()
         await trio.lowlevel.checkpoint()
 
     async def run(self) -> None:
+        """Tell what there is, until cancelled."""
         failures = 0
         while True:
             if not self.items:
@@ -366,6 +337,7 @@ class _Outbox(Generic[T]):
             await trio.sleep(after_silence(failures, self._spread()))
 
     def leave(self, within: float) -> None:
+        """Report what is left to expire after so many seconds at the end. Synchronous."""
         if self.items:
             left = (
                 f"was not told within {within:g} s: {self._trouble}; holds come back by themselves"

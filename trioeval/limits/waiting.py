@@ -30,7 +30,7 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -38,45 +38,52 @@ Room: TypeAlias = Callable[[str], float | None]
 """How much of a key may be taken now; None while it is paused. Who knows of no bound says `math.inf`."""
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Waiter:
-    """One that waits; made by `Order.join`."""
+    """One that waits."""
 
-    number: int
-    """Of its arrival."""
     needs: Mapping[str, int]
-    """How much of which keys."""
-    keys: frozenset[str]
+    """How much of which keys, of each at least 1."""
+    keys: frozenset[str] = attrs.field(init=False)
+    number: int = attrs.field(init=False, default=-1)
+    """Of its arrival; see `Order.join`."""
+
+    @keys.default
+    def _keys_of_needs(self) -> frozenset[str]:
+        return frozenset(self.needs)
+
+
+W = TypeVar("W", bound=Waiter)
 
 
 @attrs.define(eq=False)
-class Order:
+class Order(Generic[W]):
     """Those that wait, in the order in which they came.
 
     Example:
         >>> order, room = Order(), {"tokens": 50, "calls": 1}.__getitem__
-        >>> large = order.join({"tokens": 90})
+        >>> large = order.join(Waiter({"tokens": 90}))
         >>> order.obstacles({"tokens": 10}, room), order.obstacles({"calls": 1}, room)
         (('tokens',), ())
         >>> order.serve(room, print) == [(large, ("tokens",))]
         True
     """
 
-    _lines: dict[frozenset[str], OrderedDict[int, Waiter]] = attrs.field(factory=dict)
+    _lines: dict[frozenset[str], OrderedDict[int, W]] = attrs.field(factory=dict)
     """By key set: within one, only the first may start."""
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def __iter__(self) -> Iterator[Waiter]:
+    def __iter__(self) -> Iterator[W]:
         """By arrival."""
         waiters = (waiter for line in self._lines.values() for waiter in line.values())
         return iter(sorted(waiters, key=_number))
 
-    def join(self, needs: Mapping[str, int]) -> Waiter:
-        """Wait behind all that are there. Of each key at least 1 is needed."""
-        waiter = Waiter(next(self._arrivals), needs, frozenset(needs))
+    def join(self, waiter: W) -> W:
+        """Wait behind all that are there."""
+        waiter.number = next(self._arrivals)
         self._lines.setdefault(waiter.keys, OrderedDict())[waiter.number] = waiter
         return waiter
 
@@ -87,9 +94,7 @@ class Order:
         if not line:
             del self._lines[waiter.keys]
 
-    def serve(
-        self, room: Room, start: Callable[[Waiter], None]
-    ) -> list[tuple[Waiter, tuple[str, ...]]]:
+    def serve(self, room: Room, start: Callable[[W], None]) -> list[tuple[W, tuple[str, ...]]]:
         """Let all start that may, by arrival.
 
         Args:
@@ -100,7 +105,7 @@ class Order:
             Of every key set the first one that may not, with the keys that keep it, as `held_back` says them.
         """
         rooms = _Rooms(room)
-        held: list[tuple[Waiter, tuple[str, ...]]] = []
+        held: list[tuple[W, tuple[str, ...]]] = []
         heads = [(head.number, head) for head in map(_head, self._lines.values())]
         heapq.heapify(heads)
         # Once is enough: a start makes no room, and opens the way for those of its own keys alone.
@@ -174,9 +179,7 @@ class _Rooms(dict[str, float | None]):
             self[key] = (self[key] or 0) - amount
 
 
-def _passed(
-    line: OrderedDict[int, Waiter], number: float, left: Mapping[str, float]
-) -> tuple[str, ...]:
+def _passed(line: OrderedDict[int, W], number: float, left: Mapping[str, float]) -> tuple[str, ...]:
     """On which keys a start that leaves so much would pass one of a line that came before it."""
     for earlier in line.values():
         if earlier.number >= number:
@@ -187,7 +190,7 @@ def _passed(
     return ()
 
 
-def _head(line: OrderedDict[int, Waiter]) -> Waiter:
+def _head(line: OrderedDict[int, W]) -> W:
     return next(iter(line.values()))
 
 

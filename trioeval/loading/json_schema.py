@@ -6,36 +6,40 @@ Where objects, lists and their entries are asked for, a `$ref` may stand for the
 The descriptions are the words under the fields of the models.
 """
 
-from collections.abc import Collection
-from typing import get_args
+import ast
+import inspect
+import itertools
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from trioeval.agent.cases import RENAMED as CASE_KEYS
+import attrs
+
 from trioeval.agent.model import AgentSettings, Case
-from trioeval.columns.json_schema import column_definitions, settings_shape
-from trioeval.documents.json_schema import (
-    EMPTY,
-    NOTHING,
-    SCALARS,
+from trioeval.columns.column_form import KINDS as COLUMN_KINDS
+from trioeval.columns.column_form import SAMPLER, SAMPLERS, TYPE
+from trioeval.columns.model import ColumnsSettings, ErrorWindow, Processor, Score, Skip
+from trioeval.documents.structure import (
     SOME_TEXT,
     TEXT,
-    TEXTS,
-    WORDS,
+    BothSpellings,
+    Form,
     Shape,
+    Texts,
+    Words,
+    camel,
     either,
-    listed,
-    object_shape,
-    or_nothing,
-    ref,
+    fields_beside,
+    fields_by_key,
+    snake,
 )
-from trioeval.documents.structure import snake
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.limits.json import DEFINITION
-from trioeval.limits.model import MOST, SPANS, Limit
-from trioeval.loading.structure import RENAMED
+from trioeval.limits.model import MOST, SPANS, Limit, QuotaKey
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
-from trioeval.question_eval.form import FILE_KEY, ROWS_KEY
+from trioeval.question_eval.form import ROWS_KEY
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.form import (
@@ -44,8 +48,8 @@ from trioeval.suite.form import (
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
 )
-from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
 from trioeval.suite.model import (
+    BatchSettings,
     BudgetSettings,
     CommandLineOptions,
     DerivedMetric,
@@ -53,6 +57,7 @@ from trioeval.suite.model import (
     LaneSettings,
     Prompt,
     ProviderEntry,
+    QuotaSettings,
     RowsOfTask,
     RunLimits,
     Scenario,
@@ -61,7 +66,6 @@ from trioeval.suite.model import (
     TestOptions,
 )
 from trioeval.suite.rows_of_task import QuestionsOfTask
-from trioeval.suite.test_form import NOT_IN_TESTS
 
 _REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
@@ -77,19 +81,13 @@ def suite_schema() -> Shape:
     """
     top = object_shape(
         Suite,
-        renamed=RENAMED,
         needed=False,
         shapes={
-            "description": WORDS,
             "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
             "prompts": or_nothing(_prompts()),
             "tests": _tests(),
             "scenarios": listed(either(ref(Scenario), TEXT)),
             "default_test": either(ref(Test), TEXT),
-            "env": SCALARS,
-            "tags": SCALARS,
-            "output_path": TEXTS,
-            "extensions": TEXTS,
             "tasks": {"type": "array", "items": {"$ref": "#/$defs/Task"}},
         },
     )
@@ -164,31 +162,28 @@ def _reference() -> Shape:
 
 
 def _definitions() -> dict[str, Shape]:
-    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
-    flags = {"tags": SCALARS, "var": SCALARS, **dict.fromkeys(several, TEXTS)}
     found = {
         LaneSettings: object_shape(LaneSettings, not_yet=NOT_YET_IN_LANES),
         Limit: _limit(),
         QuotaKey: _quota_key(),
         BatchSettings: object_shape(BatchSettings),
-        QuotaSettings: object_shape(QuotaSettings, shapes={"limits_file": TEXT}),
+        QuotaSettings: object_shape(QuotaSettings),
         QuestionBudget: object_shape(QuestionBudget),
         Tool: object_shape(Tool),
         BudgetSettings: object_shape(BudgetSettings),
         EvaluateOptions: _run_options(),
-        CommandLineOptions: object_shape(CommandLineOptions, shapes=flags),
+        CommandLineOptions: object_shape(CommandLineOptions),
         Assertion: _assertion(),
         ProviderEntry: _provider(),
         Prompt: _prompt(),
         TestOptions: _options(),
-        Test: _test(),
+        Test: object_shape(Test),
         Case: _case(),
         RunLimits: object_shape(RunLimits),
         DerivedMetric: object_shape(DerivedMetric),
         Scenario: object_shape(
             Scenario,
             shapes={
-                "description": WORDS,
                 "config": listed(either(ref(Test), TEXT)),
                 "tests": _tests(),
             },
@@ -197,7 +192,7 @@ def _definitions() -> dict[str, Shape]:
     tasks = [_prompt_task(), _question_task(), _columns_task(), _agent_task()]
     return {
         **{model.__name__: shape for model, shape in found.items()},
-        **column_definitions(),
+        **_columns(),
         "Task": either(*tasks),
     }
 
@@ -210,7 +205,7 @@ def _task(named: str) -> Shape:
         "properties": {
             "id": or_nothing(TEXT),
             "type": {"enum": [named]},
-            "dependsOn": or_nothing(TEXTS),
+            "dependsOn": or_nothing(shape_of(Texts)),
             "onFailedDependency": or_nothing({"enum": list(get_args(FailedDependency))}),
         },
     }
@@ -225,9 +220,7 @@ def _prompt_task() -> Shape:
 
 def _question_task() -> Shape:
     """A task of questions: nothing but what questions need."""
-    settings = object_shape(
-        QuestionSettings, renamed={"file": FILE_KEY, "questions": None}, shapes={"file": TEXT}
-    )
+    settings = object_shape(QuestionSettings)
     properties = {
         **settings["properties"],
         ROWS_KEY: or_nothing(ref(QuestionsOfTask)),
@@ -238,7 +231,8 @@ def _question_task() -> Shape:
 
 def _columns_task() -> Shape:
     """A task that builds a dataset."""
-    return _closed_task(COLUMNS, settings_shape())
+    columns = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Column"}}
+    return _closed_task(COLUMNS, object_shape(ColumnsSettings, shapes={"columns": columns}))
 
 
 def _agent_task() -> Shape:
@@ -263,7 +257,7 @@ def _closed_task(named: str, settings: Shape) -> Shape:
         **settings["properties"],
         "depends_on": shape["properties"]["dependsOn"],
         "on_failed_dependency": shape["properties"]["onFailedDependency"],
-        "description": or_nothing(WORDS),
+        "description": or_nothing(shape_of(Words)),
         "evaluateOptions": options,
         "evaluate_options": options,
         "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
@@ -272,21 +266,9 @@ def _closed_task(named: str, settings: Shape) -> Shape:
     return {**shape, "required": required, "properties": known, "additionalProperties": False}
 
 
-def _test() -> Shape:
-    return object_shape(
-        Test,
-        renamed={"assertions": "assert", **NOT_IN_TESTS},
-        shapes={
-            "description": WORDS,
-            "vars": {"type": ["object", "string", "array", "null"]},
-            "provider_output": {},
-        },
-    )
-
-
 def _case() -> Shape:
     """A test with what it says as a case."""
-    test, case = _test(), object_shape(Case, renamed=CASE_KEYS, shapes={"depends_on": TEXTS})
+    test, case = object_shape(Test), object_shape(Case)
     properties = case["properties"]
     properties["id"] = or_nothing(properties["id"])
     return {**test, "properties": {**test["properties"], **properties}}
@@ -296,7 +278,6 @@ def _limit() -> Shape:
     seconds = {"type": "number", "exclusiveMinimum": 0}
     return object_shape(
         Limit,
-        renamed={field.name: key for key, field in DEFINITION.items()},
         shapes={
             "key": SOME_TEXT,
             "capacity": {"type": "integer", "minimum": 1, "maximum": MOST},
@@ -307,7 +288,8 @@ def _limit() -> Shape:
 
 def _quota_key() -> Shape:
     """A key, or an object with it and what counts."""
-    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
+    shape = object_shape(QuotaKey)
+    shape["properties"]["key"] = SOME_TEXT
     shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
     return {
         "description": shape.pop("description"),
@@ -324,7 +306,7 @@ def _run_options() -> Shape:
 
 def _provider() -> Shape:
     """An id, an object with one, or an object whose one key is the id."""
-    settings = object_shape(ProviderEntry, shapes={"id": SOME_TEXT, "env": SCALARS})
+    settings = object_shape(ProviderEntry)
     by_id: Shape = {
         "type": "object",
         "minProperties": 1,
@@ -344,8 +326,7 @@ def _provider() -> Shape:
 
 def _prompt() -> Shape:
     """A text or the name of a file, or an object with it."""
-    kept = {"given_id": "id", "id": None, "function": None}
-    shape = object_shape(Prompt, renamed=kept, shapes={"raw": SOME_TEXT})
+    shape = object_shape(Prompt)
     shape["properties"] = {
         name: either(part, NOTHING) for name, part in shape["properties"].items()
     }
@@ -355,9 +336,7 @@ def _prompt() -> Shape:
 
 def _assertion() -> Shape:
     members = {"type": "array", "items": ref(Assertion)}
-    shape = object_shape(
-        Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members}
-    )
+    shape = object_shape(Assertion, shapes={"assertions": members})
     types = sorted(KINDS)
     known = [*types, *(f"not-{name}" for name in types if KINDS[name].invertible), SET]
     named = shape["properties"]["type"]
@@ -370,9 +349,9 @@ def _assertion() -> Shape:
 
 def _options() -> Shape:
     """Switches, and any key of a provider's config."""
-    shape = object_shape(TestOptions, without={"overrides"})
+    shape = object_shape(TestOptions)
     shape["properties"]["postprocess"] = shape["properties"]["transform"]
-    return {**shape, "additionalProperties": True}
+    return shape
 
 
 def _labels() -> Shape:
@@ -395,3 +374,157 @@ def _tests(form: type = Test) -> Shape:
     }
     entry = either(ref(form), TEXT, source)
     return either({"type": "array", "items": entry}, entry)
+
+
+def _columns() -> dict[str, Shape]:
+    """The shapes of everything in a dataset but the dataset itself, by name."""
+    models = (Skip, Score, Processor, ErrorWindow, RowsOfTask, QuestionsOfTask)
+    columns = [
+        _column(kind, sampler)
+        for kind in COLUMN_KINDS
+        for sampler in (SAMPLERS if kind == "sampler" else (None,))
+    ]
+    found = {model.__name__: object_shape(model) for model in models}
+    return {"Skip": found["Skip"], "Score": found["Score"], "Column": either(*columns), **found}
+
+
+def _column(kind: str, sampler: str | None) -> Shape:
+    """One kind of column, or of sampler: a flat object."""
+    form = None if sampler is None else SAMPLERS[sampler]
+    shape = object_shape(COLUMN_KINDS[kind], inside={} if form is None else {"sampler": form})
+    chosen = {TYPE: kind} if sampler is None else {TYPE: kind, SAMPLER: sampler}
+    return {
+        **shape,
+        "description": inspect.getdoc(form) if form else shape["description"],
+        "properties": {
+            **{key: {"enum": [name]} for key, name in chosen.items()},
+            **shape["properties"],
+        },
+        "required": [*chosen, *shape.get("required", ())],
+    }
+
+
+NOTHING: Shape = {"type": "null"}
+EMPTY: Shape = {"enum": [None, "", [], {}]}
+
+
+def object_shape(
+    model: type,
+    *,
+    not_yet: Collection[str] = (),
+    shapes: Mapping[str, Shape] | None = None,
+    needed: bool = True,
+    inside: Mapping[str, type] = MappingProxyType({}),
+) -> Shape:
+    """A JSON object with the fields of a model as keys, in both spellings.
+
+    Args:
+        model: An attrs class.
+        not_yet: Keys in which nothing may stand.
+        shapes: What fields are that are written otherwise than their type says.
+        needed: Whether fields without a default have to be there.
+        inside: As for `object_hook`.
+    """
+    shapes = {} if shapes is None else shapes
+    described = _descriptions(model)
+    properties: dict[str, Shape] = {
+        spelling: EMPTY for key in not_yet for spelling in (key, snake(key))
+    }
+    required: list[str] = []
+    for key, field in fields_by_key(model).items():
+        shape = dict(shapes[field.name] if field.name in shapes else shape_of(field.type))
+        if field.default is not attrs.NOTHING:
+            shape = or_nothing(shape)
+        if text := described.get(field.name):
+            shape["description"] = text
+        properties |= {key: shape, snake(key): shape}
+        # One of two spellings cannot be asked for in this way.
+        if needed and field.default is attrs.NOTHING and snake(key) == key:
+            required.append(key)
+    rest, inner = fields_beside(model, inside)
+    for form in inner.values():
+        part = object_shape(form)
+        properties |= part["properties"]
+        required += part.get("required", ())
+    return {
+        "type": "object",
+        "description": inspect.getdoc(model),
+        "properties": properties,
+        "additionalProperties": rest is not None,
+        **({"required": required} if required else {}),
+    }
+
+
+def shape_of(wanted: Any) -> Shape:
+    """The shape of what the strict converter makes a type of."""
+    if wanted is Any:
+        return {}
+    if attrs.has(wanted):
+        return ref(wanted)
+    named = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+    if wanted in named:
+        return {"type": named[wanted]}
+    arguments: Sequence[Any] = get_args(wanted)
+    origin = get_origin(wanted)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is Annotated:
+        return _marked(*arguments)
+    if origin is tuple:
+        return {"type": "array", "items": shape_of(arguments[0])}
+    if origin in {UnionType, Union}:
+        if len(arguments) == len((Any, None)) and arguments[1] is NoneType:
+            return or_nothing(shape_of(arguments[0]))
+        return either(*map(shape_of, arguments))
+    # Mappings are all that is left.
+    return {"type": "object", "additionalProperties": shape_of(arguments[1])}
+
+
+def _marked(plain: Any, mark: Any) -> Shape:
+    match mark:
+        case Form():
+            return dict(mark.schema)
+        case BothSpellings():
+            words = get_args(plain)
+            return {"enum": list(dict.fromkeys([*map(camel, words), *words]))}
+        case _:
+            bound = "exclusiveMinimum" if mark.above else "minimum"
+            return shape_of(plain) | {bound: mark.least}
+
+
+def ref(model: type) -> Shape:
+    """The shape of a model, which stands among the definitions."""
+    return {"$ref": f"#/$defs/{model.__name__}"}
+
+
+def or_nothing(shape: Shape) -> Shape:
+    """The shape, or null."""
+    match shape:
+        case {"anyOf": parts}:
+            return shape if NOTHING in parts else either(*parts, NOTHING)
+        case {"$ref": _} | {"enum": _} | {"type": str()}:
+            return either(shape, NOTHING)
+        case _:
+            return shape
+
+
+def listed(entry: Shape) -> Shape:
+    """A list of entries, or one text without a list around it."""
+    return either({"type": "array", "items": entry}, TEXT)
+
+
+def _descriptions(model: type) -> dict[str, str]:
+    """The words under the fields of a model."""
+    source = textwrap.dedent(inspect.getsource(model))
+    (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    found: dict[str, str] = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                found[name] = " ".join(words.split())
+            case _:
+                pass
+    return found

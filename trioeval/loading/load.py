@@ -10,7 +10,7 @@ import attrs
 
 from trioeval.documents import check_plain, read_suite_documents
 from trioeval.documents.files import FILE, Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import read_path, show_path
 from trioeval.documents.trust import Trust, trust_of
 from trioeval.errors import Problem, SuiteError
@@ -162,7 +162,6 @@ def load_suite(
     trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     files = [Path(path), *map(Path, more)]
     environ = os.environ if environ is None else environ
-    given = {} if given is None else given
     try:
         document = read_suite_documents(
             files,
@@ -174,31 +173,20 @@ def load_suite(
     except MistakenError as error:
         problems = _sorted(map(_problem, error.parts), files)
         raise SuiteError(problems, files=[file.absolute() for file in files]) from None
-    found = _Found(document.files)
-    directory = files[0].absolute().parent
-    own = _own_env(document.data, trust, found)
     around = Around(
-        directory=directory,
-        environ={**environ, **own},
-        roots=tuple(
-            dict.fromkeys(
-                [*(file.absolute().parent for file in files), *folders_of(given, directory)]
-            )
-        ),
+        directory=files[0].absolute().parent,
+        environ=environ,
+        roots=tuple(file.absolute().parent for file in files),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
-        warn=found.warnings.append,
-        note=found.add,
         kinds=kinds,
         trust=trust,
-        own_env=frozenset(own),
-        unknown=found.unknown.append,
     )
-    around = with_own_types(document.data, around)
+    loading = _Loading(document.data, around, {} if given is None else given, document.files)
 
     def placed(mistake: Mistake) -> Mistake:
         # What a command line says stands in no file.
-        return mistake if {*mistake.at[:1]} & given.keys() else document.placed(mistake)
+        return mistake if {*mistake.at[:1]} & loading.given.keys() else document.placed(mistake)
 
     def place(problem: Problem) -> Problem:
         if problem.file is not None:
@@ -206,20 +194,17 @@ def load_suite(
         mistake = Mistake(problem.message, problem.hint, at=read_path(problem.path))
         return _problem(placed(respelled(mistake) if "targets" in document.data else mistake))
 
-    whole = document.whole and not document.has_gaps
     suite, mistakes = UNREADABLE, dict.fromkeys(document.mistakes)
     try:
-        suite = structure_suite(apply_given(document.data, given), around, whole=whole)
-        if not mistakes:
-            suite = _with_variables(suite, around)
+        whole = document.whole and not document.has_gaps
+        suite = loading.suite(whole=whole, with_variables=not mistakes)
     except MistakenError as error:
         parts = map(placed, error.parts)
         mistakes |= dict.fromkeys(part for part in parts if not document.follows(part))
     if mistakes:
-        raise SuiteError(_sorted(map(_problem, mistakes), found.files), files=found.files)
-    warnings = [*document.warnings, *map(placed, (*found.warnings, *quota_oddities(suite)))]
-    suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
-    return _finished(suite, around, warnings, found.unknown)
+        raise SuiteError(_sorted(map(_problem, mistakes), loading.files), files=loading.files)
+    warnings = [*document.warnings, *map(placed, loading.warnings_of(suite))]
+    return loading.finished(attrs.evolve(suite, file=files[0], place=place), warnings)
 
 
 def parse_suite(
@@ -261,30 +246,22 @@ def parse_suite(
     trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))
-    given = {} if given is None else given
     directory = Path.cwd() if directory is None else directory.absolute()
-    found = _Found(())
-    own = _own_env(document, trust, found)
     around = Around(
         directory=directory,
-        environ={**(os.environ if environ is None else environ), **own},
-        roots=tuple(dict.fromkeys([directory, *folders_of(given, directory)])),
+        environ=os.environ if environ is None else environ,
+        roots=(directory,),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
-        warn=found.warnings.append,
-        note=found.add,
         kinds=kinds,
         trust=trust,
-        own_env=frozenset(own),
-        unknown=found.unknown.append,
     )
-    around = with_own_types(document, around)
+    loading = _Loading(document, around, {} if given is None else given)
     try:
-        suite = _with_variables(structure_suite(apply_given(document, given), around), around)
+        suite = loading.suite()
     except MistakenError as error:
-        raise SuiteError(map(_problem, error.parts), files=found.files) from None
-    suite = attrs.evolve(suite, files=found.files)
-    return _finished(suite, around, (*found.warnings, *quota_oddities(suite)), found.unknown)
+        raise SuiteError(map(_problem, error.parts), files=loading.files) from None
+    return loading.finished(suite, loading.warnings_of(suite))
 
 
 def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:
@@ -299,78 +276,100 @@ def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Proble
     return _sorted(dict.fromkeys(map(suite.place, problems)), suite.files)
 
 
-def _with_variables(suite: Suite, around: Around) -> Suite:
-    """A suite whose tests, in every task, have the variables that code makes.
+class _Loading:
+    """A suite while it is loaded from plain data, and what turns up meanwhile.
 
-    Raises:
-        MistakenError: Everything that is wrong with the code, or with what it makes.
+    Args:
+        document: The data.
+        around: What its files are read against, as the caller says it.
+        given: See `apply_given`.
+        files: Those that the data was read from.
     """
-    mistakes: list[Mistake] = []
 
-    def changed(one: Suite) -> Suite:
-        try:
-            return with_transformed_vars(one, around)
-        except MistakenError as error:
-            mistakes.extend(error.parts)
-        return one
-
-    suite = in_every_task(suite, changed)
-    if mistakes:
-        raise MistakenError(*mistakes)
-    return suite
-
-
-def _finished(
-    suite: Suite, around: Around, warnings: Iterable[Mistake], unknown: Iterable[str]
-) -> Suite:
-    """A suite that knows what its files are read against, and what is odd about it."""
-    roots = around.roots if len(around.roots) > 1 else ()
-    suite = in_every_task(
-        suite,
-        lambda one: attrs.evolve(
-            one,
-            directory=around.directory,
-            roots=roots,
-            allow_outside=around.allow_outside,
-            kinds=around.kinds,
-            trust=around.trust,
-            env=around.trust.without_insecure(one.env),
-        ),
-    )
-    return attrs.evolve(
-        suite,
-        warnings=tuple(map(_problem, dict.fromkeys(warnings))),
-        unknown=tuple(dict.fromkeys(unknown)),
-    )
-
-
-class _Found:
-    """What turns up while a suite is loaded."""
-
-    def __init__(self, files: Iterable[Path]) -> None:
-        self.warnings: list[Mistake] = []
-        self.unknown: list[str] = []
+    def __init__(
+        self, document: Any, around: Around, given: Mapping[str, Any], files: Iterable[Path] = ()
+    ) -> None:
+        self.document = document
+        self.given = given
+        self._warnings: list[Mistake] = []
+        self._unknown: list[str] = []
         self._files = dict.fromkeys(files)
+        own = self._own_env(around.trust)
+        around = attrs.evolve(
+            around,
+            environ={**around.environ, **own},
+            roots=tuple(dict.fromkeys([*around.roots, *folders_of(given, around.directory)])),
+            warn=self._warnings.append,
+            note=self._files.setdefault,
+            own_env=frozenset(own),
+            unknown=self._unknown.append,
+        )
+        self.around = with_own_types(document, around)
 
     @property
     def files(self) -> tuple[Path, ...]:
+        """All files that were read."""
         return tuple(self._files)
 
-    def add(self, file: Path) -> None:
-        self._files[file] = None
+    def suite(self, *, whole: bool = True, with_variables: bool = True) -> Suite:
+        """The suite, whose tests, in every task, have the variables that code makes, if it may run.
 
+        Raises:
+            MistakenError: Everything that is wrong with the data; or with the code, or with what it makes.
+        """
+        suite = structure_suite(apply_given(self.document, self.given), self.around, whole=whole)
+        if not with_variables:
+            return suite
+        mistakes = Mistakes()
 
-def _own_env(document: Any, trust: Trust, found: _Found) -> dict[str, str]:
-    """The variables that the suite gives itself; problems in them are reported elsewhere."""
-    own = document.get("env") if isinstance(document, dict) else None
-    if not isinstance(own, dict):
-        return {}
-    texts = {name: value for name, value in own.items() if isinstance(value, str)}
-    kept = trust.without_insecure(texts)
-    for name in (one for one in texts if one not in kept):
-        message = "is ignored: an untrusted suite does not say which servers are believed"
-        found.warnings.append(Mistake(message, at=("env", name), key=True))
-    return kept
+        def changed(one: Suite) -> Suite:
+            with mistakes.below():
+                return with_transformed_vars(one, self.around)
+            return one
+
+        suite = in_every_task(suite, changed)
+        mistakes.raise_any()
+        return suite
+
+    def warnings_of(self, suite: Suite) -> Iterator[Mistake]:
+        """What is odd about the suite."""
+        yield from self._warnings
+        yield from quota_oddities(suite)
+
+    def finished(self, suite: Suite, warnings: Iterable[Mistake]) -> Suite:
+        """The suite with what its files are read against, and with what is odd about it."""
+        around = self.around
+        roots = around.roots if len(around.roots) > 1 else ()
+        suite = in_every_task(
+            suite,
+            lambda one: attrs.evolve(
+                one,
+                directory=around.directory,
+                roots=roots,
+                allow_outside=around.allow_outside,
+                kinds=around.kinds,
+                trust=around.trust,
+                env=around.trust.without_insecure(one.env),
+            ),
+        )
+        return attrs.evolve(
+            suite,
+            files=self.files,
+            warnings=tuple(map(_problem, dict.fromkeys(warnings))),
+            unknown=tuple(dict.fromkeys(self._unknown)),
+        )
+
+    def _own_env(self, trust: Trust) -> dict[str, str]:
+        """The variables that the suite gives itself; problems in them are reported elsewhere."""
+        own = self.document.get("env") if isinstance(self.document, dict) else None
+        if not isinstance(own, dict):
+            return {}
+        texts = {name: value for name, value in own.items() if isinstance(value, str)}
+        kept = trust.without_insecure(texts)
+        for name in (one for one in texts if one not in kept):
+            message = "is ignored: an untrusted suite does not say which servers are believed"
+            self._warnings.append(Mistake(message, at=("env", name), key=True))
+        return kept
 
 
 def _problem(mistake: Mistake) -> Problem:

@@ -17,13 +17,20 @@ from trioeval.agent.form import agent_suite
 from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import Reading, columns_suite
 from trioeval.documents.files import FILE, Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
-from trioeval.loading.paths import place_hook, places_hook, variables_hook
 from trioeval.loading.tasks import AGENT, COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
-from trioeval.loading.trust import code_texts, env_files_hook, filters_hook, run_options_hook
+from trioeval.loading.trust import (
+    code_texts,
+    env_files_hook,
+    filters_hook,
+    place_hook,
+    places_hook,
+    run_options_hook,
+    variables_hook,
+)
 from trioeval.question_eval.form import QUESTION_PROMPT, question_suite
 from trioeval.suite.expand import means_prompt, refers_to
 from trioeval.suite.form import (
@@ -32,17 +39,13 @@ from trioeval.suite.form import (
     UNTOLD,
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
-    one_or_more,
     prompts_hook,
     provider_hook,
     provider_settings,
     providers_hook,
-    scalar_texts,
     templates_of,
-    text_or_number,
 )
 from trioeval.suite.limit_form import limits_in_memory, quota_hook, quota_keys_hook
-from trioeval.suite.limit_settings import QuotaSettings
 from trioeval.suite.model import (
     UNREADABLE,
     BudgetSettings,
@@ -52,6 +55,7 @@ from trioeval.suite.model import (
     LaneSettings,
     Prompt,
     ProviderEntry,
+    QuotaSettings,
     RunLimits,
     Suite,
     Task,
@@ -225,23 +229,6 @@ def _provider_mistakes(entry: Mapping[str, Any], names: Collection[str]) -> Iter
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
-NOT_IN_FILES = (
-    "allow_outside",
-    "directory",
-    "file",
-    "files",
-    "kinds",
-    "place",
-    "roots",
-    "rows_of",
-    "settings",
-    "trust",
-    "unknown",
-    "warnings",
-)
-"""Fields of a suite that are found, not written."""
-RENAMED = {**dict.fromkeys(NOT_IN_FILES), "run_limits": "agents"}
-"""Keys of a suite that are called otherwise than its fields; None of what is not in files."""
 _EARLIER_RESULTS = ("filter_errors_only", "filter_failing", "filter_failing_only")
 """Options that name a result file."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
@@ -281,25 +268,20 @@ def structure_suite(
     filters = filters if isinstance(filters, dict) else {}
     read_prompts = prompts_hook(around, filters)
     own_prompts: tuple[Prompt, ...] | None = None
-    try:
+    with mistakes.below("prompts"):
         if prompts is None:
             own_prompts = read_prompts(known["prompts"], None)
-        known["prompts"] = own_prompts if prompts is None else prompts
-    except MistakenError as error:
-        mistakes += [mistake.below("prompts") for mistake in error.parts]
-        known["prompts"] = ()
+    known["prompts"] = (own_prompts or ()) if prompts is None else prompts
     if whole and not has_tasks:  # what tasks have from the top is looked at in them
         mistakes += check_references(known, own_prompts)
     suite = UNREADABLE
     of_agents = of_agents or has_tasks  # what tasks cannot have from the top, they tell
-    try:
+    with mistakes.below():
         converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
-    except MistakenError as error:
-        mistakes += error.parts
     if mistakes:
         if known["providers"] is document.get("targets") or "providers" not in document:
-            mistakes = [respelled(mistake) for mistake in mistakes]
+            mistakes = Mistakes(map(respelled, mistakes))
         # A task tells what is wrong at the top as well.
         raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
     if not has_tasks:
@@ -360,16 +342,13 @@ def make_converter(
         object_hook(
             converter,
             Suite,
-            renamed=RENAMED,
             hooks={
                 "prompts": prompts_hook(around),
                 "providers": providers_hook(converter, around),
                 "tests": tests_hook(converter, around),
                 "default_test": default_test_hook(converter, around, extra),
                 "scenarios": scenarios_hook(converter, around),
-                "description": text_or_number,
                 "env": variables_hook(around),
-                "tags": scalar_texts,
                 "output_path": places_hook(around),
                 "extensions": code_texts(around),
                 "nunjucks_filters": filters_hook(converter, around),
@@ -396,10 +375,7 @@ def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
         "extension": code_texts(around),
         "env_file": env_files_hook(around),
         "env_path": env_files_hook(around),
-        "filter_metadata": one_or_more,
         "output": places_hook(around),
-        "tags": scalar_texts,
-        "var": scalar_texts,
         **dict.fromkeys(_EARLIER_RESULTS, place_hook(around)),
     }
     return object_hook(converter, CommandLineOptions, hooks=hooks)
@@ -407,9 +383,9 @@ def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 def _top(
     document: dict[str, Any], around: Around, *, needs_providers: bool
-) -> tuple[dict[str, Any], list[Mistake]]:
+) -> tuple[dict[str, Any], Mistakes]:
     """The top of a file in its plain form, and what is wrong with it as a whole."""
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     known = {
         key: part
         for key, part in document.items()
@@ -425,7 +401,8 @@ def _top(
         known["providers"] = known.pop("targets")
     _leave_out_options(known, around)
     if "tasks" in known:
-        return known, mistakes + _move_options(known)
+        mistakes += _move_options(known)
+        return known, mistakes
     if not known.get("providers"):
         at = ("providers",) if {"providers", "targets"} & document.keys() else ()
         missing = Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
@@ -452,11 +429,9 @@ def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool)
 def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     """Read the tasks of a file; what is left is a suite without rows of its own."""
     tasks: tuple[Task, ...] = ()
-    mistakes: list[Mistake] = []
-    try:
+    mistakes = Mistakes()
+    with mistakes.below():
         tasks = read_tasks(known, lambda document: _structured_task(document, around))
-    except MistakenError as error:
-        mistakes += error.parts
     known.pop("scenarios", None)
     known.setdefault("providers", [])
     known.update(tasks=tasks, prompts=(), tests=[])
@@ -513,7 +488,7 @@ def _leave_out_options(known: dict[str, Any], around: Around) -> None:
 
 def _move_options(known: dict[str, Any]) -> list[Mistake]:
     """Bring options that stand at the top to where the others are."""
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for name in _HOW_IT_RUNS:
         if name not in known:
             continue

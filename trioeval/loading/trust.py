@@ -1,5 +1,5 @@
 # Apart from `loading.structure`: together they exceed 600 lines.
-"""Keys of a suite of which an untrusted one has none or less: hooks, filters, files with variables, sizes."""
+"""Keys that are read against the folder and the trust of a suite: paths, hooks, filters, variables, sizes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,14 +7,50 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.files import Around, wrong_paths
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.structure import Hook, object_hook
+from trioeval.documents.structure import Hook, object_hook, one_or_more, scalar_texts
 from trioeval.grading import quote
-from trioeval.loading.paths import places_hook
-from trioeval.suite.form import one_or_more
 from trioeval.suite.model import MOST_ROWS, EvaluateOptions
+
+
+def place_hook(around: Around) -> Hook:
+    """One path, which must stay in the folder of the suite."""
+
+    def hook(value: Any, _wanted: Any) -> str:
+        if not isinstance(value, str):
+            raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
+        around.place(value)
+        return value
+
+    return hook
+
+
+def places_hook(around: Around) -> Hook:
+    """A path or a list of them, which must stay in the folder of the suite."""
+
+    def hook(value: Any, wanted: Any) -> tuple[str, ...]:
+        texts = one_or_more(value, wanted)
+        mistakes = Mistakes()
+        for position, text in enumerate(texts):
+            with mistakes.below(*(() if isinstance(value, str) else (position,))):
+                around.place(text)
+        mistakes.raise_any()
+        return texts
+
+    return hook
+
+
+def variables_hook(around: Around) -> Hook:
+    """Environment variables; those that name a file which a run opens are paths of the suite."""
+
+    def hook(value: Any, wanted: Any) -> dict[str, str]:
+        variables = scalar_texts(value, wanted)
+        Mistakes(wrong_paths(variables, around)).raise_any()
+        return variables
+
+    return hook
 
 
 def code_texts(around: Around) -> Hook:
@@ -72,11 +108,8 @@ def run_options_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def _refuse(named: Iterable[tuple[DocumentPath, str]], around: Around) -> None:
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for at, text in named:
-        try:
+        with mistakes.below(*at):
             around.check_code(quote(text))
-        except MistakenError as error:
-            mistakes += (part.below(*at) for part in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()

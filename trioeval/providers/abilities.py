@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.config import Settings
-from trioeval.providers.http.adapter import Adapter, HasAdapter
+from trioeval.providers.http.adapter import Adapter, AdapterSettings
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.embedding import EmbeddingSettings
 from trioeval.providers.local.replay import ReplaySettings
@@ -41,7 +41,7 @@ _SIMPLE = frozenset(
 
 def abilities(settings: Settings) -> frozenset[Ability]:
     """What a provider may answer with."""
-    if isinstance(settings, HasAdapter):
+    if isinstance(settings, AdapterSettings):
         url, _ = _sent(settings.adapter)
         if _EMBEDS.search(url):
             return frozenset({"embedding"})
@@ -60,7 +60,7 @@ def may_search(settings: Settings) -> bool:
     """Whether a provider may look things up in the web before it answers."""
     if isinstance(settings, _LOCAL):
         return False
-    if not isinstance(settings, HasAdapter):
+    if not isinstance(settings, AdapterSettings):
         return True
     endpoint = settings.adapter.endpoint
     if endpoint.service.family == "perplexity" or "-search" in endpoint.model:
@@ -81,7 +81,7 @@ def schema_options(
         schema: Of the reply.
         name: What the reply is, as the model is told: letters, digits, `_` and `-`.
     """
-    if not isinstance(settings, HasAdapter):
+    if not isinstance(settings, AdapterSettings):
         return {}
     adapter = settings.adapter
     url, body = _sent(adapter)

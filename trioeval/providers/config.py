@@ -3,10 +3,11 @@
 import difflib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
@@ -226,52 +227,45 @@ class Shared(Protocol):
         ...
 
 
-class Settings(Protocol):
+class Settings(ABC):
     """An entry that is known to be right; nothing is open yet."""
 
     @property
+    @abstractmethod
     def lane_key(self) -> str:
         """Settings with equal keys share one rate-limit scope, and so one lane. Holds no secret."""
-        ...
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that nothing that is written may contain."""
-        ...
-
-    def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:
-        """A provider of its own, which is closed with everything it opened."""
-        ...
-
-
-@runtime_checkable
-class AsksUrls(Protocol):
-    """Settings of a provider whose URLs stand in the suite."""
+        return ()
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """All of them; each may be a template."""
-        ...
+        """The URLs that stand in the suite; each may be a template."""
+        return ()
 
     @property
     def named_variables(self) -> tuple[str, ...]:
-        """Environment variables that its id names."""
-        ...
+        """Environment variables that the id names."""
+        return ()
 
     @property
     def code_keys(self) -> tuple[str, ...]:
-        """Keys of its config that hold code."""
-        ...
-
-
-@runtime_checkable
-class ChoosesCredentials(Protocol):
-    """Settings of a provider whose config may choose among the credentials on the user's machine."""
+        """Keys of the config that hold code which a request brings along."""
+        return ()
 
     @property
     def credential_choices(self) -> Mapping[str, str]:
-        """Keys of its config that do, each with the variable by which the user makes the same choice."""
-        ...
+        """Keys of the config that choose among the credentials on the user's machine.
+
+        Each with the variable by which the user makes the same choice.
+        """
+        return {}
+
+    @abstractmethod
+    def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:
+        """A provider of its own, which is closed with everything it opened."""
 
 
 Reader: TypeAlias = Callable[[str, str, Mapping[str, Any], Surroundings], Settings | list[Problem]]

@@ -16,7 +16,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.config import Settings, is_integer
-from trioeval.providers.http.adapter import Adapter, HasAdapter
+from trioeval.providers.http.adapter import Adapter, AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint, is_loopback
 from trioeval.providers.prices import Price, Priced, SaysCost
 
@@ -111,7 +111,7 @@ class Metering:
 
 def read_metering(settings: Settings) -> Metering:
     """What settings tell of tokens and prices."""
-    if isinstance(settings, HasAdapter):
+    if isinstance(settings, AdapterSettings):
         return _of_service(settings.adapter)
     price = settings.price if isinstance(settings, Priced) else None
     if isinstance(settings, SaysCost):

@@ -28,7 +28,7 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.http.adapter import HasAdapter
+from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import digest
 from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.local.echo import EchoSettings
@@ -370,14 +370,14 @@ class ProviderSpec:
     @property
     def ignores_variables(self) -> bool:
         """Whether it looks at the prompt alone, not at the variables that it was made of."""
-        known = EchoSettings | ReplaySettings | SequenceSettings | HasAdapter
+        known = EchoSettings | ReplaySettings | SequenceSettings | AdapterSettings
         return isinstance(self.settings, known)
 
     @property
     def asked(self) -> Asked:
         """Who it asks."""
         shown = self.shown(self.id)
-        if not isinstance(self.settings, HasAdapter):
+        if not isinstance(self.settings, AdapterSettings):
             return Asked(id=shown)
         endpoint = self.settings.adapter.endpoint
         return Asked(

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 
@@ -10,7 +10,7 @@ from trioeval.pytest_plugin.keys import Key
 from trioeval.report import inert
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
-from trioeval.report.records import own_of, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.text import inert_lines
 from trioeval.run import Status
 
@@ -36,22 +36,18 @@ class Told:
     """What else is told of it in files of reports."""
 
 
-def told_of_row(record: Mapping[str, Any]) -> Told:
+def told_of_row(record: RowRecord) -> Told:
     """What becomes of the item of a row.
 
     A row that was never begun is skipped, also that of a question whose task failed fast. Any other one
     without a verdict fails: nobody knows whether it is well.
-
-    Args:
-        record: Of the row, as `trioeval.report.row_json` makes it.
     """
-    status = status_of(record)
+    status = record.status
     properties = [*_properties(record)]
     if status is Status.PASS:
         return Told(ending="passed", properties=properties)
-    reason = inert_lines(record["error"] or "no reason is known", _REASON)
-    unasked = own_of(record)["outcome"] in _UNASKED
-    if unasked or record.get("question", {}).get("outcome") == "skipped":
+    reason = inert_lines(record.error or "no reason is known", _REASON)
+    if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":
         return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
     if not status.has_verdict:
         reason = f"no verdict: {reason}"
@@ -60,7 +56,7 @@ def told_of_row(record: Mapping[str, Any]) -> Told:
 
 
 def told_of_task(
-    name: str, records: Iterable[Mapping[str, Any]], trouble: str | None, *, is_dataset: bool
+    name: str, records: Iterable[RowRecord], trouble: str | None, *, is_dataset: bool
 ) -> Told:
     """What becomes of the item of a task as a whole.
 
@@ -77,8 +73,8 @@ def told_of_task(
         rows += 1
         told = told_of_row(record)
         if told.ending != "passed":
-            test, prompt = record["testIdx"], record["promptIdx"]
-            line = f"test {test}, column {prompt}: {inert(told.text.partition(chr(10))[0], _BRIEF)}"
+            why = inert(told.text.partition(chr(10))[0], _BRIEF)
+            line = f"test {record.test_idx}, column {record.prompt_idx}: {why}"
             (failed if told.ending == "failed" else skipped).append(line)
     if trouble is not None:
         return Told(ending="failed", text=inert(trouble, _REASON))
@@ -92,26 +88,20 @@ def told_of_task(
     return Told(ending="passed", properties=[("rows", rows)])
 
 
-def _properties(record: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    provider = record["provider"]
+def _properties(record: RowRecord) -> Iterator[tuple[str, object]]:
     found = {
-        "provider": inert(provider["label"] or provider["id"]),
-        "score": record["score"],
-        "latency_ms": record["latencyMs"],
-        "tokens": (record["tokenUsage"] or {}).get("total"),
-        "cost": record["cost"],
+        "provider": inert(record.provider),
+        "score": record.score,
+        "latency_ms": record.latency_ms,
+        "tokens": record.usage.get("total"),
+        "cost": record.cost,
     }
     return ((name, value) for name, value in found.items() if value is not None)
 
 
-def _shown(record: Mapping[str, Any]) -> Iterator[str]:
+def _shown(record: RowRecord) -> Iterator[str]:
     """What was asked, and what was answered, as far as it helps."""
-    response = record["response"]
-    shown = {
-        "prompt": record["prompt"]["raw"],
-        "output": None if response is None else response["output"],
-    }
-    for name, value in shown.items():
+    for name, value in (("prompt", record.prompt), ("output", record.output)):
         if value is not None:
             text = inert_lines(value if isinstance(value, str) else compact(value), _SHOWN)
             yield "\n    ".join([f"{name}:", *text.splitlines()])

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import attrs
 import trio
@@ -24,7 +23,7 @@ from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
 from trioeval.pytest_plugin.loading import LoadedFile
 from trioeval.pytest_plugin.outcome import Answers, told_of_row, told_of_task
 from trioeval.report.columns import read_dataset, trouble
-from trioeval.report.records import own_of
+from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
 from trioeval.store import RunFacts, Store, StoredRun, read_store
 from trioeval.store.beginning import PROGRAM, run_start
@@ -191,8 +190,8 @@ class FileRun:
             self._tell(
                 record
                 for task in start.tasks
-                for record in run.records(task)
-                if has_ended(own_of(record)["outcome"])
+                for record in map(RowRecord.of, run.records(task))
+                if record.is_ended
             )
         began = trio.current_time()
         is_over = False
@@ -235,9 +234,9 @@ class FileRun:
         )
         return not (unended and serving.stop.is_set())
 
-    def _tell(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def _tell(self, records: Iterable[RowRecord]) -> None:
         for record in records:
-            key = RowKey(record.get("task"), record["testIdx"], record["promptIdx"])
+            key = RowKey(record.task, record.test_idx, record.prompt_idx)
             if key in self.wanted:
                 self.answers.tell({key: told_of_row(record)})
 
@@ -249,8 +248,8 @@ class FileRun:
         if self._indices is None:
             self._indices = _indices(chosen(self.loaded.checked, self.wanted))
         with suppress(StoreError, UsageError), read_store(self.serving.store.path) as reader:
-            record = reader.record(reader.run(self.run), key.task, self._indices[key])
-            if record is not None and has_ended(own_of(record)["outcome"]):
+            found = reader.record(reader.run(self.run), key.task, self._indices[key])
+            if found is not None and (record := RowRecord.of(found)).is_ended:
                 self._tell([record])
 
     def _tell_rest(self, *, with_rows: bool) -> None:
@@ -258,7 +257,7 @@ class FileRun:
         with read_store(self.serving.store.path) as reader:
             facts = reader.run(self.run)
             for task in facts.tasks if with_rows else ():
-                self._tell(reader.records(facts, task))
+                self._tell(map(RowRecord.of, reader.records(facts, task)))
             datasets = reader.datasets(facts)
             for key in self.wanted:
                 if isinstance(key, TaskKey):
@@ -266,7 +265,7 @@ class FileRun:
                     result = None if dataset is None else dataset.result
                     told = told_of_task(
                         key.task or "the suite",
-                        reader.records(facts, key.task),
+                        map(RowRecord.of, reader.records(facts, key.task)),
                         None if result is None else trouble(read_dataset(result)),
                         is_dataset=result is not None,
                     )

@@ -9,13 +9,15 @@ what begins like a tag makes the answer malformed.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import attrs
 
 from trioeval.documents.structure import camel
 from trioeval.errors import ProviderErrorKind, QuotaReason
+from trioeval.grading import Verdict, quote
+from trioeval.question_eval.model import Question
 
 ParseFaultKind: TypeAlias = Literal[
     "missing_answer", "trailing_text", "malformed_answer", "empty_answer"
@@ -40,30 +42,11 @@ _HALVES = range(0xD800, 0xE000)
 
 
 @attrs.frozen
-class Answer:
-    """What a reply chose."""
-
-    raw: str
-    """As it stands there, stripped, with its references decoded."""
-    normalized: str
-    """What it is compared by; see `normalized`."""
-
-
-@attrs.frozen
-class ParseFault:
+class ParseError:
     """Why a reply has no usable answer."""
 
     kind: ParseFaultKind
     message: str
-
-
-@attrs.frozen
-class AnswerGrade:
-    """What an answer is worth."""
-
-    correct: bool
-    listed: bool
-    """Whether it is one of the choices; one that is not is wrong."""
 
 
 def normalized(text: str) -> str:
@@ -93,8 +76,8 @@ def question_prompt(question: str, answers: Sequence[str]) -> str:
     return f"{_INSTRUCTIONS}\n\nQuestion:\n{question}\n\nChoices:\n{choices}"
 
 
-def parse_answer(text: str, answers: Collection[str] = ()) -> Answer | ParseFault:
-    r"""The answer at the end of a reply.
+def parse_answer(text: str, answers: Collection[str] = ()) -> str | ParseError:
+    r"""The answer at the end of a reply, stripped, with its references decoded.
 
     Args:
         text: The reply.
@@ -102,50 +85,31 @@ def parse_answer(text: str, answers: Collection[str] = ()) -> Answer | ParseFaul
 
     Example:
         >>> parse_answer("It is the sky.\n<answer>Black & Blue</answer>\n")
-        Answer(raw='Black & Blue', normalized='black & blue')
+        'Black & Blue'
         >>> parse_answer("<answer>Blue</answer> I think").kind
         'trailing_text'
         >>> parse_answer("<answer><br></answer>", ["<br>", "<hr>"])
-        Answer(raw='<br>', normalized='<br>')
+        '<br>'
     """
     reply = text.strip()
     before, closing, after = reply.rpartition(_CLOSING)
     if not closing:
         what = f"the reply has no {_CLOSING}" if reply else "the reply is empty"
-        return ParseFault("missing_answer", what)
+        return ParseError("missing_answer", what)
     if after:
-        return ParseFault("trailing_text", f"the reply goes on after {_CLOSING}")
+        return ParseError("trailing_text", f"the reply goes on after {_CLOSING}")
     _, opening, content = before.rpartition(_OPENING)
     if not opening:
-        return ParseFault("missing_answer", f"there is no {_OPENING} before {_CLOSING}")
+        return ParseError("missing_answer", f"there is no {_OPENING} before {_CLOSING}")
     if copied := _copied(before, answers):
-        return Answer(copied, normalized(copied))
+        return copied
     if found := _MARKUP.search(content):
         shown = content[found.start() : found.start() + 20]
-        return ParseFault("malformed_answer", f"the answer has markup in it: {shown}")
+        return ParseError("malformed_answer", f"the answer has markup in it: {shown}")
     raw = _REFERENCE.sub(_decoded, content).strip()
     if not raw:
-        return ParseFault("empty_answer", f"nothing stands between {_OPENING} and {_CLOSING}")
-    return Answer(raw, normalized(raw))
-
-
-def grade_answer(
-    answer: Answer, answers: Iterable[str], correct_answers: Iterable[str]
-) -> AnswerGrade:
-    """Whether an answer is right.
-
-    Args:
-        answer: What the reply chose.
-        answers: What there was to choose from.
-        correct_answers: Those of them that are right; each of them is.
-
-    Example:
-        >>> blue = parse_answer("<answer>blue</answer>")
-        >>> grade_answer(blue, ["Red", "Blue"], ["Blue"])
-        AnswerGrade(correct=True, listed=True)
-    """
-    correct = answer.normalized in map(normalized, correct_answers)
-    return AnswerGrade(correct, correct or answer.normalized in map(normalized, answers))
+        return ParseError("empty_answer", f"nothing stands between {_OPENING} and {_CLOSING}")
+    return raw
 
 
 def _copied(before: str, answers: Collection[str]) -> str | None:
@@ -188,14 +152,6 @@ RunErrorKind: TypeAlias = (
 
 
 @attrs.frozen(kw_only=True)
-class ParseError:
-    """Why a reply has no usable answer."""
-
-    kind: ParseFaultKind
-    message: str
-
-
-@attrs.frozen(kw_only=True)
 class RunError:
     """Why there is no reply to look at."""
 
@@ -213,16 +169,21 @@ class QuestionEvent:
     """Counts the events of a run, from 0."""
     at: float
     """Seconds on the Trio clock."""
-    task: str | None
-    """None where the suite has no tasks, and of what happens to the whole run."""
-    index: int | None
-    """Of its row; None of what happens to the task itself, or to the run."""
-    job: str | None
-    """`<task id>-<index + 1>`, or the number alone where the suite has no tasks; None of the task itself."""
+    task: str | None = None
+    """None where the suite has no tasks, and for the whole run."""
+    index: int | None = None
+    """Of its row; None for the task itself, or for the run."""
     name: str
     """`queued`, `scheduled`, `reserving`, `waiting_rate_limit`, …: see `trioeval.question_eval.events`."""
     details: Mapping[str, object] = attrs.field(factory=dict)
     """JSON data: `retry_after_ms`, `keys`, `message`, `duration_ms`, …"""
+
+    @property
+    def job(self) -> str | None:
+        """`<task id>-<index + 1>`, or the number alone where the suite has no tasks; None without a row."""
+        if self.index is None:
+            return None
+        return str(self.index + 1) if self.task is None else f"{self.task}-{self.index + 1}"
 
     def json(self) -> dict[str, Any]:
         """The event as JSON data, where its row says which question that is."""
@@ -261,10 +222,33 @@ class QuestionResult:
     events: tuple[QuestionEvent, ...] = ()
     """Its life, to the event of its end, which is named like `outcome`."""
 
+    @classmethod
+    def of(cls, question: Question, outcome: QuestionOutcome, **facts: Any) -> Self:
+        """The result of a question that ended so, with what else is known of it, by the names of fields."""
+        return cls(**attrs.asdict(question, recurse=False), outcome=outcome, **facts)
+
     @property
     def correct(self) -> bool:
         """Whether it was answered right."""
         return self.outcome == "correct"
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on a question that was run to its end; None on any other."""
+        said = f"the answer {quote(self.agent_answer or '')}"
+        match self:
+            case QuestionResult(outcome="correct"):
+                reason = f"{said} is right"
+            case QuestionResult(outcome="incorrect"):
+                why = "is wrong" if self.answer_listed else "is none of the choices"
+                reason = f"{said} {why}; right is {' or '.join(map(quote, self.correct_answers))}"
+            case QuestionResult(parse_error=ParseError(kind=kind, message=message)):
+                reason = f"{kind}: {message}"
+            case QuestionResult(outcome="budget_exceeded", run_error=RunError(message=message)):
+                reason = f"budget_exceeded: {message}"
+            case _:
+                return None
+        return Verdict(passed=self.correct, score=float(self.correct), reason=reason)
 
     def json(self) -> dict[str, Any]:
         """What became of the question, ready for `json.dumps`; of what is not known nothing is told."""

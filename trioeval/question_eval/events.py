@@ -25,6 +25,7 @@ around all tasks the events of the run.
 """
 
 import bisect
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -35,19 +36,22 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Admitted, CallStarted, Event, Waiting
 from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, Why
-from trioeval.kernel.reservations import Shortage
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
 from trioeval.question_eval.result import QuestionCounts, TaskCounts, question_of
 
-# What questions wait for, in the words of their events.
-#
-# A wait is named by its cause. That a limit or a rate has no room is `waiting_rate_limit`, and so is the
-# rest of a call that was refused as one too many; what else a lane makes a call wait for is `waiting_lane`,
-# with the kernel's word for it. A call that stands behind another one waits for what that one was last found
-# to wait for, so it is named like that one, with `why: turn`. Of the next question of a lane, which is not
-# started yet, nothing is told until it is: then it is told for how long that was so, and which limits held
-# up the line.
+QuestionObserver: TypeAlias = Callable[[QuestionEvent], None]
 
+NOTES = frozenset({"tool_start", "tool_finish", "parsing"})
+"""Notes of a body that are events."""
+
+NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
+"""The details of events of which no more is known."""
+
+# A wait is named by its cause. That a limit or a rate has no room is `waiting_rate_limit`, and so is the
+# rest of a call that was refused as one too many; any other wait for a lane is `waiting_lane`, with the
+# kernel's word for it. A call behind another one waits for what that one was last found to wait for, so it
+# is named like that one, with `why: turn`. The next question of a lane, which is not started yet, has no
+# events until it is: then `scheduled` gives the time of that wait, and the limits that held up the line.
 
 _LANE, _RATE = "waiting_lane", "waiting_rate_limit"
 _SHORT: Mapping[str, str] = {
@@ -57,126 +61,35 @@ _SHORT: Mapping[str, str] = {
 }
 _RATES = frozenset({Why.PACE, Why.DELAY, Why.TOKENS, Why.BLOCKED})
 _BEHIND = frozenset({Why.TURN, Why.BACKOFF, Why.GATE, Why.WINDOW})
-"""What is waited for without holding up the line of a lane."""
+"""Reasons to wait that do not hold up the line of a lane."""
 
 
 @attrs.frozen
-class Wait:
-    """What one question waits for."""
+class _Wait:
+    """The present wait of one question."""
 
     name: str
     """Of its event."""
     details: Mapping[str, Any]
     reason: Hashable
-    """What makes it another one than the one before."""
+    """Another one than before makes another event."""
     keys: tuple[str, ...] = ()
     """The limits that lack room."""
 
 
 @attrs.define(eq=False)
-class QuestionWaits:
-    """What the calls of one task wait for on their lanes. Jobs are those of the kernel."""
+class _Line:
+    """The line of one lane. Jobs are those of the kernel; None is the next one, which is not started."""
 
-    _fronts: dict[str | None, dict[int | None, Wait]] = attrs.field(init=False, factory=dict)
-    """By lane and job, None being its next one: of those that hold up its line."""
-    _refused: set[int] = attrs.field(init=False, factory=set)
-    """Jobs whose last request was one too many."""
-    _ahead: dict[str | None, dict[str, None]] = attrs.field(init=False, factory=dict)
-    """By lane: the limits that its next job has stood behind."""
+    fronts: dict[int | None, _Wait] = attrs.field(factory=dict)
+    """The waits that hold it up, by job; the last one was found last."""
+    ahead: dict[str, None] | None = None
+    """The limits that its next job has waited behind; None if that job does not wait for its turn."""
 
-    def of(self, event: Waiting) -> Wait:
-        """What a call waits for from now on, or the next job of a lane."""
-        lane, job = event.lane, event.index
-        found = self._named(event)
-        fronts = self._fronts.setdefault(lane, {})
-        fronts.pop(job, None)
-        if event.why not in _BEHIND:
-            fronts[job] = found
-        if job is None and event.why is Why.TURN:
-            self._ahead.setdefault(lane, {})
-        if lane in self._ahead:
-            self._ahead[lane].update(dict.fromkeys(found.keys))
-        return found
-
-    def note(self, event: Event) -> None:
-        """Take note of what refuses a call, or ends its wait."""
-        match event:
-            case Throttled():
-                self._refused.add(event.index)
-            case CallStarted():
-                self._over(event.index)
-            case Finished():
-                self._over(event.outcome.index)
-            case _:
-                pass
-
-    def before(self, event: Admitted, waited: Mapping[str, float]) -> Mapping[str, Any]:
-        """What is told of how long a question was the next one of its lane; nothing if it did not wait.
-
-        Args:
-            event: It is started.
-            waited: Seconds by reason.
-        """
-        keys = self._ahead.pop(event.lane, {})
-        self._fronts.get(event.lane, {}).pop(None, None)
-        if not waited:
-            return {}
-        told = {"waited_ms": sum(waited.values()) * 1000, "reasons": list(waited)}
-        return {**told, "keys": list(keys)} if keys else told
-
-    def _named(self, event: Waiting) -> Wait:
-        details: dict[str, Any] = {}
-        if event.until is not None:
-            details["retry_after_ms"] = max(0.0, (event.until - event.at) * 1000)
-        short = event.shortage
-        if event.why is Why.QUOTA and short is not None:
-            said = {**details, **_lacks(short)}
-            return Wait(_SHORT[short.kind], said, (short.kind, short.keys), short.keys)
-        details |= {"lane": event.lane, "why": event.why.value}
-        name, keys = _LANE, tuple[str, ...]()
-        if event.why in _RATES or (event.why is Why.BACKOFF and event.index in self._refused):
-            name = _RATE
-        elif event.why is Why.TURN and (front := self._front(event.lane)) is not None:
-            name, keys = front.name, front.keys
-        if keys:
-            details["keys"] = list(keys)
-        return Wait(name, details, (event.lane, event.why, keys), keys)
-
-    def _front(self, lane: str | None) -> Wait | None:
-        """What was last found to hold up the line of a lane, if anything does."""
-        fronts = self._fronts.get(lane)
-        return fronts[next(reversed(fronts))] if fronts else None
-
-    def _over(self, job: int) -> None:
-        self._refused.discard(job)
-        for fronts in self._fronts.values():
-            fronts.pop(job, None)
-
-
-def _lacks(short: Shortage) -> dict[str, Any]:
-    keys = {"keys": list(short.keys)} if short.keys else {}
-    return {**keys, **({"message": short.message} if short.message else {})}
-
-
-QuestionObserver: TypeAlias = Callable[[QuestionEvent], None]
-
-NOTES = frozenset({"tool_start", "tool_finish", "parsing"})
-"""What a body notes that is an event."""
-
-NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
-"""Of events of which nothing more is told."""
-
-
-@attrs.define(eq=False)
-class Numbers:
-    """The numbers of the events of a run, which its tasks share."""
-
-    _next: int = attrs.field(init=False, default=0)
-
-    def take(self, count: int = 1) -> int:
-        """The next of them, and as many as are wanted from there on."""
-        self._next += count
-        return self._next - count
+    @property
+    def front(self) -> _Wait | None:
+        """The wait that was last found to hold up the line."""
+        return self.fronts[next(reversed(self.fronts))] if self.fronts else None
 
 
 @attrs.define(eq=False)
@@ -184,62 +97,126 @@ class _Life:
     """One question under way."""
 
     events: list[QuestionEvent] = attrs.field(factory=list)
-    state: str = "queued"
     waits_for: Hashable = None
-    """The reason that was told last, while it waits."""
+    """The reason of its last event, while it waits."""
+
+    @property
+    def state(self) -> str:
+        """The name of its last event."""
+        return self.events[-1].name if self.events else "queued"
+
+
+# The whole run begins before its first task and ends after the last, so `run_start` is the first event of all
+# and `run_end` the last, with the numbers of all tasks together. A run without questions has neither.
+
+
+@attrs.define(eq=False)
+class QuestionRun:
+    """The tasks of questions of one run, the numbers of their events, and the observer of these."""
+
+    _observer: QuestionObserver | None
+    """Notified of each event as it happens, and of outcomes when they are safe; never raises."""
+    has_questions: bool = True
+    """Whether a task of the run is one of questions, known yet or not."""
+    _next: int = attrs.field(init=False, default=0)
+    _tasks: "list[QuestionEvents]" = attrs.field(init=False, factory=list)
+
+    def task(self, name: str | None, rows: Sequence[int]) -> "QuestionEvents":
+        """The events of a task of the run.
+
+        Args:
+            name: Its id; None where it is all of the suite.
+            rows: The indices of its rows.
+        """
+        found = QuestionEvents(self, name, rows)
+        self._tasks.append(found)
+        return found
+
+    def begin(self, at: float) -> None:
+        """The run begins, at an instant of the Trio clock."""
+        if self.has_questions:
+            self.notify(QuestionEvent(sequence=self.number(), at=at, name="run_start"))
+
+    def end(self, at: float) -> None:
+        """All tasks are over."""
+        if self.has_questions:
+            facts = TaskCounts([task.counts for task in self._tasks]).facts()
+            event = QuestionEvent(sequence=self.number(), at=at, name="run_end", details=facts)
+            self.notify(event)
+
+    def number(self, count: int = 1) -> int:
+        """The number of the next event; with a count, the first of so many."""
+        self._next += count
+        return self._next - count
+
+    def notify(self, event: QuestionEvent) -> None:
+        """Give an event to the observer."""
+        if self._observer is not None:
+            self._observer(event)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether there is an observer."""
+        return self._observer is not None
 
 
 @attrs.define(eq=False)
 class QuestionEvents:
     """Makes the events of one task, and keeps those of questions that are not over."""
 
+    _run: QuestionRun
     task: str | None
-    tell: QuestionObserver | None = None
-    """Told of each as it happens, and of outcomes when they are safe."""
-    rows: Sequence[int] = ()
-    """The index of the row of each job: of all, or of those that are left to run."""
-    numbers: Numbers = attrs.field(factory=Numbers)
+    rows: Sequence[int]
+    """The index of the row of each job, ascending: of all, or of those that are left to run."""
     counts: QuestionCounts = attrs.field(init=False, factory=QuestionCounts)
     _first: int = attrs.field(init=False, default=0)
     """The number of the first `queued`; those of all others follow."""
     _began_at: float = attrs.field(init=False, default=0.0)
     _lives: dict[int, _Life] = attrs.field(init=False, factory=dict)
-    _waits: QuestionWaits = attrs.field(init=False, factory=QuestionWaits)
+    """By index of the row."""
+    _lines: defaultdict[str | None, _Line] = attrs.field(
+        init=False, factory=lambda: defaultdict(_Line)
+    )
+    _refused: set[int] = attrs.field(init=False, factory=set)
+    """Jobs whose last request was one too many."""
 
     def begin(self, at: float) -> None:
         """The task begins: all of its questions are queued."""
         self._began_at = at
-        self._tell_task(at, "task_start")
+        self._run.notify(self._event(at, None, "task_start"))
         # Not remembered, as most of them wait for long: it is made once more when it is asked for.
-        self._first = self.numbers.take(len(self.rows))
-        if self.tell is not None:
-            for place, index in enumerate(self.rows):
-                self.tell(self._event(self._first + place, at, index, "queued"))
+        self._first = self._run.number(len(self.rows))
+        if self._run.is_observed:
+            for place in range(len(self.rows)):
+                self._run.notify(self._queued(place))
 
     def end(self, at: float) -> None:
         """The task is over."""
-        counts = self.counts
-        self._tell_task(at, "task_end", {"status": counts.status, "reason": counts.reason})
+        details = {"status": self.counts.status, "reason": self.counts.reason}
+        self._run.notify(self._event(at, None, "task_end", details))
 
     def observe(self, event: Event, waited: Mapping[str, float] = NO_WAITS) -> None:
         """Take note of an event of the kernel.
 
         Args:
-            event: What it tells.
+            event: The event.
             waited: Of a job that is started: what it waited for until then, in seconds by reason.
         """
-        self._waits.note(event)
         match event:
             case Admitted():
-                details = self._waits.before(event, waited)
-                self._add(event.at, event.index, "scheduled", details)
+                self._add(event.at, event.index, "scheduled", self._before(event, waited))
             case Reserving():
                 self._reserve(event.at, event.index)
             case Waiting():
                 self._wait(event)
+            case Throttled():
+                self._refused.add(event.index)
             case CallStarted():
+                self._end_wait(event.index)
                 self._reserve(event.at, event.index)
                 self._add(event.at, event.index, "running")
+            case Finished():
+                self._end_wait(event.outcome.index)
             case Noted() if event.what in NOTES:
                 self._add(event.at, event.index, event.what, event.details)
             case _:
@@ -248,11 +225,10 @@ class QuestionEvents:
     def of(self, index: int) -> tuple[QuestionEvent, ...]:
         """The events of a question that is over, by the index of its row; they are forgotten."""
         life = self._lives.pop(index, None)
-        place = self._place(index)
-        if place is None:
+        place = bisect.bisect_left(self.rows, index)
+        if place == len(self.rows) or self.rows[place] != index:
             return ()
-        queued = self._event(self._first + place, self._began_at, index, "queued")
-        return (queued, *(() if life is None else life.events))
+        return (self._queued(place), *(() if life is None else life.events))
 
     def ended(self, row: Row, at: float) -> Row:
         """A question is over: its row, with the end of its life."""
@@ -260,7 +236,7 @@ class QuestionEvents:
         if found is None:
             return row
         self.counts.add(found.outcome, found.tokens_total)
-        end = self._event(self.numbers.take(), at, row.index, found.outcome, _ending(found))
+        end = self._event(at, row.index, found.outcome, _ending(found))
         return attrs.evolve(row, result=attrs.evolve(found, events=(*found.events, end)))
 
     def never_began(self, rows: RowsNotRun) -> None:
@@ -269,67 +245,97 @@ class QuestionEvents:
             self.counts.add_many(found.outcome, len(rows))
 
     def written(self, row: Row) -> None:
-        """The row of a question is safe: its end is told."""
-        if (found := question_of(row)) is not None and self.tell is not None:
-            self.tell(found.events[-1])
+        """The row of a question is safe: notify the observer of its end."""
+        if (found := question_of(row)) is not None:
+            self._run.notify(found.events[-1])
 
     def kept(self, record: Mapping[str, Any]) -> None:
         """A question is not asked again, because its row is there already."""
         self.counts.add_record(record)
 
-    def _place(self, index: int) -> int | None:
-        if isinstance(self.rows, range):
-            return index if index in self.rows else None
-        return _search(self.rows, index)
+    def _before(self, event: Admitted, waited: Mapping[str, float]) -> Mapping[str, Any]:
+        """How long a question was next on its lane, and behind which limits; empty without a wait."""
+        line = self._lines[event.lane]
+        keys, line.ahead = line.ahead, None
+        line.fronts.pop(None, None)
+        if not waited:
+            return NO_DETAILS
+        details = {"waited_ms": sum(waited.values()) * 1000, "reasons": list(waited)}
+        return {**details, "keys": list(keys)} if keys else details
+
+    def _wait(self, event: Waiting) -> None:
+        wait, line, job = self._wait_of(event), self._lines[event.lane], event.index
+        line.fronts.pop(job, None)
+        if event.why not in _BEHIND:
+            line.fronts[job] = wait
+        if job is None and event.why is Why.TURN and line.ahead is None:
+            line.ahead = {}
+        if line.ahead is not None:
+            line.ahead |= dict.fromkeys(wait.keys)
+        if job is None:
+            return
+        life = self._life(job)
+        if life.state == wait.name and life.waits_for == wait.reason:
+            return
+        self._reserve(event.at, job)
+        self._add(event.at, job, wait.name, wait.details)
+        life.waits_for = wait.reason
+
+    def _wait_of(self, event: Waiting) -> _Wait:
+        details: dict[str, Any] = {}
+        if event.until is not None:
+            details["retry_after_ms"] = max(0.0, (event.until - event.at) * 1000)
+        short = event.shortage
+        if event.why is Why.QUOTA and short is not None:
+            if short.keys:
+                details["keys"] = list(short.keys)
+            if short.message:
+                details["message"] = short.message
+            return _Wait(_SHORT[short.kind], details, (short.kind, short.keys), short.keys)
+        details |= {"lane": event.lane, "why": event.why.value}
+        name, keys = _LANE, tuple[str, ...]()
+        front = self._lines[event.lane].front
+        if event.why in _RATES or (event.why is Why.BACKOFF and event.index in self._refused):
+            name = _RATE
+        elif event.why is Why.TURN and front is not None:
+            name, keys = front.name, front.keys
+        if keys:
+            details["keys"] = list(keys)
+        return _Wait(name, details, (event.lane, event.why, keys), keys)
+
+    def _end_wait(self, job: int) -> None:
+        self._refused.discard(job)
+        for line in self._lines.values():
+            line.fronts.pop(job, None)
 
     def _reserve(self, at: float, job: int) -> None:
         if self._life(job).state != "reserving":
             self._add(at, job, "reserving")
-
-    def _wait(self, event: Waiting) -> None:
-        found = self._waits.of(event)
-        if event.index is None:  # not started yet; it is told of when it is
-            return
-        life = self._life(event.index)
-        if life.state == found.name and life.waits_for == found.reason:
-            return
-        self._reserve(event.at, event.index)
-        self._add(event.at, event.index, found.name, found.details)
-        life.waits_for = found.reason
 
     def _life(self, job: int) -> _Life:
         return self._lives.setdefault(self.rows[job], _Life())
 
     def _add(self, at: float, job: int, name: str, details: Mapping[str, Any] = NO_DETAILS) -> None:
         life = self._life(job)
-        event = self._event(self.numbers.take(), at, self.rows[job], name, details)
-        life.state, life.waits_for = name, None
+        event = self._event(at, self.rows[job], name, details)
         life.events.append(event)
-        if self.tell is not None:
-            self.tell(event)
+        life.waits_for = None
+        self._run.notify(event)
 
-    def _tell_task(self, at: float, name: str, details: Mapping[str, Any] = NO_DETAILS) -> None:
-        sequence = self.numbers.take()
-        if self.tell is not None:
-            self.tell(self._event(sequence, at, None, name, details))
+    def _queued(self, place: int) -> QuestionEvent:
+        sequence, index = self._first + place, self.rows[place]
+        return QuestionEvent(
+            sequence=sequence, at=self._began_at, task=self.task, index=index, name="queued"
+        )
 
     def _event(
-        self,
-        sequence: int,
-        at: float,
-        index: int | None,
-        name: str,
-        details: Mapping[str, Any] = NO_DETAILS,
+        self, at: float, index: int | None, name: str, details: Mapping[str, Any] = NO_DETAILS
     ) -> QuestionEvent:
-        job = None
-        if index is not None:
-            job = str(index + 1) if self.task is None else f"{self.task}-{index + 1}"
         return QuestionEvent(
-            sequence=sequence,
+            sequence=self._run.number(),
             at=at,
             task=self.task,
             index=index,
-            job=job,
             name=name,
             details=details,
         )
@@ -340,62 +346,3 @@ def _ending(found: QuestionResult) -> dict[str, Any]:
     if (error := found.run_error or found.parse_error) is not None:
         return {"kind": error.kind, "message": error.message}
     return {} if found.agent_answer is None else {"answer": found.agent_answer}
-
-
-def _search(rows: Sequence[int], index: int) -> int | None:
-    """The place of an index among those of ascending rows; None if it is not there."""
-    place = bisect.bisect_left(rows, index)
-    return place if place < len(rows) and rows[place] == index else None
-
-
-# What all tasks of questions of a run have in common: who is told, the numbers of events, how they ended.
-#
-# The whole run begins before its first task and ends after the last, so `run_start` is the first event of all
-# and `run_end` the last, with the numbers of all tasks together. A run without questions has neither.
-
-
-@attrs.define(eq=False)
-class QuestionRun:
-    """The tasks of questions of one run."""
-
-    tell: QuestionObserver | None
-    """Told of what becomes of questions; never raises."""
-    has_questions: bool = True
-    """Whether a task of the run is one of questions, known yet or not."""
-    _numbers: Numbers = attrs.field(init=False, factory=Numbers)
-    _tasks: list[QuestionEvents] = attrs.field(init=False, factory=list)
-
-    def task(self, name: str | None, rows: Sequence[int]) -> QuestionEvents:
-        """What follows a task of the run.
-
-        Args:
-            name: Its id; None where it is all of the suite.
-            rows: The indices of its rows.
-        """
-        found = QuestionEvents(name, self.tell, rows, self._numbers)
-        self._tasks.append(found)
-        return found
-
-    def begin(self, at: float) -> None:
-        """The run begins, at an instant of the Trio clock."""
-        self._tell(at, "run_start")
-
-    def end(self, at: float) -> None:
-        """All tasks are over."""
-        self._tell(at, "run_end", TaskCounts([task.counts for task in self._tasks]).facts())
-
-    def _tell(self, at: float, name: str, details: Mapping[str, Any] = NO_DETAILS) -> None:
-        if not self.has_questions or self.tell is None:
-            return
-        number = self._numbers.take()
-        self.tell(
-            QuestionEvent(
-                sequence=number,
-                at=at,
-                task=None,
-                index=None,
-                job=None,
-                name=name,
-                details=details,
-            )
-        )

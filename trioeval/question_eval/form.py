@@ -15,15 +15,15 @@ import attrs
 import cattrs
 
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import quote
 from trioeval.question_eval.answer import question_prompt
 from trioeval.question_eval.model import Question, QuestionBudget, QuestionSettings, Tool
 from trioeval.question_eval.question_file import read_question_file
 from trioeval.suite.model import UNREADABLE, Prompt, RowsOfTask, Suite, Test, TestOptions
-from trioeval.suite.python_targets import python_target
 from trioeval.suite.rows_of_task import read_questions_of
+from trioeval.suite.sources.code import python_target
 
 # Questions as tests of a suite, and back.
 
@@ -99,17 +99,13 @@ def question_suite(
         structure: Gives the suite that the rest of the entry is.
     """
     suite = UNREADABLE
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     settings: QuestionSettings | None = None
     rows_of: RowsOfTask | None = None
-    try:
+    with mistakes.below():
         suite = structure()
-    except MistakenError as error:
-        mistakes += error.parts
-    try:
+    with mistakes.below():
         settings, rows_of = read_settings(said, around)
-    except MistakenError as error:
-        mistakes += error.parts
     suite = attrs.evolve(
         suite,
         # What prompts they get means those of other tasks.
@@ -142,20 +138,16 @@ def read_settings(
     rows = named.pop(ROWS_KEY, None)
     mistakes += _source_mistakes(said)
     if rows is not None:
-        try:
+        with mistakes.below(ROWS_KEY):
             rows_of = read_questions_of(rows)
-        except MistakenError as error:
-            mistakes += (part.below(ROWS_KEY) for part in error.parts)
     try:
         settings = _settings_hook(around)(named, QuestionSettings)
     except MistakenError as error:
         mistakes += (_as_said(part, said) for part in error.parts)
     file = _file_of(said, around) if settings is None else settings.file
     if file is not None:
-        try:
+        with mistakes.below():
             questions = read_question_file(file)
-        except MistakenError as error:
-            mistakes += error.parts
     if mistakes or settings is None:
         raise MistakenError(*mistakes)
     return attrs.evolve(settings, questions=questions), rows_of
@@ -172,15 +164,16 @@ def _source_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
-def _one_name(said: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+def _one_name(said: Mapping[str, Any]) -> tuple[dict[str, Any], Mistakes]:
     """The same with `workers` for `concurrency`, its other name."""
     found = {key: part for key, part in said.items() if key != _OTHER_NAME}
-    if _OTHER_NAME not in said:
-        return found, []
-    if "workers" in said:
+    mistakes = Mistakes()
+    if _OTHER_NAME in said and "workers" in said:
         message = f"workers and {_OTHER_NAME} are the same key: write one of them"
-        return found, [Mistake(message, at=(_OTHER_NAME,), key=True)]
-    return {**found, "workers": said[_OTHER_NAME]}, []
+        mistakes.append(Mistake(message, at=(_OTHER_NAME,), key=True))
+    elif _OTHER_NAME in said:
+        found["workers"] = said[_OTHER_NAME]
+    return found, mistakes
 
 
 def _as_said(mistake: Mistake, said: Mapping[str, Any]) -> Mistake:
@@ -208,7 +201,6 @@ def _settings_hook(around: Around) -> Hook:
     structure = object_hook(
         converter,
         QuestionSettings,
-        renamed={"file": FILE_KEY, "questions": None},
         hooks={"file": lambda value, _wanted: _file(value, around)},
     )
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import attrs
 
-from trioeval.documents.structure import Count, NotNegative, Number
-from trioeval.suite.limit_settings import QuotaSettings
-from trioeval.suite.model import CodeDigests, TaskSettings, TaskType
+from trioeval.documents.structure import NOT_IN_FILES, TEXT, Count, Form, NotNegative, Number
+from trioeval.suite.model import CodeDigests, QuotaSettings, TaskSettings, TaskType
 from trioeval.suite.plain import plain_data
+from trioeval.text import KEY
 
 
 @attrs.frozen(kw_only=True)
@@ -60,9 +60,11 @@ class QuestionSettings(TaskSettings):
 
     type: ClassVar[TaskType] = "question_eval"
 
-    file: Path | None = None
+    file: Annotated[Path, Form(TEXT)] | None = attrs.field(
+        default=None, metadata={KEY: "questionsFile"}
+    )
     """The file of questions; absolute. None takes the rows of an earlier task."""
-    questions: tuple[Question, ...] = attrs.field(default=(), repr=False)
+    questions: tuple[Question, ...] = attrs.field(default=(), repr=False, metadata=NOT_IN_FILES)
     """What stands in it, in its order; never empty where it was read."""
     budget: QuestionBudget = QuestionBudget()
     workers: Count | None = None

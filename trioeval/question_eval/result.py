@@ -10,18 +10,14 @@ from trioeval.errors import BudgetError, Fault, LaneClosedError, ProviderError, 
 from trioeval.evaluation.outcomes import as_refused, explain
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.tools import Chain
-from trioeval.grading import Verdict, quote
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
 from trioeval.question_eval.answer import (
-    Answer,
     ParseError,
-    ParseFault,
-    QuestionEvent,
     QuestionOutcome,
     QuestionResult,
     RunError,
     RunErrorKind,
-    grade_answer,
+    normalized,
     parse_answer,
 )
 from trioeval.question_eval.model import Question, QuestionBudget
@@ -35,14 +31,7 @@ from trioeval.question_eval.model import Question, QuestionBudget
 # `elapsed` is work, as for the timeout of a job: calls and tools, and not the waits for lanes and limits.
 
 
-@attrs.frozen
-class Stop:
-    """A budget let a question make no further step."""
-
-    message: str
-
-
-def stop_of(budget: QuestionBudget, chain: Chain, working: float) -> Stop | None:
+def stop_of(budget: QuestionBudget, chain: Chain, working: float) -> str | None:
     """What keeps a question from its next step; None if nothing does.
 
     So many seconds and tokens as are allowed are not too many.
@@ -57,18 +46,18 @@ def stop_of(budget: QuestionBudget, chain: Chain, working: float) -> Stop | None
         >>> chain.tokens = 500
         >>> stop_of(QuestionBudget(max_tokens=500), chain, 0.0)
         >>> stop_of(QuestionBudget(max_tokens=499), chain, 0.0)
-        Stop(message='500 tokens are used, and 499 are allowed (budget.maxTokens)')
+        '500 tokens are used, and 499 are allowed (budget.maxTokens)'
     """
     elapsed = chain.elapsed(working)
     if budget.max_seconds and elapsed > budget.max_seconds:
         used = f"it has taken {elapsed:.3g} seconds, and {budget.max_seconds:g} are allowed"
-        return Stop(f"{used} (budget.maxSeconds)")
+        return f"{used} (budget.maxSeconds)"
     if budget.max_steps and chain.steps >= budget.max_steps:
         used = f"{chain.steps} steps are made, and {budget.max_steps} are allowed"
-        return Stop(f"{used} (budget.maxSteps)")
+        return f"{used} (budget.maxSteps)"
     if budget.max_tokens and chain.tokens > budget.max_tokens:
         used = f"{chain.tokens} tokens are used, and {budget.max_tokens} are allowed"
-        return Stop(f"{used} (budget.maxTokens)")
+        return f"{used} (budget.maxTokens)"
     return None
 
 
@@ -279,52 +268,34 @@ _KINDS: Mapping[Cut, RunErrorKind] = {
 _MISHAPS = frozenset({Fault.TRANSIENT, Fault.RATE_LIMITED})
 
 
-@attrs.frozen
-class Answered:
-    """What a question came to that was not cut off and did not fail."""
-
-    outcome: QuestionOutcome
-    verdict: Verdict
-    answer: Answer | None = None
-    listed: bool | None = None
-    fault: ParseFault | None = None
-    stop: Stop | None = None
-
-
-def judged(question: Question, text: str) -> Answered:
-    """What the last text of a model is worth.
+def judged(question: Question, text: str) -> QuestionResult:
+    """The result of a question that a model answered with this text.
 
     Example:
         >>> sky = Question(question="Sky?", answers=("Red", "Blue"), correct_answers=("Blue",))
-        >>> judged(sky, "<answer>Red</answer>").verdict.reason
-        'the answer "Red" is wrong; right is "Blue"'
+        >>> found = judged(sky, "<answer>red</answer>")
+        >>> found.outcome, found.answer_listed, found.verdict.reason
+        ('incorrect', True, 'the answer "red" is wrong; right is "Blue"')
     """
-    found = parse_answer(text, question.answers)
-    if isinstance(found, ParseFault):
-        reason = f"{found.kind}: {found.message}"
-        return Answered("parse_error", _verdict(reason, passed=False), fault=found)
-    grade = grade_answer(found, question.answers, question.correct_answers)
-    said = f"the answer {quote(found.raw)}"
-    if grade.correct:
-        verdict = _verdict(f"{said} is right", passed=True)
-        return Answered("correct", verdict, found, listed=True)
-    why = "is wrong" if grade.listed else "is none of the choices"
-    right = " or ".join(map(quote, question.correct_answers))
-    verdict = _verdict(f"{said} {why}; right is {right}", passed=False)
-    return Answered("incorrect", verdict, found, grade.listed)
+    answer = parse_answer(text, question.answers)
+    if isinstance(answer, ParseError):
+        return QuestionResult.of(question, "parse_error", parse_error=answer)
+    is_correct = normalized(answer) in map(normalized, question.correct_answers)
+    return QuestionResult.of(
+        question,
+        "correct" if is_correct else "incorrect",
+        agent_answer=answer,
+        answer_listed=is_correct or normalized(answer) in map(normalized, question.answers),
+    )
 
 
-def stopped(stop: Stop) -> Answered:
-    """What a question is worth that its budget stopped."""
-    verdict = _verdict(f"budget_exceeded: {stop.message}", passed=False)
-    return Answered("budget_exceeded", verdict, stop=stop)
+def stopped(question: Question, why: str) -> QuestionResult:
+    """The result of a question that its budget stopped."""
+    error = RunError(kind="budget_exceeded", message=why)
+    return QuestionResult.of(question, "budget_exceeded", run_error=error)
 
 
-def _verdict(reason: str, *, passed: bool) -> Verdict:
-    return Verdict(passed=passed, score=float(passed), reason=reason)
-
-
-def as_left(outcome: Outcome[Answered], *, begun: bool) -> Outcome[Answered]:
+def as_left(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[QuestionResult]:
     """How a job ended, where it is left for another time although it failed.
 
     That is so where the budget of the run refused a call, and where the lane was closed under it: neither
@@ -348,100 +319,52 @@ def as_left(outcome: Outcome[Answered], *, begun: bool) -> Outcome[Answered]:
     return as_refused(outcome, begun=begun)
 
 
-def told(outcome: Outcome[Answered], *, failed_fast: int | None) -> str | None:
-    """Why a row is no pass; None if it is one.
-
-    Args:
-        outcome: After `as_left`.
-        failed_fast: The index of the row after whose failure no other was started; None if that was not.
-    """
-    if isinstance(outcome, Done):
-        verdict = outcome.value.verdict
-        return None if verdict.passed else verdict.reason
-    if _is_skipped(outcome, failed_fast):
-        return f"skipped: row {failed_fast} failed first (failFast)"
-    return explain(outcome)
-
-
 def result_of(
-    question: Question,
-    outcome: Outcome[Answered],
-    chain: Chain | None,
-    *,
-    failed_fast: int | None,
-    wait_s: float,
-    calls: int,
-    events: tuple[QuestionEvent, ...],
+    question: Question, outcome: Outcome[QuestionResult], *, failed_fast: int | None
 ) -> QuestionResult:
-    """What became of a question.
+    """How a question ended, without what it used.
 
     Args:
         question: It.
         outcome: Of its job, after `as_left`.
-        chain: What it has got to; None if it never began.
-        failed_fast: As for `told`.
-        wait_s: Seconds that it waited.
-        calls: Requests, those of earlier executions among them whose replies are used.
-        events: Its life.
+        failed_fast: The index of the row after whose failure no other was started; None if that was not.
     """
-    value = outcome.value if isinstance(outcome, Done) else None
-    error = _run_error(outcome, failed_fast)
-    begun = chain is not None and not isinstance(outcome, NotRun | Blocked)
-    return QuestionResult(
-        id=question.id,
-        question=question.question,
-        answers=question.answers,
-        correct_answers=question.correct_answers,
-        outcome=_name(outcome, failed_fast),
-        agent_answer=None if value is None or value.answer is None else value.answer.raw,
-        answer_listed=None if value is None else value.listed,
-        parse_error=_parse_error(value),
-        run_error=error,
-        tokens_total=_tokens(chain),
-        wall_time_s=chain.elapsed(0.0) if chain is not None and begun else None,
-        wait_s=wait_s if begun or wait_s else None,
-        attempts=calls,
-        steps=0 if chain is None else chain.steps,
-        tool_calls={} if chain is None else dict(chain.tool_calls),
-        events=events,
-    )
+    name: QuestionOutcome
+    kind: RunErrorKind
+    match outcome:
+        case Done():
+            return outcome.value
+        case Failed(error=error):
+            return QuestionResult.of(
+                question, "runtime_error", run_error=_failure(error, str(explain(outcome)))
+            )
+        case NotRun(cut=Cut.STOP) if failed_fast is not None:
+            return QuestionResult.of(question, "skipped")
+        case TimedOut():
+            name, kind = "runtime_error", "timed_out"
+        case Blocked():
+            name, kind = "cancelled", "interrupted"
+        case Interrupted(cut=cut) | NotRun(cut=cut):
+            name, kind = "cancelled", _KINDS[cut]
+    cut_off = RunError(kind=kind, message=str(explain(outcome)), retryable=True)
+    return QuestionResult.of(question, name, run_error=cut_off)
+
+
+def row_error(
+    result: QuestionResult, outcome: Outcome[QuestionResult], *, failed_fast: int | None
+) -> str | None:
+    """The reason why a row is not a pass; None if it is. Arguments as in `result_of`."""
+    if isinstance(outcome, Done):
+        verdict = result.verdict
+        return None if verdict is None or verdict.passed else verdict.reason
+    if result.outcome == "skipped":
+        return f"skipped: row {failed_fast} failed first (failFast)"
+    return explain(outcome)
 
 
 def question_of(row: Row) -> QuestionResult | None:
     """What became of the question of a row; None of a row of another task type."""
     return row.result if isinstance(row.result, QuestionResult) else None
-
-
-def _is_skipped(outcome: Outcome[Any], failed_fast: int | None) -> bool:
-    return isinstance(outcome, NotRun) and outcome.cut is Cut.STOP and failed_fast is not None
-
-
-def _name(outcome: Outcome[Answered], failed_fast: int | None) -> QuestionOutcome:
-    match outcome:
-        case Done():
-            return outcome.value.outcome
-        case Failed() | TimedOut():
-            return "runtime_error"
-        case _:
-            return "skipped" if _is_skipped(outcome, failed_fast) else "cancelled"
-
-
-def _run_error(outcome: Outcome[Answered], failed_fast: int | None) -> RunError | None:
-    match outcome:
-        case Done(value=Answered(stop=Stop(message=message))):
-            return RunError(kind="budget_exceeded", message=message)
-        case Done():
-            return None
-        case Failed(error=error):
-            return _failure(error, str(explain(outcome)))
-        case TimedOut():
-            return RunError(kind="timed_out", message=str(explain(outcome)), retryable=True)
-        case Interrupted(cut=cut) | NotRun(cut=cut):
-            if _is_skipped(outcome, failed_fast):
-                return None
-            return RunError(kind=_KINDS[cut], message=str(explain(outcome)), retryable=True)
-        case Blocked():
-            return RunError(kind="interrupted", message=str(explain(outcome)), retryable=True)
 
 
 def _failure(error: Exception, message: str) -> RunError:
@@ -459,14 +382,8 @@ def _failure(error: Exception, message: str) -> RunError:
             return RunError(kind="internal", message=message)
 
 
-def _parse_error(value: Answered | None) -> ParseError | None:
-    if value is None or value.fault is None:
-        return None
-    return ParseError(kind=value.fault.kind, message=value.fault.message)
-
-
-def _tokens(chain: Chain | None) -> int | None:
-    """What a question used, and what its calls count as that failed, or were given up; None without any."""
+def tokens_of(chain: Chain | None) -> int | None:
+    """Tokens of a question and of its calls that failed or were given up; None without any."""
     if chain is None or not (chain.steps or chain.wasted or chain.lost_tokens or chain.sent_tokens):
         return None
     return chain.tokens + chain.lost_tokens + chain.sent_tokens

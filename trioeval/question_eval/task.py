@@ -6,16 +6,15 @@ own, so it takes its turn on its lane and its share of the limits, and holds nei
 reply is written down as it arrives, like those of every other task.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import attrs
 import trio
 
 from trioeval.documents.files import FILE
 from trioeval.errors import InputError, ProviderError, ScriptError
-from trioeval.evaluation.journal import Paid
 from trioeval.evaluation.outcomes import NAMES, cut_of, provider_failure
 from trioeval.evaluation.prompt import Asked, Tools
 from trioeval.evaluation.provider_calls import Asker, Inquiry
@@ -35,20 +34,20 @@ from trioeval.evaluation.waits import NO_WAITS
 from trioeval.grading import output_text
 from trioeval.grading.kinds.tools import Function
 from trioeval.grading.model import NOTHING_SPENT
-from trioeval.kernel import Blocked, Calls, Done, Job, NotRun, Outcome, Plan
+from trioeval.kernel import Blocked, Calls, Job, NotRun, Outcome, Plan
 from trioeval.providers import Request
-from trioeval.question_eval.answer import question_prompt
+from trioeval.question_eval.answer import QuestionResult, question_prompt
 from trioeval.question_eval.events import QuestionEvents
 from trioeval.question_eval.form import as_question
 from trioeval.question_eval.model import Question, QuestionSettings, Tool
 from trioeval.question_eval.result import (
-    Answered,
     as_left,
     judged,
     result_of,
+    row_error,
     stop_of,
     stopped,
-    told,
+    tokens_of,
 )
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.sizes import rows_by_column
@@ -61,16 +60,8 @@ from trioeval.text import verbatim
 # no slot of a lane while it runs.
 
 
-class Runs(Protocol):
-    """Who calls functions of files; `Scripts` is one."""
-
-    async def call(self, file: Path, function: str, arguments: Sequence[Any], /) -> Any:
-        """What a function returns, as JSON.
-
-        Raises:
-            ScriptError: It failed, took too long, or returned what is not JSON.
-        """
-        ...
+RunFunction: TypeAlias = Callable[[Path, str, Sequence[Any]], Awaitable[Any]]
+"""Calls a function of a file and returns its result as JSON data; a failure is a `ScriptError`."""
 
 
 @attrs.frozen
@@ -81,17 +72,17 @@ class ToolBox:
     """As chat completions have them."""
     _functions: Sequence[Function] = attrs.field(repr=False)
     _places: Mapping[str, tuple[Path, str]] = attrs.field(repr=False)
-    _runs: Runs = attrs.field(repr=False)
+    _run_function: RunFunction = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, tools: Sequence[Tool], runs: Runs) -> "ToolBox":
+    def of(cls, tools: Sequence[Tool], run_function: RunFunction) -> "ToolBox":
         """With the tools of a task."""
         places = {}
         for tool in tools:
             file, _, function = tool.target.removeprefix(FILE).rpartition(":")
             places[tool.name] = Path(file), function
         functions = [Function(tool.name, dict(tool.parameters)) for tool in tools]
-        return cls(tool_offers(tools), functions, places, runs)
+        return cls(tool_offers(tools), functions, places, run_function)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """What a call gives. A checkpoint, unless it cannot be made."""
@@ -100,7 +91,7 @@ class ToolBox:
             return arguments
         file, function = self._places[call.name]
         try:
-            return ToolResult(await self._runs.call(file, function, [arguments]))
+            return ToolResult(await self._run_function(file, function, [arguments]))
         except ScriptError as error:
             return ToolResult(error.message, failed=True)
 
@@ -123,18 +114,6 @@ class _Known:
     chain: Chain
     output: object = None
     """What the last reply said, transformed."""
-
-    def sent(self, tokens: int) -> None:
-        """The model is asked; the kernel counts requests."""
-        self.chain.sent(tokens)
-
-    def failed(self, error: ProviderError, tokens: int) -> None:
-        """It has not answered."""
-        self.chain.failed(error, tokens)
-
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
-        """The model has answered."""
-        self.chain.heard(paid, recalled=recalled)
 
 
 class QuestionEval:
@@ -197,7 +176,7 @@ class QuestionEval:
             return False
         return self._asker.is_there(self._inquiry(self._begun(job)))
 
-    async def perform(self, job: Job[Step], calls: Calls[Step]) -> Answered:
+    async def perform(self, job: Job[Step], calls: Calls[Step]) -> QuestionResult:
         """The body of a job: ask, run the tools that are called, until there is an answer or no budget.
 
         Raises:
@@ -215,14 +194,14 @@ class QuestionEval:
             now = trio.current_time()
             known.chain.worked_s += now - calls.started_at - calls.waited(now)
 
-    async def _answered(self, known: _Known, calls: Calls[Step]) -> Answered:
+    async def _answered(self, known: _Known, calls: Calls[Step]) -> QuestionResult:
         chain = known.chain
         while True:
             now = trio.current_time()
             working = now - calls.started_at - calls.waited(now)
             stop = stop_of(self._settings.budget, chain, working)
             if stop is not None:
-                return stopped(stop)
+                return stopped(known.question, stop)
             turn = await self._step(known, calls)
             if not turn.calls:
                 break
@@ -234,7 +213,7 @@ class QuestionEval:
     async def _step(self, known: _Known, calls: Calls[Step]) -> Turn:
         """What the model says next."""
         inquiry = self._inquiry(known)
-        paid = await self._asker.ask(inquiry, calls, known)
+        paid = await self._asker.ask(inquiry, calls, known.chain)
         output = paid.reply.output
         if output is None:
             self._asker.reject(inquiry)  # whoever asks again is not to get it
@@ -297,7 +276,7 @@ class QuestionEval:
         return self._asker.inquiry(step.index, "provider", step.provider_index, request, *more)
 
     def rows(
-        self, outcome: Outcome[Answered], waits: Mapping[str, float] = NO_WAITS
+        self, outcome: Outcome[QuestionResult], waits: Mapping[str, float] = NO_WAITS
     ) -> Sequence[Row]:
         """The row of a job that is over. Each outcome is given once, in any order."""
         known = self._known.pop(outcome.index, None)
@@ -305,31 +284,37 @@ class QuestionEval:
         outcome = as_left(outcome, begun=chain is not None and chain.steps > 0)
         step = self._steps[outcome.index] if known is None else known.step
         question = as_question(step.test) if known is None else known.question
-        waited, calls = 0.0, 0
+        has_run, waited, calls = False, 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
-            waited, calls = outcome.waited, outcome.calls + (0 if chain is None else chain.recalled)
-        result = result_of(
-            question,
-            outcome,
-            chain,
-            failed_fast=self._failed_fast,
-            wait_s=sum(waits.values()) or waited,
-            calls=calls,
+            has_run, waited = True, outcome.waited
+            calls = outcome.calls + (0 if chain is None else chain.recalled)
+        wait_s = sum(waits.values()) or waited
+        result = attrs.evolve(
+            result_of(question, outcome, failed_fast=self._failed_fast),
+            wait_s=wait_s if wait_s or (has_run and chain is not None) else None,
+            attempts=calls,
             events=self._events.of(outcome.index),
         )
+        if chain is not None:
+            result = attrs.evolve(
+                result,
+                tokens_total=tokens_of(chain),
+                wall_time_s=chain.elapsed(0.0) if has_run else None,
+                steps=chain.steps,
+                tool_calls=dict(chain.tool_calls),
+            )
         if self._settings.fail_fast and result.outcome in {"runtime_error", "budget_exceeded"}:
             self._fail_fast(outcome.index)
-        reply = None if chain is None else chain.reply()
         row = Row(
             index=outcome.index,
             step=step,
             provider=self._steps.suite.providers[step.column.provider_index],
             status=_STATUSES.get(result.outcome) or Status.without_verdict(NAMES[type(outcome)]),
             prompt=None if known is None else self._prompt(question),
-            reply=reply,
+            reply=None if chain is None else chain.reply(),
             output=None if known is None else known.output,
-            verdict=outcome.value.verdict if isinstance(outcome, Done) else None,
-            error=told(outcome, failed_fast=self._failed_fast),
+            verdict=result.verdict,
+            error=row_error(result, outcome, failed_fast=self._failed_fast),
             failure=provider_failure(outcome),
             outcome=NAMES[type(outcome)],
             cut=cut_of(outcome),

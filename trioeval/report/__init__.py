@@ -7,7 +7,7 @@ from trioeval.report.formats.json import to_json as to_json
 from trioeval.report.head import Head as Head
 from trioeval.report.head import config_tests as config_tests
 from trioeval.report.head import head_of as head_of
-from trioeval.report.records import stripped as stripped
+from trioeval.report.records import RowRecord as RowRecord
 from trioeval.report.results import Results as Results
 from trioeval.report.results import RunInfo as RunInfo
 from trioeval.report.row import row_json as row_json

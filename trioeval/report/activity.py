@@ -52,9 +52,6 @@ def lane_names(keys: Iterable[str]) -> Mapping[str, str]:
     Names are unique. They are of the whole set: the same lane may have another name among others. Texts are
     foreign, as the keys are: whoever shows them makes them inert, and cuts them.
 
-    Args:
-        keys: Of the lanes, in any order.
-
     Example:
         >>> host = "openai|http://127.0.0.1:8799/v1|-|-"
         >>> [*lane_names([f"{host}|6b", f"{host}|7b", "echo"]).values()]
@@ -194,9 +191,6 @@ class Pace:
     def left_s(self, now: float) -> float | None:
         """Seconds until all rows are over; None where that is not known.
 
-        Args:
-            now: The instant, on the Trio clock.
-
         Example:
             >>> pace = Pace(0.0, expected=100)
             >>> for second in range(25):
@@ -219,10 +213,6 @@ def all_left_s(paces: Collection[Pace], now: float) -> float | None:
     """Seconds until the slowest lane is done; lanes do not wait for each other.
 
     Of a lane of which too little is known it is taken that it goes like the others.
-
-    Args:
-        paces: Of all lanes, with one beginning.
-        now: The instant, on the Trio clock.
 
     Example:
         >>> fast, slow = Pace(0.0, 100, 100), Pace(0.0, 100, 10)
@@ -536,9 +526,6 @@ class LaneWait:
 
 def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
     """What a run waited for, the longest first.
-
-    Args:
-        told: What `Activity.json` said of each of its executions.
 
     Example:
         >>> longest_waits([{"lanes": {"a": {"waits": {"tokens": 31.0, "slot": 2.0}}}}])[0]

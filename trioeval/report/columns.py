@@ -315,12 +315,7 @@ def _told(column: ColumnProfile) -> str:
 
 
 def rows_view(rows: Sequence[tuple[int, Mapping[str, Any]]], width: int) -> RenderableType:
-    """Rows with their numbers, one after the other, each value on a line.
-
-    Args:
-        rows: They.
-        width: Characters of a value that are shown.
-    """
+    """Rows with their numbers, one after the other, each value on a line."""
     return Group(*(_row_text(number, row, width) for number, row in rows))
 
 
@@ -335,12 +330,7 @@ def row_values(row: Mapping[str, Any]) -> RenderableType:
 
 
 def dropped_view(rows: Sequence[DroppedRow], dropped: int) -> str:
-    """The first rows that were dropped, a line each; nothing where there are none.
-
-    Args:
-        rows: Those that are told.
-        dropped: How many there are.
-    """
+    """The first rows that were dropped, a line each; nothing where there are none."""
     lines = [f"  {failure_line(row)}" for row in rows]
     hidden = dropped - len(lines)
     if lines and hidden > 0:

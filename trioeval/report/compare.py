@@ -29,7 +29,7 @@ from trioeval.report.compare_runs import (
     metrics_of,
 )
 from trioeval.report.formats.json import compact
-from trioeval.report.records import is_ended, name_of_test, output_of, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, Place
 from trioeval.report.text import FittingTable, inert
 from trioeval.report.totals import place_of
@@ -93,14 +93,15 @@ class Comparison:
         ...     "testCase": {"description": ""},
         ... }
         >>> row |= {"response": {"output": "yes"}}
-        >>> comparison = Comparison(lambda: [row])
-        >>> [found.kind for found in comparison.changes([row | {"failureReason": 1, "score": 0}])]
+        >>> old, new = RowRecord.of(row), RowRecord.of(row | {"failureReason": 1, "score": 0})
+        >>> comparison = Comparison(lambda: [old])
+        >>> [found.kind for found in comparison.changes([new])]
         ['worse']
         >>> comparison.kinds["worse"], comparison.kinds["same"]
         (1, 0)
     """
 
-    old: Callable[[], Iterable[Mapping[str, Any]]]
+    old: Callable[[], Iterable[RowRecord]]
     """Gives the records of the old run; asked twice if it has rows that the new one has not."""
     by: By = "row"
     clusters: Mapping[str | None, str | None] = attrs.field(factory=dict)
@@ -122,9 +123,9 @@ class Comparison:
             key = _key(record, self.by)
             self._places[several.next(key) if key in self._places else key] = len(self._ranks)
             self._metrics.add(len(self._ranks), metrics_of(record))
-            self._ranks.append(_RANKS[status_of(record)])
-            self._scores.append(record["score"])
-            self._is_ended.append(is_ended(record))
+            self._ranks.append(_RANKS[record.status])
+            self._scores.append(record.score)
+            self._is_ended.append(record.is_ended)
             self._outputs += _output_digest(record)
         self._is_met = bytearray(len(self._ranks))
 
@@ -138,20 +139,17 @@ class Comparison:
         """How many rows there are of each kind; complete when all changes were read."""
         return sum((column.kinds for column in self.columns), Counter())
 
-    def changes(self, new: Iterable[Mapping[str, Any]]) -> Iterator[RowChange]:
+    def changes(self, new: Iterable[RowRecord]) -> Iterator[RowChange]:
         """All rows that are not the same: those of the new run in its order, then those that are gone.
 
         Rows that never came to an end in one of the runs are counted alone.
-
-        Args:
-            new: The records of the new run.
         """
         several = _Several()
         for record in new:
             column = self._column(record)
             group, place = self._group(record), self._place(record, several, self._is_met)
             column.after.add(record, group, column_name(record))
-            if not is_ended(record) or (place is not None and not self._is_ended[place]):
+            if not record.is_ended or (place is not None and not self._is_ended[place]):
                 column.kinds["unfinished"] += 1
                 continue
             found = self._change(record, place)
@@ -172,10 +170,10 @@ class Comparison:
                     self._column(record).kinds["unfinished"] += 1
                     continue
                 self._column(record).kinds["gone"] += 1
-                side = Side(status_of(record), record["score"])
+                side = Side(record.status, record.score)
                 yield _told(record, kind="gone", before=side, after=None, place=place)
 
-    def _place(self, record: Mapping[str, Any], several: "_Several", seen: bytearray) -> int | None:
+    def _place(self, record: RowRecord, several: "_Several", seen: bytearray) -> int | None:
         """Where the old run has the row; of equal ones, the next that was not seen."""
         key = _key(record, self.by)
         place = self._places.get(key)
@@ -185,8 +183,8 @@ class Comparison:
             seen[place] = 1
         return place
 
-    def _change(self, record: Mapping[str, Any], place: int | None) -> RowChange:
-        after = Side(status_of(record), record["score"])
+    def _change(self, record: RowRecord, place: int | None) -> RowChange:
+        after = Side(record.status, record.score)
         if place is None:
             return _told(record, kind="new", before=None, after=after)
         before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
@@ -195,13 +193,13 @@ class Comparison:
         kind = _kind(before, after, is_answered_otherwise=other)
         return _told(record, kind=kind, before=before, after=after, other=other, place=place)
 
-    def _group(self, record: Mapping[str, Any]) -> Place:
+    def _group(self, record: RowRecord) -> Place:
         """The test and the cluster of a row."""
-        return place_of(record, self.clusters.get(record.get("task")))
+        return place_of(record, self.clusters.get(record.task))
 
-    def _column(self, record: Mapping[str, Any]) -> ColumnChange:
-        task = record.get("task")
-        key = (task, column_name(record) if self.by == "row" else record["promptIdx"])
+    def _column(self, record: RowRecord) -> ColumnChange:
+        task = record.task
+        key = (task, column_name(record) if self.by == "row" else record.prompt_idx)
         if (found := self._columns.get(key)) is None:
             found = self._columns[key] = ColumnChange(task)
         return found
@@ -218,25 +216,22 @@ class _Several:
         return key + self._counts[key].to_bytes(4, "big")
 
 
-def column_name(record: Mapping[str, Any]) -> str:
+def column_name(record: RowRecord) -> str:
     """The provider and the prompt of a row, as they are called."""
-    provider = record["provider"]
-    return f"{provider.get('label') or provider['id']} | {record['prompt']['label']}"
+    return f"{record.provider} | {record.prompt_label}"
 
 
-def _key(record: Mapping[str, Any], by: By) -> bytes:
+def _key(record: RowRecord, by: By) -> bytes:
     if by == "row":
-        found = row_id_of(record)
+        found = row_id_of(record.json)
     else:
-        test = record["testCase"]
-        named = test.get("case") or test["description"]
-        found = row_id("", str(record["promptIdx"]), record["vars"], named)
-    task = record.get("task")
-    return bytes.fromhex(found) + ("" if task is None else task).encode("utf-8", "surrogatepass")
+        named = record.test.get("case") or record.test.get("description")
+        found = row_id("", str(record.prompt_idx), record.vars, named)
+    return bytes.fromhex(found) + (record.task or "").encode("utf-8", "surrogatepass")
 
 
-def _output_digest(record: Mapping[str, Any]) -> bytes:
-    text = compact(output_of(record)).encode("utf-8", "surrogatepass")
+def _output_digest(record: RowRecord) -> bytes:
+    text = compact(record.output).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=_DIGEST).digest()
 
 
@@ -249,7 +244,7 @@ def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
 
 
 def _told(
-    record: Mapping[str, Any],
+    record: RowRecord,
     *,
     kind: Kind,
     before: Side | None,
@@ -259,10 +254,10 @@ def _told(
 ) -> RowChange:
     return RowChange(
         kind=kind,
-        task=record.get("task"),
-        test_idx=record["testIdx"],
-        prompt_idx=record["promptIdx"],
-        name=name_of_test(record)[:_NAME],
+        task=record.task,
+        test_idx=record.test_idx,
+        prompt_idx=record.prompt_idx,
+        name=record.name[:_NAME],
         column=column_name(record),
         before=before,
         after=after,

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.report.records import is_ended, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.statistics import (
     CONFIDENCE,
     Bootstrap,
@@ -71,23 +71,16 @@ class SideTotals:
         found = self.sums.score_interval()
         return None if found is None else found.mean
 
-    def add(self, record: Mapping[str, Any], place: Place, name: str) -> None:
-        """Count a row.
-
-        Args:
-            record: The row.
-            place: Its test and its cluster.
-            name: Of its column.
-        """
-        status = status_of(record)
+    def add(self, record: RowRecord, place: Place, name: str) -> None:
+        """Count a row of the column of this name."""
         self.name = self.name or name
-        if not is_ended(record):
+        if not record.is_ended:
             self.left += 1
             return
-        self.statuses[status] += 1
-        self.score += record["score"]
-        judged = Side(status, record["score"]).judged
-        test = self.sums.add(place, passed=status is Status.PASS, score=judged)
+        self.statuses[record.status] += 1
+        self.score += record.score
+        judged = Side(record.status, record.score).judged
+        test = self.sums.add(place, passed=record.status is Status.PASS, score=judged)
         for metric, (value, weight) in metrics_of(record).items():
             self.sums.add_metric(test, metric, value * weight, weight)
 
@@ -100,14 +93,13 @@ class SideTotals:
         return {"name": self.name, **ended, "unfinished": self.left}
 
 
-def metrics_of(record: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:
+def metrics_of(record: RowRecord) -> Mapping[str, tuple[float, float]]:
     """The value and the weight of each metric of a row that has a verdict."""
-    verdict = record.get("gradingResult")
-    if verdict is None or not status_of(record).has_verdict:
+    if record.verdict is None or not record.status.has_verdict:
         return {}
     return {
         share.name: (share.total / share.weight, share.weight)
-        for share in shares_of(verdict)
+        for share in shares_of(record.verdict)
         if share.weight > 0 and math.isfinite(share.total) and math.isfinite(share.weight)
     }
 
@@ -129,13 +121,7 @@ class ColumnChange:
         sides: tuple[Side, Side],
         metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
     ) -> None:
-        """Count a row that both runs have.
-
-        Args:
-            place: Its test and its cluster.
-            sides: It, before and after.
-            metrics: What `metrics_of` makes of both.
-        """
+        """Count a row that both runs have."""
         before, after = sides
         passed = (after.status is Status.PASS) - (before.status is Status.PASS)
         judged = before.judged, after.judged
@@ -164,12 +150,7 @@ class KeptMetrics:
     """Of each metric, values and weights in turn; a weight of 0 stands for nothing."""
 
     def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """Keep those of a row; rows come in order.
-
-        Args:
-            row: Its number, from 0.
-            metrics: What `metrics_of` made of it.
-        """
+        """Keep those of a row; rows come in order."""
         for name, pair in metrics.items():
             if (kept := self._values.get(name)) is None:
                 kept = self._values[name] = array("d")

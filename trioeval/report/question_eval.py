@@ -45,12 +45,7 @@ def _tasks_of(tasks: Iterable[Ended]) -> TaskCounts:
 
 
 def sentence(head: Head, totals: Totals) -> str | None:
-    """How a task of questions ended, for people; None of any other task.
-
-    Args:
-        head: Of the task.
-        totals: Of its rows.
-    """
+    """How a task of questions ended, for people; None of any other task."""
     if head.questions_file is None:
         return None
     counts = counts_of(totals)
@@ -65,11 +60,7 @@ def sentence(head: Head, totals: Totals) -> str | None:
 
 
 def run_sentence(tasks: Iterable[Ended]) -> str | None:
-    """How all tasks of questions ended together, for people; None where there are not several.
-
-    Args:
-        tasks: Those of a run.
-    """
+    """How all tasks of questions ended together, for people; None where there are not several."""
     counts = _tasks_of(tasks)
     if len(counts.tasks) <= 1:
         return None

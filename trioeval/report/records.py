@@ -1,11 +1,18 @@
-"""Records: rows as `row_json` made them, in memory or read back, and what may be shown of them."""
+"""The record of a settled row, and what of it may be shown."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import attrs
+
 from trioeval.evaluation.reconcile import has_ended
-from trioeval.report.formats.json import shallow
+from trioeval.grading import output_text
+from trioeval.report.columns import shown_path
+from trioeval.report.formats.json import compact, shallow
+from trioeval.report.text import inert
+from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
 
@@ -14,179 +21,361 @@ STRIPPED_OUTPUT = "[output stripped]"
 
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
-"""Of what became of a question: what was asked, and what a model said."""
+"""Keys of a question's result that repeat the reply of the model."""
 _TOLD = ("answer", "message", "error")
-"""Of what happened to a question: what may repeat what a model said."""
+"""Keys of a question's events that may repeat it."""
 _JUDGED = frozenset({"correct", "incorrect", "parse_error"})
-"""Outcomes whose reason names the answer that is right, or the one that was given."""
+"""Outcomes whose reason names the right answer, or the given one."""
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
-"""Of absolute paths in a sentence."""
+"""Folders of absolute paths in a sentence."""
 _NO_WORD = re.compile(r"[\W_]+")
+_REPEAT = re.compile(r"-repeat-(\d+)\Z")
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
+_NOTHING: Mapping[str, Any] = {}
 
 
-def status_of(record: Mapping[str, Any]) -> Status:
-    """Whether a row passed, failed, has no verdict, or was not run to its end.
+@attrs.frozen
+class PartRecord:
+    """The verdict of one assertion of a row, or of a set of assertions."""
+
+    passed: bool
+    score: float
+    reason: str
+    said: Mapping[str, Any]
+    """What the suite says of the assertion or the set, as JSON."""
+    metadata: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> "PartRecord":
+        """Read one of the `componentResults` of a verdict."""
+        metadata = _object(found.get("metadata"))
+        said = _object(found.get("assertion")) or _object(metadata.get("assertionSet"))
+        passed = bool(found.get("pass"))
+        return cls(
+            passed, found.get("score", float(passed)), found.get("reason", ""), said, metadata
+        )
+
+    @property
+    def type(self) -> str:
+        """The type of the assertion."""
+        return str(self.said.get("type", ""))
+
+    @property
+    def text(self) -> str:
+        """Type, value and metric, as people read them."""
+        value = f" {output_text(self.said['value'])}" if "value" in self.said else ""
+        metric = f" as {self.said['metric']}" if self.said.get("metric") is not None else ""
+        return f"{self.type}{value}{metric}"
+
+    @property
+    def judges(self) -> str:
+        """The models that judged it."""
+        found = self.metadata.get("graders", ())
+        return ", ".join(map(str, found if isinstance(found, list | tuple) else [found]))
+
+
+@attrs.define(kw_only=True)  # not frozen: one is made of every row, and that is twice as fast
+class RowRecord:
+    """A settled row, read once from its JSON for everything that stores, counts or shows it.
+
+    Records come from `row_json`, or from other programs: what they lack has its default here.
 
     Example:
-        >>> status_of({"failureReason": 2})
+        >>> RowRecord.of({"failureReason": 2}).status
         <Status.ERROR: 'error'>
-        >>> status_of({"failureReason": 2, "metadata": {"trioeval": {"outcome": "not_run"}}})
+        >>> RowRecord.of({"metadata": {"trioeval": {"outcome": "not_run"}}}).status
         <Status.NOT_RUN: 'not_run'>
     """
-    return _STATUSES[record["failureReason"]] if is_ended(record) else Status.NOT_RUN
+
+    json: Mapping[str, Any] = attrs.field(repr=False)
+    """All of it, as the store and documents have it."""
+    _text: str | None = attrs.field(repr=False, eq=False)
+    id: str
+    task: str | None
+    """None where the suite has no tasks but is one."""
+    test_idx: int
+    prompt_idx: int
+    provider_id: str
+    provider: str
+    """The label of the provider, or else its id."""
+    prompt: str | None
+    """The rendered prompt."""
+    prompt_label: str
+    vars: Mapping[str, Any]
+    test: Mapping[str, Any]
+    """The test case, as JSON."""
+    response: Mapping[str, Any] | None
+    """The reply, as JSON; None if there was none."""
+    is_cached: bool
+    """Whether the reply came from the cache."""
+    status: Status
+    outcome: str
+    """How the job ended."""
+    score: float
+    named_scores: Mapping[str, float]
+    error: str | None
+    verdict: Mapping[str, Any] | None
+    """The verdict, as JSON; None of a row that has none."""
+    latency_ms: float | None
+    cost: float | None
+    """US dollars, without judges."""
+    usage: Mapping[str, Any]
+    """What `usage_json` made of it."""
+    tokens: int
+    """All tokens, without judges."""
+    question: Mapping[str, Any]
+    """The result of its question, as JSON; empty in rows of other task types."""
+    own: Mapping[str, Any]
+    """What only trioeval records of a row, as JSON."""
+    attempts: int
+    """Calls."""
+    wait_ms: float
+    """Milliseconds that it waited for its lane."""
+    grading_cost: float | None
+    """US dollars of judges."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], text: str | None = None) -> "RowRecord":
+        """Read the JSON of a row, whose text may be at hand."""
+        get = found.get
+        provider, prompt = _object(get("provider")), _object(get("prompt"))
+        response, verdict = _object(get("response")), _object(get("gradingResult"))
+        own = _object(_object(get("metadata")).get("trioeval"))
+        outcome, usage = str(own.get("outcome") or "done"), _object(get("tokenUsage"))
+        return cls(
+            json=found,
+            text=text,
+            id=get("id", ""),
+            task=get("task"),
+            test_idx=get("testIdx", 0),
+            prompt_idx=get("promptIdx", 0),
+            provider_id=provider.get("id", ""),
+            provider=provider.get("label") or provider.get("id", ""),
+            prompt=prompt.get("raw"),
+            prompt_label=prompt.get("label", ""),
+            vars=_object(get("vars")),
+            test=_object(get("testCase")),
+            response=response or None,
+            is_cached=bool(response.get("cached")),
+            status=_status(found, outcome),
+            outcome=outcome,
+            score=get("score", 0.0),
+            named_scores=_object(get("namedScores")),
+            error=get("error"),
+            verdict=verdict or None,
+            latency_ms=get("latencyMs"),
+            cost=get("cost"),
+            usage=usage,
+            tokens=usage.get("total") or 0,
+            question=_object(get("question")),
+            own=own,
+            attempts=own.get("attempts", 0),
+            wait_ms=own.get("waitMs") or 0.0,
+            grading_cost=own.get("gradingCost"),
+        )
+
+    @property
+    def text(self) -> str:
+        """All of it as compact JSON text."""
+        return compact(self.json) if self._text is None else self._text
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its job ended by itself; not if the run was stopped or a dependency failed."""
+        return has_ended(self.outcome)
+
+    @property
+    def is_from_cache(self) -> bool:
+        """Whether no request was made for it: its tokens and latency are those of another time."""
+        return self.is_cached and not self.usage.get("numRequests")
+
+    @property
+    def judge_tokens(self) -> int | None:
+        """All tokens of judges; None where none was asked."""
+        return self.usage["assertions"]["total"] if was_judged(self.usage) else None
+
+    @property
+    def repeat(self) -> int:
+        """The number of its repetition, from 0."""
+        found = _REPEAT.search(self.id)
+        return 0 if found is None else int(found[1])
+
+    @property
+    def output(self) -> Any:
+        """The reply after all transforms; None if there was none."""
+        return None if self.response is None else self.response.get("output")
+
+    @property
+    def reply_facts(self) -> Iterator[str]:
+        """What else is known of the reply, in a few words each."""
+        if self.is_cached:
+            yield "from the cache"
+        if self.response is not None and self.response.get("isRefusal"):
+            yield "a refusal"
+        if self.response is not None and self.response.get("finishReason") is not None:
+            yield f"ended by {self.response['finishReason']}"
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        agent = self.agent if self.outcome == "done" else None
+        return "gave up" if agent is not None and agent.gave_up else self.outcome.replace("_", " ")
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of its verdict, or of having none."""
+        return self.error if self.verdict is None else self.verdict.get("reason")
+
+    @property
+    def parts(self) -> Sequence[PartRecord]:
+        """The verdicts of its assertions, also those of a row that then ended without one."""
+        found = (self.own if self.verdict is None else self.verdict).get("componentResults")
+        parts = found if isinstance(found, list | tuple) else ()
+        return [PartRecord.of(part) for part in parts if isinstance(part, Mapping)]
+
+    @property
+    def waits(self) -> Sequence[tuple[str, float]]:
+        """What it waited for, and the seconds of each, the longest first."""
+        return sorted(_object(self.own.get("waits")).items(), key=lambda wait: -wait[1])
+
+    @property
+    def agent(self) -> "AgentFacts | None":
+        """The agent that worked on it; None if there was none, or if its facts cannot be read."""
+        return _agent(self.response)
+
+    @property
+    def shown(self) -> Any:
+        """What represents the row where there is little room: its output, or the reason of having none.
+
+        Of a question that is the chosen answer, and not the reply around it; of an agent that gave up it
+        is the reason. May be long.
+
+        Example:
+            >>> RowRecord.of({"question": {"parseError": {"kind": "missing_answer"}}}).shown
+            'no answer: missing_answer'
+        """
+        if self.status is Status.NOT_RUN:
+            return (self.error or "").removeprefix("not run: ")
+        if self.status is Status.ERROR:
+            return self.error
+        match self.question:
+            case {"agentAnswer": answer}:
+                return answer
+            case {"parseError": {"kind": kind}}:
+                return f"no answer: {kind}"
+            case {"outcome": "budget_exceeded", "runError": {"message": message}}:
+                return f"budget exceeded: {message}"
+        match self.response:
+            case {"metadata": {"agent": {"gaveUp": str(), "message": str(message)}}}:
+                return _FOLDERS.sub("", message) or self.output
+        return self.output
+
+    @property
+    def title(self) -> str | None:
+        """What the suite calls the test: its case and its description; None if it says nothing.
+
+        Example:
+            >>> RowRecord.of({"testCase": {"case": "calc", "description": "Repairs a sum"}}).title
+            'calc: Repairs a sum'
+        """
+        case, description = self.test.get("case"), self.test.get("description")
+        if not isinstance(case, str):  # other programs use the key otherwise
+            return description or None
+        if not description:
+            return case
+        # A case may be named after its description.
+        is_same = _NO_WORD.sub("", case).lower() == _NO_WORD.sub("", description).lower()
+        return case if is_same else f"{case}: {description}"
+
+    @property
+    def name(self) -> str:
+        """The name of the test for people: its title, its question, or its variables. May be long.
+
+        Example:
+            >>> RowRecord.of({"vars": {"a": 1, "b": "x"}}).name
+            'a=1, b=x'
+        """
+        variables = (f"{name}={shallow(value)}" for name, value in self.vars.items())
+        return self.title or self.question.get("question") or ", ".join(variables)
+
+    def stripped(self, strip: Strip) -> "RowRecord":
+        """The record without what must not be shown; the same object if that is nothing.
+
+        Example:
+            >>> bare = RowRecord.of({"prompt": {"raw": "p", "label": "l"}})
+            >>> bare.stripped(Strip(prompt_text=True)).prompt
+            '[prompt stripped]'
+        """
+        return self if strip == KEEP_ALL else RowRecord.of(_stripped(self, strip))
 
 
-def own_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What only trioeval knows of a row: its outcome, lane, attempts and waits."""
-    found: Mapping[str, Any] = record["metadata"]["trioeval"]
-    return found
+def _object(value: Any) -> Mapping[str, Any]:
+    # The type first: isinstance of a Mapping is slow.
+    return value if type(value) is dict or isinstance(value, Mapping) else _NOTHING
 
 
-def is_ended(record: Mapping[str, Any]) -> bool:
-    """Whether a row came to an end; not if its run was stopped before, or what it depends on failed.
-
-    Example:
-        >>> is_ended({"metadata": {"trioeval": {"outcome": "not_run"}}})
-        False
-    """
-    match record.get("metadata"):
-        case {"trioeval": {"outcome": str(outcome)}}:
-            return has_ended(outcome)
-        case _:
-            return True
+def _status(found: Mapping[str, Any], outcome: str) -> Status:
+    reason = found.get("failureReason")
+    if not has_ended(outcome):
+        return Status.NOT_RUN
+    if isinstance(reason, int) and 0 <= reason < len(_STATUSES):
+        return _STATUSES[reason]
+    return Status.PASS if found.get("success") else Status.FAIL
 
 
-def is_from_cache(record: Mapping[str, Any]) -> bool:
-    """Whether nobody was asked for a row: what was used for it, and how long that took, was at another time.
-
-    Example:
-        >>> is_from_cache({"response": {"cached": True}, "tokenUsage": {"numRequests": 0}})
-        True
-    """
-    response = record["response"]
-    return bool(response and response["cached"]) and not record["tokenUsage"]["numRequests"]
+def event_text(event: Mapping[str, Any]) -> str:
+    """An event of a question with its details, without its time."""
+    details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
+    more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
+    return f"{event['event']}{f' ({more})' if more else ''}"
 
 
-def output_of(record: Mapping[str, Any]) -> Any:
-    """What was answered, after all transforms; None where nothing was."""
-    return None if record["response"] is None else record["response"]["output"]
-
-
-def shown_of(record: Mapping[str, Any]) -> Any:
-    """What stands for a row where there is little room: what was answered, or why nothing was.
-
-    Of a question that is the answer that was chosen, and not the reply that it stands in; of an agent that
-    was given up it is why. May be long.
-
-    Example:
-        >>> shown_of({"failureReason": 1, "question": {"parseError": {"kind": "missing_answer"}}})
-        'no answer: missing_answer'
-    """
-    status = status_of(record)
-    if status is Status.NOT_RUN:
-        return (record["error"] or "").removeprefix("not run: ")
-    if status is Status.ERROR:
-        return record["error"]
-    match record.get("question"):
-        case {"agentAnswer": answer}:
-            return answer
-        case {"parseError": {"kind": kind}}:
-            return f"no answer: {kind}"
-        case {"outcome": "budget_exceeded", "runError": {"message": message}}:
-            return f"budget exceeded: {message}"
-        case _:
-            return _given_up(record) or output_of(record)
-
-
-def _given_up(record: Mapping[str, Any]) -> str | None:
-    """Why an agent was given up, with the names of files alone in place of their paths."""
-    match record["response"]:
-        case {"metadata": {"agent": {"gaveUp": str(), "message": str(message)}}}:
-            return _FOLDERS.sub("", message)
-        case _:
-            return None
-
-
-def title_of_test(record: Mapping[str, Any]) -> str | None:
-    """What its suite calls the test of a row: its case, and how that is described; None if nothing is said.
-
-    Example:
-        >>> title_of_test({"testCase": {"case": "calc", "description": "Repairs a sum"}})
-        'calc: Repairs a sum'
-    """
-    case, description = record["testCase"].get("case"), record["testCase"]["description"]
-    if not isinstance(case, str):  # others call something else so
-        return description or None
-    if not description:
-        return case
-    # It may be named after its description.
-    is_same = _NO_WORD.sub("", case).lower() == _NO_WORD.sub("", description).lower()
-    return case if is_same else f"{case}: {description}"
-
-
-def name_of_test(record: Mapping[str, Any]) -> str:
-    """What people call the test of a row: its title, its question, or its variables. May be long.
-
-    Example:
-        >>> name_of_test({"testCase": {"description": None}, "vars": {"a": 1, "b": "x"}})
-        'a=1, b=x'
-    """
-    variables = (f"{name}={shallow(value)}" for name, value in record["vars"].items())
-    question = record.get("question", {}).get("question")
-    return title_of_test(record) or question or ", ".join(variables)
-
-
-def stripped(record: Mapping[str, Any], strip: Strip) -> Mapping[str, Any]:
-    """A record without what is left out; the same object if that is nothing.
-
-    Example:
-        >>> bare = {"prompt": {"raw": "p", "label": "l"}, "vars": {"a": 1}}
-        >>> stripped(bare, Strip(prompt_text=True))["prompt"]["raw"]
-        '[prompt stripped]'
-    """
-    if strip == KEEP_ALL:
-        return record
-    found = dict(record)
+def _stripped(record: RowRecord, strip: Strip) -> dict[str, Any]:
+    found = dict(record.json)
     if strip.prompt_text:
-        found["prompt"] = {**record["prompt"], **dict.fromkeys(("raw", "label"), STRIPPED_PROMPT)}
+        found["prompt"] = {**found["prompt"], **dict.fromkeys(("raw", "label"), STRIPPED_PROMPT)}
     if strip.test_vars:
         found["vars"] = {}
-        found["testCase"] = {**record["testCase"], "vars": {}}
+        found["testCase"] = {**record.test, "vars": {}}
         _hide_in_question(found, _ASKED)
     if strip.response_output:
         _strip_output(found)
     if strip.test_vars or strip.response_output:
-        _strip_answers(found)
+        _strip_answers(found, record)
     if strip.grading_result:
-        _strip_grading(found)
+        own = left(found["metadata"]["trioeval"], {"gradingError", "componentResults"})
+        found["metadata"] = {**found["metadata"], "trioeval": own}
+        found["gradingResult"] = None
+        if record.status is Status.FAIL:
+            found["error"] = None  # which is the reason of the verdict
     if strip.metadata:
         found["testCase"] = {**found["testCase"], "metadata": {}}
-        found["metadata"] = {"trioeval": own_of(found)}
+        found["metadata"] = {"trioeval": found["metadata"]["trioeval"]}
         if found["response"] is not None:
             found["response"] = {**found["response"], "metadata": {}}
     return found
 
 
+def _strip_answers(found: dict[str, Any], record: RowRecord) -> None:
+    """Say of a question how it ended, and not by which answer."""
+    outcome = record.question.get("outcome")
+    if outcome not in _JUDGED:
+        return
+    if record.verdict is not None:
+        found["gradingResult"] = {**record.verdict, "reason": outcome}
+    if record.status is Status.FAIL:
+        found["error"] = outcome  # which is the reason of the verdict
+
+
 def _strip_output(found: dict[str, Any]) -> None:
     if found["response"] is not None:
         found["response"] = {**left(found["response"], {"raw"}), "output": STRIPPED_OUTPUT}
-    found["metadata"] = {**found["metadata"], "trioeval": left(own_of(found), {"bodyExcerpt"})}
+    own = left(found["metadata"]["trioeval"], {"bodyExcerpt"})
+    found["metadata"] = {**found["metadata"], "trioeval": own}
     _hide_in_question(found, _SAID)
     if (events := found.get("question", {}).get("events")) is not None:
         hidden = [left(event, _TOLD) for event in events]
         found["question"] = {**found["question"], "events": hidden}
-
-
-def _strip_answers(found: dict[str, Any]) -> None:
-    """Say of a question how it ended, and not by which answer."""
-    outcome = found.get("question", {}).get("outcome")
-    if outcome not in _JUDGED:
-        return
-    if found["gradingResult"] is not None:
-        found["gradingResult"] = {**found["gradingResult"], "reason": outcome}
-    if status_of(found) is Status.FAIL:
-        found["error"] = outcome  # which is the reason of the verdict
 
 
 def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
@@ -194,15 +383,141 @@ def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
         found["question"] = left(found["question"], hidden)
 
 
-def _strip_grading(found: dict[str, Any]) -> None:
-    own = left(own_of(found), {"gradingError", "componentResults"})
-    found["metadata"] = {**found["metadata"], "trioeval": own}
-    found["gradingResult"] = None
-    if status_of(found) is Status.FAIL:
-        found["error"] = None  # which is the reason of the verdict
-
-
 def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
     """The same without some keys."""
     gone = set(hidden)
     return {key: part for key, part in found.items() if key not in gone}
+
+
+@attrs.frozen(kw_only=True)
+class StoredCall:
+    """One call of a row, in the order in which they ended."""
+
+    role: str
+    """`provider` for what is tested, `grader` for a judge, `attempt` for one of an agent."""
+    provider: str
+    execution: int
+    """Of the run, from 1."""
+    prompt: str
+    reply: Mapping[str, Any] | None
+    """As `trioeval.store.records.reply_json` made it; None if the call failed."""
+    error: Mapping[str, Any] | None
+    """`kind`, `message` and what else is known of a failure; None if it did not fail."""
+    latency_ms: float | None
+    tokens: int | None
+    cost: float | None
+    cached: bool
+
+
+# What a row tells of the agent that worked on it: its attempts, how each ended, and where its files are.
+
+
+_LOGS = (("stdout", "stdout"), ("stderr", "stderr"), ("toolLog", "toolCalls"))
+"""The key of a log's name, and the key of the number that says whether the log exists."""
+_MESSAGE = 500  # characters
+
+
+@attrs.frozen(kw_only=True)
+class AttemptFacts:
+    """One attempt."""
+
+    number: int
+    failure: str | None
+    """Kind and message; None of one that ended well."""
+    exit_code: int | None
+    duration_ms: float
+    tokens: int | None
+    cost: float | None
+    """US dollars."""
+    steps: int | None
+    """Replies of a model."""
+    logs: Sequence[Path]
+    warnings: Sequence[str]
+
+    @property
+    def facts(self) -> Iterator[str]:
+        """What it took, and how it ended, in a few words each."""
+        yield (
+            "has ended" if self.failure is None else f"has failed: {inert(self.failure, _MESSAGE)}"
+        )
+        if self.exit_code is not None:
+            yield f"exit code {self.exit_code}"
+        yield f"{self.duration_ms:.0f} ms"
+        if self.steps:
+            yield "1 step" if self.steps == 1 else f"{self.steps} steps"
+        if self.tokens:
+            yield f"{self.tokens} tokens"
+        if self.cost:
+            yield f"{self.cost:.6f} US dollars"
+
+
+@attrs.frozen(kw_only=True)
+class AgentFacts:
+    """The case of an agent."""
+
+    message: str
+    """What became of it, in a sentence."""
+    gave_up: bool
+    """Whether it was not done when its attempts were over."""
+    folder: Path | None
+    """None of one that was cut off."""
+    attempts: Sequence[AttemptFacts]
+    children_ended: int
+    """Processes that it had started and that had to be ended."""
+
+    @property
+    def sentence(self) -> str:
+        """What became of it."""
+        ended = self.children_ended
+        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be ended"
+        return inert(self.message, _MESSAGE) + (children if ended else "")
+
+
+def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
+    try:
+        told = (response or {})["metadata"]["agent"]
+        folder = told.get("folder")
+        return AgentFacts(
+            message=str(told["message"]),
+            gave_up="gaveUp" in told,
+            folder=None if folder is None else Path(folder),
+            attempts=[_attempt(one) for one in told["attempts"]],
+            children_ended=int(told["childrenEnded"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        return None  # others call something else so
+
+
+def _attempt(told: Mapping[str, Any]) -> AttemptFacts:
+    failure, cost = told.get("failure"), told.get("cost")
+    return AttemptFacts(
+        number=int(told["number"]),
+        failure=None if failure is None else f"{failure['kind']}: {failure['message']}",
+        exit_code=_count(told.get("exitCode")),
+        duration_ms=float(told["durationMs"]),
+        tokens=_count(told.get("tokens")),
+        cost=None if cost is None else float(cost),
+        steps=_count(told.get("steps")),
+        logs=[Path(told[name]) for name, known in _LOGS if told.get(known)],
+        warnings=[*map(str, told.get("warnings", ()))],
+    )
+
+
+def _count(number: Any) -> int | None:
+    return None if number is None else int(number)
+
+
+def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
+    """What became of it, where its folder is, and each attempt with its files and warnings.
+
+    Args:
+        agent: It.
+        near: The folder from which paths are shown that lie in there.
+    """
+    yield agent.sentence
+    if agent.folder is not None:
+        yield f"folder {shown_path(agent.folder, near)}"
+    for attempt in agent.attempts:
+        yield f"attempt {attempt.number} {', '.join(attempt.facts)}"
+        yield from (f"  {shown_path(log, near)}" for log in attempt.logs)
+        yield from (f"  warning: {inert(warning, _MESSAGE)}" for warning in attempt.warnings)

@@ -8,7 +8,7 @@ import attrs
 from trioeval.columns.result import DatasetResult
 from trioeval.report.columns import stripped_dataset
 from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_test
-from trioeval.report.records import STRIPPED_PROMPT, stripped
+from trioeval.report.records import STRIPPED_PROMPT, RowRecord
 from trioeval.report.totals import Totals
 from trioeval.suite.tests import KEEP_ALL, Strip
 
@@ -40,7 +40,7 @@ class Results:
     totals: Totals
     info: RunInfo
     records: Callable[[int | None], Iterator[Mapping[str, Any]]]
-    """Gives the rows of one `prompt_idx`, or all, as `row_json` makes them, in index order."""
+    """Gives the JSON of the rows of one `prompt_idx`, or of all, in index order."""
     tests: Callable[[], Iterator[Any]] = lambda: iter(())
     """Gives what `config_tests` makes of the suite."""
     dataset: DatasetResult | None = None
@@ -63,9 +63,13 @@ class Results:
         """Its providers and prompts, by `prompt_idx`."""
         return self.head.columns
 
-    def shown(self, prompt_idx: int | None = None) -> Iterator[Mapping[str, Any]]:
-        """The rows of one `prompt_idx`, or all, as far as they may be shown."""
-        return (stripped(record, self.info.strip) for record in self.records(prompt_idx))
+    def rows(self, prompt_idx: int | None = None) -> Iterator[RowRecord]:
+        """The rows of one `prompt_idx`, or all, with nothing left out."""
+        return map(RowRecord.of, self.records(prompt_idx))
+
+    def shown(self, prompt_idx: int | None = None) -> Iterator[RowRecord]:
+        """The same, as far as they may be shown."""
+        return (record.stripped(self.info.strip) for record in self.rows(prompt_idx))
 
     def shown_config(self) -> dict[str, Any]:
         """The suite, as far as it may be shown; its tests stand in it as an iterator."""

@@ -6,17 +6,15 @@ Everything foreign is harmless text, however it came in; what is very long is cu
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.grading import output_text
 from trioeval.report.formats.json import indented
-from trioeval.report.head import agent_lines, agent_of
-from trioeval.report.records import is_from_cache, name_of_test, output_of, own_of, status_of
+from trioeval.report.records import RowRecord, StoredCall, agent_lines, event_text
 from trioeval.report.tables import STATUS_STYLES
 from trioeval.report.text import inert, inert_lines
 from trioeval.run import Status
@@ -43,79 +41,21 @@ WAITS_FOR: Mapping[str, str] = {
 """What a row waited for: of each `Why`."""
 
 
-class SeenCall(Protocol):
-    """What is told of a call of the row."""
-
-    @property
-    def role(self) -> str:
-        """`provider` for what is tested, `grader` for a judge."""
-        ...
-
-    @property
-    def provider(self) -> str:
-        """Who was asked, by name."""
-        ...
-
-    @property
-    def execution(self) -> int:
-        """Of the run, from 1."""
-        ...
-
-    @property
-    def prompt(self) -> str:
-        """What was asked."""
-        ...
-
-    @property
-    def reply(self) -> Mapping[str, Any] | None:
-        """JSON data with an `output`; None if the call failed."""
-        ...
-
-    @property
-    def error(self) -> Mapping[str, Any] | None:
-        """`kind`, `message` and what else is known of a failure."""
-        ...
-
-    @property
-    def latency_ms(self) -> float | None:
-        """Of this call alone."""
-        ...
-
-    @property
-    def tokens(self) -> int | None:
-        """Of this call."""
-        ...
-
-    @property
-    def cost(self) -> float | None:
-        """US dollars."""
-        ...
-
-    @property
-    def cached(self) -> bool:
-        """Whether it came from the cache."""
-        ...
-
-
 def row_view(
-    record: Mapping[str, Any], calls: Sequence[SeenCall] = (), near: Path | None = None
+    record: RowRecord, calls: Sequence[StoredCall] = (), near: Path | None = None
 ) -> RenderableType:
     """A row as a terminal shows it.
 
     Args:
-        record: As `row_json` made it.
+        record: With nothing left out.
         calls: Those that were made for it, in their order.
         near: The folder from which paths are shown that lie in there.
     """
     return Group(*_sections(record, calls, near))
 
 
-def calls_view(calls: Sequence[SeenCall]) -> RenderableType:
-    """Calls that were made for something else than a row: what was asked and answered, and what it took.
-
-    Args:
-        calls: They, in their order.
-    """
+def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
+    """Calls that were made for something else than a row: what was asked and answered, and what it took."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
         parts += _block(f"call {number}: {inert(call.provider, _NAME)} was asked", call.prompt)
@@ -125,20 +65,20 @@ def calls_view(calls: Sequence[SeenCall]) -> RenderableType:
 
 
 def _sections(
-    record: Mapping[str, Any], calls: Sequence[SeenCall], near: Path | None
+    record: RowRecord, calls: Sequence[StoredCall], near: Path | None
 ) -> Iterator[RenderableType]:
     yield _heading(record)
-    if record["vars"]:
-        yield from _block("variables", indented(record["vars"]))
-    yield from _block("prompt", record["prompt"]["raw"])
-    response = record["response"]
-    if response is not None:
-        yield from _block(_reply_title(response), _shown(output_of(record)))
-        if "raw" in response:
-            yield from _block("reply before transforms", _shown(response["raw"]))
-    if not status_of(record).has_verdict:
-        yield from _block("error", record["error"])
-        yield from _block("what the provider sent", own_of(record).get("bodyExcerpt"))
+    if record.vars:
+        yield from _block("variables", indented(record.vars))
+    yield from _block("prompt", record.prompt)
+    if record.response is not None:
+        facts = inert(", ".join(record.reply_facts), _NAME * 2)
+        yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
+        if "raw" in record.response:
+            yield from _block("reply before transforms", _shown(record.response["raw"]))
+    if not record.status.has_verdict:
+        yield from _block("error", record.error)
+        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
     yield from _verdict(record)
@@ -150,67 +90,54 @@ def _sections(
     if calls:
         yield _title("calls")
         yield _calls(calls)
-    yield from _waits(own_of(record))
+    yield from _waits(record)
 
 
-def _heading(record: Mapping[str, Any]) -> Text:
-    status, provider, own = status_of(record), record["provider"], own_of(record)
-    task = "" if record.get("task") is None else f"task {inert(record['task'], _NAME)}, "
-    text = Text(f"{task}test {record['testIdx']}, column {record['promptIdx']}: ")
-    text.append(inert(name_of_test(record), _NAME) + "\n")
-    text.append(f"{inert(provider['label'] or provider['id'], _NAME)} | ", style="dim")
-    text.append(inert(record["prompt"]["label"], _NAME) + "\n", style="dim")
-    text.append(status.label, style=STATUS_STYLES[status])
-    facts = [f"score {score_text(record['score'])}"] if record["gradingResult"] else []
-    agent = agent_of(record)
-    gave_up = agent is not None and agent.gave_up and own["outcome"] == "done"
-    facts.append("gave up" if gave_up else str(own["outcome"]).replace("_", " "))
-    facts += [] if record["latencyMs"] is None else [f"{record['latencyMs']:.0f} ms"]
-    facts += ["from the cache"] if is_from_cache(record) else []
-    facts += [f"{total} tokens"] if (total := record["tokenUsage"]["total"]) else []
-    facts += [f"{record['cost']:.6f} US dollars"] if record["cost"] else []
-    facts.append(f"{own['attempts']} calls" if own["attempts"] != 1 else "1 call")
+def _heading(record: RowRecord) -> Text:
+    task = "" if record.task is None else f"task {inert(record.task, _NAME)}, "
+    text = Text(f"{task}test {record.test_idx}, column {record.prompt_idx}: ")
+    text.append(inert(record.name, _NAME) + "\n")
+    text.append(f"{inert(record.provider, _NAME)} | ", style="dim")
+    text.append(inert(record.prompt_label, _NAME) + "\n", style="dim")
+    text.append(record.status.label, style=STATUS_STYLES[record.status])
+    facts = [f"score {score_text(record.score)}"] if record.verdict else []
+    facts.append(record.ending)
+    facts += [] if record.latency_ms is None else [f"{record.latency_ms:.0f} ms"]
+    facts += ["from the cache"] if record.is_from_cache else []
+    facts += [f"{record.tokens} tokens"] if record.tokens else []
+    facts += [f"{record.cost:.6f} US dollars"] if record.cost else []
+    facts.append(f"{record.attempts} calls" if record.attempts != 1 else "1 call")
     return text.append(", ".join(["", *facts])[1:])
 
 
-def _reply_title(response: Mapping[str, Any]) -> str:
-    facts = ["from the cache"] if response["cached"] else []
-    facts += ["a refusal"] if response["isRefusal"] else []
-    if (reason := response["finishReason"]) is not None:
-        facts.append(f"ended by {inert(reason, _NAME)}")
-    return "reply" + (f" ({', '.join(facts)})" if facts else "")
-
-
-def _verdict(record: Mapping[str, Any]) -> Iterator[RenderableType]:
-    graded = record["gradingResult"]
-    parts = (graded or own_of(record)).get("componentResults", [])
-    if graded is None and not parts:
-        return
-    title = "verdict" if graded is not None else "what was judged before it ended"
-    yield _title(title if graded is None else f"{title}: {inert(graded['reason'], _NAME * 4)}")
+def _verdict(record: RowRecord) -> Iterator[RenderableType]:
+    parts = record.parts
+    if record.verdict is not None:
+        yield _title(f"verdict: {inert(record.reason, _NAME * 4)}")
+    elif parts:
+        yield _title("what was judged before it ended")
     if not parts:
         return
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("", "score", "weight", "assertion", "reason", "judges"):
         table.add_column(name, overflow="fold")
     for part in parts:
-        status = Status.PASS if part["pass"] else Status.FAIL
-        said = part.get("assertion") or part.get("metadata", {}).get("assertionSet") or {}
+        status = Status.PASS if part.passed else Status.FAIL
         table.add_row(
             Text(status.name, style=STATUS_STYLES[status]),
-            score_text(part["score"]),
-            inert(said.get("weight", 1), _NAME),
-            Text(_assertion(said)),
-            Text(inert(part["reason"], _NAME * 4)),
-            Text(inert(", ".join(map(str, _judges(part))), _NAME)),
+            score_text(part.score),
+            inert(part.said.get("weight", 1), _NAME),
+            Text(inert(part.text, _NAME)),
+            Text(inert(part.reason, _NAME * 4)),
+            Text(inert(part.judges, _NAME)),
         )
     yield table
 
 
-def _question(record: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """What became of a question, and when."""
-    found = record.get("question")
-    if found is None:
+def _question(record: RowRecord) -> Iterator[RenderableType]:
+    """The result of a question, and its events."""
+    found = record.question
+    if not found:
         return
     yield _title(f"question: {str(found['outcome']).replace('_', ' ')}")
     if found.get("correctAnswers"):
@@ -219,38 +146,22 @@ def _question(record: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text("  answer: " + inert(found["agentAnswer"], _NAME * 4))
     events = found.get("events") or []
     begin = events[0]["at"] if events else 0
-    lines = (f"  {event['at'] - begin:9.3f} s  {_told(event)}" for event in events)
+    lines = (
+        f"  {event['at'] - begin:9.3f} s  {inert(event_text(event), _NAME * 2)}" for event in events
+    )
     yield Text("\n".join(lines))
 
 
-def _agent(record: Mapping[str, Any], near: Path | None) -> Iterator[RenderableType]:
+def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
     """The attempts of an agent."""
-    found = agent_of(record)
-    if found is not None:
-        first, *others = agent_lines(found, near)
+    if record.agent is not None:
+        first, *others = agent_lines(record.agent, near)
         yield _title(f"agent: {first}")
         if others:
             yield Text("\n".join(f"  {line}" for line in others))
 
 
-def _told(event: Mapping[str, Any]) -> str:
-    details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
-    more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
-    return inert(f"{event['event']}{f' ({more})' if more else ''}", _NAME * 2)
-
-
-def _judges(part: Mapping[str, Any]) -> Sequence[object]:
-    found = part.get("metadata", {}).get("graders", ())
-    return found if isinstance(found, list | tuple) else [found]
-
-
-def _assertion(said: Mapping[str, Any]) -> str:
-    value = "" if "value" not in said else f" {output_text(said['value'])}"
-    metric = "" if said.get("metric") is None else f" as {said['metric']}"
-    return inert(f"{said.get('type', '')}{value}{metric}", _NAME)
-
-
-def _calls(calls: Sequence[SeenCall]) -> Table:
+def _calls(calls: Sequence[StoredCall]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("#", "execution", "asked", "as", "ms", "tokens", "US dollars", "ended"):
         table.add_column(name, overflow="fold")
@@ -268,19 +179,19 @@ def _calls(calls: Sequence[SeenCall]) -> Table:
     return table
 
 
-def _attempt(call: SeenCall) -> Mapping[str, Any] | None:
+def _attempt(call: StoredCall) -> Mapping[str, Any] | None:
     """What an entry says that stands for a whole attempt of an agent; None of a single call."""
     metadata = None if call.reply is None else call.reply.get("metadata")
     found = metadata.get("attempt") if isinstance(metadata, Mapping) else None
     return found if call.role == "attempt" and isinstance(found, Mapping) else None
 
 
-def _role(call: SeenCall) -> str:
+def _role(call: StoredCall) -> str:
     """What somebody was asked as: a model that is an agent is asked several times in one attempt."""
     return "agent" if call.role == "attempt" and _attempt(call) is None else call.role
 
 
-def _ended(call: SeenCall) -> str:
+def _ended(call: StoredCall) -> str:
     if call.error is not None:
         return inert(f"{call.error.get('kind', '')}: {call.error.get('message', '')}", _NAME)
     if (attempt := _attempt(call)) is not None:
@@ -290,17 +201,16 @@ def _ended(call: SeenCall) -> str:
     return "reply from the cache" if call.cached else "reply"
 
 
-def _waits(own: Mapping[str, Any]) -> Iterator[RenderableType]:
-    waits = sorted(own.get("waits", {}).items(), key=lambda found: -found[1])
-    if not waits:
-        if own["waitMs"]:
-            yield _title(f"waited {own['waitMs'] / 1000:.3f} s")
-        return
-    yield _title("waited")
-    lines = (
-        f"  {seconds:9.3f} s  {WAITS_FOR.get(why, inert(why, _NAME))}" for why, seconds in waits
-    )
-    yield Text("\n".join(lines))
+def _waits(record: RowRecord) -> Iterator[RenderableType]:
+    lines = [
+        f"  {seconds:9.3f} s  {WAITS_FOR.get(why, inert(why, _NAME))}"
+        for why, seconds in record.waits
+    ]
+    if lines:
+        yield _title("waited")
+        yield Text("\n".join(lines))
+    elif record.wait_ms:
+        yield _title(f"waited {record.wait_ms / 1000:.3f} s")
 
 
 def _block(title: str, text: object) -> Iterator[RenderableType]:

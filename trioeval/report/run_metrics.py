@@ -191,11 +191,7 @@ class RunMetrics:
                 self._endings[event.ending] += 1
 
     def families(self, now: float) -> Iterator[Family | Distribution]:
-        """Everything as it stands, always in the same order.
-
-        Args:
-            now: The instant, on the Trio clock.
-        """
+        """Everything as it stands, always in the same order."""
         yield _gauge("uptime_seconds", "Seconds since the run began.", now - self.began_at)
         yield from self._of_lanes()
         yield from self._of_agents()

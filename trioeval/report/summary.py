@@ -26,13 +26,7 @@ def failures_view(
     failures: Failures,
     command: Callable[[int], str | None] = lambda _index: None,
 ) -> RenderableType | None:
-    """The first rows that did not pass, each with its reason; None where there are none.
-
-    Args:
-        columns: Of the task.
-        failures: Of its rows.
-        command: Gives what shows the row with an index; None where nothing does.
-    """
+    """The first rows that did not pass, each with its reason; None where there are none."""
     if not failures.count:
         return None
     names = [*headings(columns, _PROVIDER)]

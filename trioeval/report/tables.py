@@ -5,8 +5,7 @@ or is counted. Nothing is squeezed until it cannot be read.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import attrs
 from rich.box import SIMPLE
@@ -18,7 +17,7 @@ from rich.text import Text
 from trioeval.grading import output_text
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
-from trioeval.report.records import name_of_test, shown_of, status_of
+from trioeval.report.records import PartRecord, RowRecord
 from trioeval.report.statistics import Estimate
 from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
@@ -58,46 +57,38 @@ class Failures:
     """Rows that have no verdict because they were not run to their end."""
     first: list[Failure] = attrs.field(factory=list)
 
-    def add(self, index: int, record: Mapping[str, Any]) -> None:
-        """Take note of a row.
-
-        Args:
-            index: Of the row, in its task.
-            record: As `row_json` made it.
-        """
-        status = status_of(record)
-        if status is Status.PASS:
+    def add(self, index: int, record: RowRecord) -> None:
+        """Take note of the row with an index of its task."""
+        if record.status is Status.PASS:
             return
-        if status is Status.NOT_RUN:
+        if record.status is Status.NOT_RUN:
             self.left += 1
             return
         self.count += 1
         if len(self.first) == self.most:
             return
-        graded = record["gradingResult"]
-        reason = str((graded or {}).get("reason") or record["error"] or "it says no reason")
+        reason = str(record.reason or record.error or "it says no reason")
         self.first.append(
             Failure(
                 index=index,
-                prompt_idx=record["promptIdx"],
-                status=status,
-                name=inert(name_of_test(record), _FAILURES_NAME),
+                prompt_idx=record.prompt_idx,
+                status=record.status,
+                name=inert(record.name, _FAILURES_NAME),
                 reason=inert(reason, _REASON),
-                expected=_expected((graded or {}).get("componentResults", ()), reason),
+                expected=None if record.verdict is None else _expected(record.parts, reason),
             )
         )
 
 
-def _expected(parts: Sequence[Mapping[str, Any]], reason: str) -> str | None:
+def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
     """What the first assertion that does not hold says, if the reason does not."""
-    failed = next((part for part in parts if not part["pass"]), None)
-    said = (failed or {}).get("assertion") or {}
-    if "value" not in said:
+    failed = next((part for part in parts if not part.passed), None)
+    if failed is None or "value" not in failed.said:
         return None
-    value = output_text(shallow(said["value"]))
+    value = shallow(failed.said["value"])
     # Reasons quote, and cut: the beginning tells whether this one does.
-    quoted = json.dumps(shallow(said["value"]), ensure_ascii=False, default=str)[:_TELLING]
-    return None if quoted in reason else inert(f"{said.get('type', '')} {value}", _EXPECTED)
+    quoted = json.dumps(value, ensure_ascii=False, default=str)[:_TELLING]
+    return None if quoted in reason else inert(f"{failed.type} {output_text(value)}", _EXPECTED)
 
 
 # The first rows of a run, as far as a table shows them.
@@ -127,16 +118,16 @@ class FirstRows:
     cells: dict[tuple[int, int], Cell] = attrs.field(factory=dict)
     """By `test_idx` and `prompt_idx`."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: RowRecord) -> None:
         """Take note of a row."""
-        test_idx = record["testIdx"]
+        test_idx = record.test_idx
         if test_idx not in self.names:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
-            self.names[test_idx] = inert(name_of_test(record), self.width)
-        text = inert(shallow(shown_of(record)), self.width)
-        self.cells[test_idx, record["promptIdx"]] = Cell(status_of(record), text)
+            self.names[test_idx] = inert(record.name, self.width)
+        text = inert(shallow(record.shown), self.width)
+        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text)
 
 
 STATUS_STYLES = {
@@ -350,12 +341,7 @@ def _measured(milliseconds: float | None) -> str:
 
 
 def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
-    """What columns are called: their providers, and their prompts where those differ; harmless, and cut.
-
-    Args:
-        columns: Of a task.
-        width: Characters of each name.
-    """
+    """What columns are called: their providers, and their prompts where those differ; harmless, and cut."""
     prompts = {(column.id, column.label) for column in columns}
     for column in columns:
         name = inert(column.provider, width)

@@ -112,10 +112,6 @@ def inert(text: object, width: int | None = None) -> str:
 def inert_lines(text: object, most: int) -> str:
     r"""Text on as many lines as it has, without control or direction characters.
 
-    Args:
-        text: Anything.
-        most: Characters that are shown.
-
     Example:
         >>> inert_lines("a:\r\n\tb \x1b[31m", 99)
         'a:\n    b  [31m'

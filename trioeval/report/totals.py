@@ -22,8 +22,7 @@ from trioeval.grading import quote
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import QuestionCounts
-from trioeval.report.head import agent_of
-from trioeval.report.records import is_from_cache, own_of, status_of, title_of_test
+from trioeval.report.records import RowRecord
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.run import Status
@@ -38,13 +37,13 @@ CLUSTER = "cluster"
 """The key of a test's metadata that names its cluster, where the suite names no other one."""
 
 
-def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
+def place_of(record: RowRecord, cluster: str | None = None) -> Place:
     """The test and the cluster of a row.
 
     Rows of one column are of the same test if they have the same variables under the same description.
 
     Args:
-        record: The row, as `row_json` makes it.
+        record: The row.
         cluster: What names its cluster: a key of metadata, or else a variable. None looks at the key
             `cluster` of metadata alone.
 
@@ -54,13 +53,13 @@ def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
         ...     "testCase": {"description": None, "metadata": {"cluster": "x"}},
         ... }
         >>> second = first | {"vars": {"a": 2}}
-        >>> one, other = place_of(first), place_of(second)
+        >>> one, other = place_of(RowRecord.of(first)), place_of(RowRecord.of(second))
         >>> one.test == other.test, one.cluster == other.cluster
         (False, True)
     """
-    test = record["testCase"]
+    test = record.test
     # Those of the test are the same in all columns and repeats; those of a row may hold earlier outputs.
-    variables = test.get("vars") or record["vars"]
+    variables = test.get("vars") or record.vars
     known_as = test.get("case") or test.get("description")
     own = number_of_test(variables, known_as)
     named = cluster_of(record, cluster)
@@ -71,18 +70,13 @@ def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
     return Place(own, shared)
 
 
-def cluster_of(record: Mapping[str, Any], name: str | None = None) -> Any:
-    """The value that names the cluster of a row; None where it is of none.
-
-    Args:
-        record: As for `place_of`.
-        name: Likewise `cluster`.
-    """
-    metadata = record["testCase"].get("metadata")
+def cluster_of(record: RowRecord, name: str | None = None) -> Any:
+    """The value that names the cluster of a row, as for `place_of`; None where it is of none."""
+    metadata = record.test.get("metadata")
     found = (
         metadata.get(CLUSTER if name is None else name) if isinstance(metadata, Mapping) else None
     )
-    return record["vars"].get(name) if found is None and name is not None else found
+    return record.vars.get(name) if found is None and name is not None else found
 
 
 # Metrics of a row: what its verdict adds to each of them.
@@ -187,36 +181,33 @@ class ColumnTotals:
         """All other rows."""
         return self.rows - self.left
 
-    def add(self, record: Mapping[str, Any], place: Place | None = None) -> None:
+    def add(self, record: RowRecord, place: Place | None = None) -> None:
         """Count one more row.
 
         Args:
-            record: As `row_json` made it, with nothing left out.
+            record: With nothing left out.
             place: Its test and its cluster; None looks for them.
         """
-        own = own_of(record)
-        status = status_of(record)
-        self.statuses[status] += 1
-        self.outcomes[own["outcome"]] += 1
-        self.score += record["score"]
-        latency_ms = record["latencyMs"]
-        self.latency_ms += latency_ms or 0
-        if is_from_cache(record):
+        self.statuses[record.status] += 1
+        self.outcomes[record.outcome] += 1
+        self.score += record.score
+        self.latency_ms += record.latency_ms or 0
+        if record.is_from_cache:
             self.from_cache += 1
-            self.cached_tokens += record["tokenUsage"]["total"]
-        elif latency_ms is not None:
-            self.latencies.append(latency_ms)
-        self.usage.add(record["tokenUsage"])
-        if record["cost"] is not None:
-            self.cost = (self.cost or 0) + record["cost"]
-        self.usage.add_judges(record["tokenUsage"])
-        if (grading_cost := own.get("gradingCost")) is not None:
-            self.grading_cost = (self.grading_cost or 0) + grading_cost
-        self.questions.add_record(record)
-        if (agent := agent_of(record)) is not None:
+            self.cached_tokens += record.tokens
+        elif record.latency_ms is not None:
+            self.latencies.append(record.latency_ms)
+        self.usage.add(record.usage)
+        if record.cost is not None:
+            self.cost = (self.cost or 0) + record.cost
+        self.usage.add_judges(record.usage)
+        if record.grading_cost is not None:
+            self.grading_cost = (self.grading_cost or 0) + record.grading_cost
+        self.questions.add_record(record.json)
+        if (agent := record.agent) is not None:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
-        if status is not Status.NOT_RUN:
-            self._add_ended(record, status, place)
+        if record.status is not Status.NOT_RUN:
+            self._add_ended(record, place_of(record) if place is None else place)
 
     def add_not_run(self, outcome: str, rows: int, question: QuestionOutcome | None) -> None:
         """Count rows that never began; where they are questions, how those ended."""
@@ -225,25 +216,23 @@ class ColumnTotals:
         if question is not None:
             self.questions.add_many(question, rows)
 
-    def _add_ended(self, record: Mapping[str, Any], status: Status, place: Place | None) -> None:
-        judged = record["score"] if status.has_verdict else None
-        where = place_of(record) if place is None else place
-        test = self.sums.add(where, passed=status is Status.PASS, score=judged)
-        if record["gradingResult"] is not None:
-            self._add_verdict(record["gradingResult"], None if judged is None else test)
-
-    def _add_verdict(self, verdict: Mapping[str, Any], test: int | None) -> None:
-        for part in verdict["componentResults"]:
+    def _add_ended(self, record: RowRecord, place: Place) -> None:
+        is_judged = record.status.has_verdict
+        score = record.score if is_judged else None
+        test = self.sums.add(place, passed=record.status is Status.PASS, score=score)
+        if record.verdict is None:
+            return
+        for part in record.verdict["componentResults"]:
             if part["pass"]:
                 self.passed_parts += 1
             else:
                 self.failed_parts += 1
-        for share in shares_of(verdict):
+        for share in shares_of(record.verdict):
             name = share.name
             self.named_scores[name] = self.named_scores.get(name, 0) + share.total
             self.named_weights[name] = self.named_weights.get(name, 0) + share.weight
             self.named_counts[name] += share.count
-            if test is not None:
+            if is_judged:
                 self.sums.add_metric(test, name, share.total, share.weight)
 
     @property
@@ -296,7 +285,6 @@ class Totals:
     """What is known of all rows. `add` gets them in index order."""
 
     columns: Sequence[ColumnTotals]
-    usage: UsageSum = attrs.field(factory=UsageSum)
     vars: dict[str, None] = attrs.field(factory=dict)
     """Names of the variables of all rows, in the order in which they turn up."""
     has_descriptions: bool = False
@@ -326,19 +314,13 @@ class Totals:
             found.has_descriptions = found.has_descriptions or totals.has_descriptions
         return found
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Count one more row.
-
-        Args:
-            record: As `row_json` made it, with nothing left out.
-        """
-        if self._last[0] != record["testIdx"]:
-            self._last = record["testIdx"], place_of(record, self.cluster)
-        self.columns[record["promptIdx"]].add(record, self._last[1])
-        self.vars.update(dict.fromkeys(record["vars"]))
-        self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
-        self.usage.add(record["tokenUsage"])
-        self.usage.add_judges(record["tokenUsage"])
+    def add(self, record: RowRecord) -> None:
+        """Count one more row, with nothing left out."""
+        if self._last[0] != record.test_idx:
+            self._last = record.test_idx, place_of(record, self.cluster)
+        self.columns[record.prompt_idx].add(record, self._last[1])
+        self.vars.update(dict.fromkeys(record.vars))
+        self.has_descriptions = self.has_descriptions or record.title is not None
 
     def add_not_run(
         self, outcome: str, columns: Mapping[int, int], question: QuestionOutcome | None = None
@@ -352,6 +334,15 @@ class Totals:
         """
         for column, rows in columns.items():
             self.columns[column].add_not_run(outcome, rows, question)
+
+    @property
+    def usage(self) -> UsageSum:
+        """What all columns used together."""
+        found = UsageSum()
+        for used in (column.usage.json() for column in self.columns):
+            found.add(used)
+            found.add_judges(used)
+        return found
 
     @property
     def rows(self) -> int:

@@ -16,7 +16,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetParts, DatasetsTold, DatasetTerms, SeedFiles, dataset_row
+from trioeval.columns.open import DatasetParts, DatasetsTold, SeedFiles, dataset_row
 from trioeval.columns.task import open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
@@ -133,26 +133,25 @@ async def _open_dataset(
     part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: Terms
 ) -> Runnable:
     asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
-    told, task = terms.datasets, part.id
+    task = part.id
     for observer in terms.record_observers:
         observer.on_dataset(task)
     journal = None
-    if terms.journal is not None and not told.in_memory:
+    if terms.journal is not None and not terms.datasets.in_memory:
         journal = terms.journal.dataset(task)
-    observe = told.observe
-    own = DatasetTerms(
+    parts = DatasetParts(
+        prepared=part.prepared,
+        settings=settings,
+        asker=asker,
+        scripts=scripts,
         task=task,
         journal=journal,
         left=terms.left,
         warn=terms.warn,
-        tell=told.tell,
-        observe=None if observe is None else functools.partial(observe, task),
-        reconcile=told.reconcile,
-        preview=told.preview,
-        in_memory=told.in_memory,
         seeds=terms.seeds.by_task[task],
+        told=terms.datasets,
     )
-    return await open_dataset(DatasetParts(part.prepared, settings, asker, scripts, own), stack)
+    return await open_dataset(parts, stack)
 
 
 async def _open_asker(
@@ -312,7 +311,7 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
         has.asker,
         tools=has.tools,
         templates=prepared.templates,
-        box=ToolBox.of(settings.tools, has.scripts),
+        box=ToolBox.of(settings.tools, has.scripts.call),
         events=events,
         stop=stop,
         task=part.id,

@@ -70,7 +70,7 @@ from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
 if TYPE_CHECKING:
-    from trioeval.suite.limit_settings import QuotaKey
+    from trioeval.limits.model import QuotaKey
 
 # What a suite is read and rendered in: folders, environment, templates; and what extensions make of it.
 

@@ -8,7 +8,7 @@ from random import Random
 from trioeval.evaluation.lanes import merge_lane_quotas
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import KeyUse, Quota
+from trioeval.limits.backend import Quota
 
 
 @asynccontextmanager
@@ -57,7 +57,4 @@ def permits_of(quota: Quota, *suites: PreparedSuite) -> dict[str, Permits]:
         SuiteError: Suites count something else of the calls of a lane against the same limit.
     """
     merged = merge_lane_quotas(prepared.lane_quotas for prepared in suites)
-    return {
-        lane: quota.permits(lane, [KeyUse(one.key, one.unit) for one in keys])
-        for lane, keys in merged.items()
-    }
+    return {lane: quota.permits(lane, keys) for lane, keys in merged.items()}

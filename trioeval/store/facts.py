@@ -96,25 +96,6 @@ class RunFacts:
         return dict(zip(self.tasks, self.parts, strict=True)).get(task)
 
 
-@attrs.frozen(kw_only=True)
-class StoredCall:
-    """One call of a row, in the order in which they ended."""
-
-    role: str
-    provider: str
-    execution: int
-    """Of the run, from 1."""
-    prompt: str
-    reply: Mapping[str, Any] | None
-    """As `trioeval.store.records.reply_json` made it; None if the call failed."""
-    error: Mapping[str, Any] | None
-    """`kind`, `message` and what else is known of a failure; None if it did not fail."""
-    latency_ms: float | None
-    tokens: int | None
-    cost: float | None
-    cached: bool
-
-
 @attrs.frozen
 class StoredOutcome:
     """How one stored row ended."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.errors import StoreError
+from trioeval.report.records import RowRecord
 from trioeval.store.facts import RunFacts
 from trioeval.store.records import Source, read_body
 from trioeval.store.schema import INDEX_BITS
@@ -56,7 +57,7 @@ class PagedRow:
     """Of its task in the run."""
     index: int
     status: str
-    record: Mapping[str, Any] | None
+    record: RowRecord | None
     """None if it is damaged."""
 
 
@@ -119,14 +120,12 @@ def read_row_page(
     )
 
 
-def says(record: Mapping[str, Any], text: str) -> bool:
+def says(record: RowRecord, text: str) -> bool:
     """Whether a text stands in what a row asked, was answered, or was told.
 
     Example:
-        >>> (
-        ...     says({"vars": {"city": "Bern"}, "prompt": {"raw": "?"}}, "BERN"),
-        ...     says({"vars": {}}, "vars"),
-        ... )
+        >>> row = RowRecord.of({"vars": {"city": "Bern"}, "prompt": {"raw": "?"}})
+        >>> says(row, "BERN"), says(row, "vars")
         (True, False)
     """
     needle = text.casefold()
@@ -144,15 +143,9 @@ def may_say(json_text: str, text: str) -> bool:
     return not is_plain or "\\u" in json_text or text.casefold() in json_text.casefold()
 
 
-def _texts(record: Mapping[str, Any]) -> Iterator[str]:
-    for part in (
-        record.get("vars"),
-        (record.get("prompt") or {}).get("raw"),
-        (record.get("response") or {}).get("output"),
-        record.get("error"),
-        (record.get("gradingResult") or {}).get("reason"),
-        (record.get("testCase") or {}).get("description"),
-    ):
+def _texts(row: RowRecord) -> Iterator[str]:
+    reason = None if row.verdict is None else row.verdict.get("reason")
+    for part in (row.vars, row.prompt, row.output, row.error, reason, row.test.get("description")):
         yield from _leaves(part)
 
 
@@ -177,9 +170,9 @@ def _text(connection: sqlite3.Connection, key: int, source: Source) -> str | Non
         return None
 
 
-def _parsed(key: int, text: str, source: Source) -> Mapping[str, Any] | None:
+def _parsed(key: int, text: str, source: Source) -> RowRecord | None:
     try:
-        return source.parsed(key & _INDEX, text)
+        return RowRecord.of(source.parsed(key & _INDEX, text))
     except StoreError:  # likewise
         return None
 

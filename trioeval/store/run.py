@@ -20,6 +20,7 @@ from trioeval.providers.secrets import hide_in
 from trioeval.report import config_tests
 from trioeval.report.columns import dataset_json
 from trioeval.report.formats.json import compact
+from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
@@ -240,7 +241,7 @@ class StoredRun(RunJournal):
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
         """What stands in place of a row of this execution that is durable; None where it stands itself."""
-        return self.record(row) if (row.task, row.index) in self._standing else None
+        return self.record(row).json if (row.task, row.index) in self._standing else None
 
     def _marking(self, task: str | None, index: int) -> StepWork:
         def write(connection: sqlite3.Connection) -> None:
@@ -318,27 +319,18 @@ class StoredRun(RunJournal):
         """Where the processes of the agents of a task are written down."""
         return StoredAgents(self._writer, self._place, task, self._parts.get(task), self._read)
 
-    def record(self, row: Row) -> Mapping[str, Any]:
+    def record(self, row: Row) -> RowRecord:
         """The record of a row that is durable, or kept in memory; of what stands in its place."""
-        recent = self._place.recent.get((row.task, row.index))
-        if recent is not None:
-            return recent[0]
-        try:
-            return self._source(row.task).parsed(row.index, self.text(row))
-        except StoreError:
-            return make_record(row, self._place)[0]
-
-    def text(self, row: Row) -> str:
-        """Its JSON text."""
         place = (row.task, row.index)
-        recent = self._place.recent.get(place)
-        if recent is not None:
-            return recent[1]
-        text = self._place.unsaved.get(place)
-        if text is None and row.task in self._place.parts:
-            with contextlib.suppress(StoreError):
-                text = read_body(self._read(), self._place.key(*place), self._source(row.task))
-        return make_record(row, self._place)[1] if text is None else text
+        if (recent := self._place.recent.get(place)) is not None:
+            return recent
+        source, text = self._source(row.task), self._place.unsaved.get(place)
+        with contextlib.suppress(StoreError):
+            if text is None and row.task in self._place.parts:
+                text = read_body(self._read(), self._place.key(*place), source)
+            if text is not None:
+                return RowRecord.of(source.parsed(row.index, text), text)
+        return make_record(row, self._place)
 
     def _source(self, task: str | None) -> Source:
         return Source(self._writer.path, task)

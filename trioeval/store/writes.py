@@ -18,19 +18,18 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.evaluation.identity import Identities, row_id_of
 from trioeval.evaluation.journal import CallRecord
-from trioeval.evaluation.reconcile import has_ended
 from trioeval.providers import Reply
 from trioeval.providers.secrets import hide, hide_in, spelt
 from trioeval.report import row_json
 from trioeval.report.formats.json import compact
-from trioeval.run import Row, Status
+from trioeval.report.records import RowRecord
+from trioeval.run import Row
 from trioeval.store.records import LEFT_OUT, error_facts, plain, reply_facts, stored_json
 from trioeval.store.schema import INDEX_BITS
 
 # What of a record and of a call stands in columns of its own, for queries and for people.
 #
-# Records are those of `trioeval.report.row_json`, or what other programs wrote that is like them: of what is
-# not there, the column is empty.
+# Of what a record lacks, the column is empty.
 
 
 Value: TypeAlias = str | bytes | float | None
@@ -58,40 +57,37 @@ RESULT = [
 SCORE = ["key", "position", "type", "metric", "passed", "score", "weight", "reason"]
 """The columns of one assertion's verdict."""
 
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
-"""By `failureReason`."""
-
 _LONGEST_REASON = 2000  # characters; the record has all of it
 _LARGEST = 2**63 - 1
 
 
-def result_columns(record: Mapping[str, Any]) -> tuple[Value, ...]:
+def result_columns(record: RowRecord) -> tuple[Value, ...]:
     """What stands in the columns from `test` on, without `repeat`.
 
     Example:
         >>> result_columns(
-        ...     {"failureReason": 1, "score": 0.5, "testIdx": 3, "tokenUsage": {"total": 7}}
+        ...     RowRecord.of(
+        ...         {"failureReason": 1, "score": 0.5, "testIdx": 3, "tokenUsage": {"total": 7}}
+        ...     )
         ... )
         (3, 0, 'fail', 'done', None, 0.5, None, None, None, 7, None, 0)
     """
-    metadata, response = _object(record.get("metadata")), _object(record.get("response"))
-    own = _object(metadata.get("trioeval"))
-    usage = _object(record.get("tokenUsage"))
-    cost, judges = _number(record.get("cost")), _number(own.get("gradingCost"))
+    own, judges = record.own, record.usage.get("assertions")
+    costs = [cost for cost in map(_number, (record.cost, record.grading_cost)) if cost is not None]
     return (
-        _count(record.get("testIdx")),
-        _count(record.get("promptIdx")),
-        status_of(record),
-        plain(outcome_of(record)),
+        _count(record.test_idx),
+        _count(record.prompt_idx),
+        record.status.value,
+        plain(record.outcome),
         _text(own.get("errorKind")),
-        _number(record.get("score")),
-        _number(record.get("latencyMs")),
+        _number(record.json.get("score")),
+        _number(record.latency_ms),
         _number(own.get("waitMs")),
-        None if own.get("attempts") is None else _count(own["attempts"]),
-        _used(usage, is_cached=bool(response.get("cached")))
-        + _used(_object(usage.get("assertions")), is_cached=True),
-        None if cost is None and judges is None else (cost or 0.0) + (judges or 0.0),
-        int(bool(response.get("cached"))),
+        count(own.get("attempts")),
+        _used(record.usage, is_cached=record.is_cached)
+        + (_used(judges, is_cached=True) if isinstance(judges, Mapping) else 0),
+        sum(costs) if costs else None,
+        int(record.is_cached),
     )
 
 
@@ -100,40 +96,17 @@ def _used(usage: Mapping[str, Any], *, is_cached: bool) -> int:
     return 0 if is_cached and usage.get("numRequests") == 0 else _count(usage.get("total"))
 
 
-def status_of(record: Mapping[str, Any]) -> str:
-    """Whether a row passed, failed, has no verdict or was not run, as `trioeval.run.Status` says it."""
-    reason = record.get("failureReason")
-    if isinstance(reason, int) and 0 <= reason < len(_STATUSES):
-        return (_STATUSES[reason] if has_ended(outcome_of(record)) else Status.NOT_RUN).value
-    return "pass" if record.get("success") else "fail"
-
-
-def outcome_of(record: Mapping[str, Any]) -> str:
-    """How its job ended; `done` where that is not told."""
-    own = _object(_object(record.get("metadata")).get("trioeval"))
-    return str(own.get("outcome") or "done")
-
-
-def score_columns(record: Mapping[str, Any]) -> Iterator[tuple[Value, ...]]:
+def score_columns(record: RowRecord) -> Iterator[tuple[Value, ...]]:
     """A line an assertion that was judged, from `position` on."""
-    graded = record.get("gradingResult")
-    if type(graded) is not dict:
-        graded = _object(_object(record.get("metadata")).get("trioeval"))
-    parts = graded.get("componentResults")
-    for position, part in enumerate(parts if isinstance(parts, list | tuple) else ()):
-        if type(part) is not dict:
-            continue
-        said = part.get("assertion")
-        if type(said) is not dict:
-            said = _object(_object(part.get("metadata")).get("assertionSet"))
-        reason = _text(part.get("reason"))
+    for position, part in enumerate(record.parts):
+        reason = _text(part.reason)
         yield (
             position,
-            _text(said.get("type")),
-            _text(said.get("metric")),
-            int(bool(part.get("pass"))),
-            _number(part.get("score")),
-            _number(said.get("weight", 1.0)),
+            _text(part.said.get("type")),
+            _text(part.said.get("metric")),
+            int(part.passed),
+            _number(part.score),
+            _number(part.said.get("weight", 1.0)),
             None if reason is None else reason[:_LONGEST_REASON],
         )
 
@@ -146,11 +119,6 @@ def number(value: Any) -> float | None:
 def count(value: Any) -> int | None:
     """A whole number for a column; None of what is none."""
     return None if value is None else _count(value)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    # The type first: asking whether it is a mapping is slow.
-    return value if type(value) is dict or isinstance(value, Mapping) else {}
 
 
 def _text(value: Any) -> str | None:
@@ -226,24 +194,22 @@ class Work(Protocol):
 class Recent:
     """The records that were made last, for whoever shows them in a moment. One thread puts, others look."""
 
-    _by_place: dict[tuple[str | None, int], tuple[Mapping[str, Any], str]] = attrs.field(
-        factory=dict
-    )
+    _by_place: dict[tuple[str | None, int], RowRecord] = attrs.field(factory=dict)
     _order: deque[tuple[tuple[str | None, int], int]] = attrs.field(factory=deque)
     _size: int = 0
 
-    def put(self, place: tuple[str | None, int], record: Mapping[str, Any], text: str) -> None:
-        """Keep one, and forget the oldest where there are too many."""
-        self._by_place[place] = record, text
-        self._order.append((place, len(text)))
-        self._size += len(text)
+    def put(self, place: tuple[str | None, int], record: RowRecord, size: int) -> None:
+        """Keep one of so many characters, and forget the oldest where there are too many."""
+        self._by_place[place] = record
+        self._order.append((place, size))
+        self._size += size
         while len(self._order) > _RECENT or (self._size > _RECENT_SIZE and len(self._order) > 1):
-            oldest, size = self._order.popleft()
-            self._size -= size
+            oldest, gone = self._order.popleft()
+            self._size -= gone
             if oldest != place:
                 self._by_place.pop(oldest, None)
 
-    def get(self, place: tuple[str | None, int]) -> tuple[Mapping[str, Any], str] | None:
+    def get(self, place: tuple[str | None, int]) -> RowRecord | None:
         """One of them, if it is there still."""
         return self._by_place.get(place)
 
@@ -283,19 +249,19 @@ class RowWork:
         """Make its record."""
         if isinstance(self.what, Row):
             row = self.what
-            record, self.text = make_record(row, self.place)
+            record = make_record(row, self.place)
             step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
             who: tuple[Value, Value] = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
         else:
-            record, repeat = self.what, None
-            self.text = compact(record)
-            who = (row_id_of(record), None)
+            record, repeat = RowRecord.of(self.what, compact(self.what)), None
+            who = (row_id_of(self.what), None)
+        self.text = record.text
         test, prompt, *rest = result_columns(record)
         self._columns = (*who, test, prompt, repeat, *rest)
         self._scores = [*score_columns(record)]
-        self.place.recent.put((self.task, self.index), record, self.text)
+        self.place.recent.put((self.task, self.index), record, len(self.text))
         return len(self.text)
 
     def lose(self) -> None:
@@ -313,8 +279,8 @@ class RowWork:
         )
 
 
-def make_record(row: Row, place: Place) -> tuple[Mapping[str, Any], str]:
-    """The record of a row, and its text; of one that cannot be told, what can be."""
+def make_record(row: Row, place: Place) -> RowRecord:
+    """The record of a row with its text; of one that cannot be told, what can be."""
     keys = place.keys.get(row.task, ())
     try:
         return _told(row, place.eval_id, keys)
@@ -327,13 +293,13 @@ def make_record(row: Row, place: Place) -> tuple[Mapping[str, Any], str]:
         return _told(bare, place.eval_id, keys)
 
 
-def _told(row: Row, eval_id: str, keys: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+def _told(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
     record: Mapping[str, Any] = row_json(row, eval_id)
     text = compact(record)
     if _may_hold(text, keys):
         record = hide_in(record, keys)
         text = compact(record)
-    return record, text
+    return RowRecord.of(record, text)
 
 
 def _may_hold(text: str, keys: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ import attrs
 import cattrs
 
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.documents.paths import show_path
 from trioeval.documents.structure import snake
 from trioeval.grading import quote
@@ -55,14 +55,11 @@ def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ..
         MistakenError: A file is not there, or not Python.
     """
     found: list[Extension] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for position, text in enumerate(texts):
-        try:
+        with mistakes.below("extensions", position):
             found.append(_extension(text, around))
-        except MistakenError as error:
-            mistakes += [part.below("extensions", position) for part in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(found)
 
 
@@ -160,15 +157,12 @@ def _changed(
         "defaultTest": lambda value: structure.structure(value, Test),
     }
     changes: dict[str, Any] = {}
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for key, read in readers.items():
         value = said.get(key)
         if value is None or value == before.get(key):
             continue
-        try:
+        with mistakes.below("suite", key):
             changes[snake(key)] = read(value)
-        except MistakenError as error:
-            mistakes += [part.below("suite", key) for part in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return attrs.evolve(suite, **changes)

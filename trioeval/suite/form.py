@@ -10,7 +10,7 @@ import cattrs
 
 from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
@@ -101,14 +101,11 @@ def many(
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list{what}, got {kind(value)}"))
     found: list[T] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for position, entry in enumerate(value):
-        try:
+        with mistakes.below(position):
             found += read(entry)
-        except MistakenError as error:
-            mistakes += [mistake.below(position) for mistake in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(found)
 
 
@@ -166,10 +163,8 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
 def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
     if not prompt.config:
         return prompt
-    try:
+    with below("config"):
         return attrs.evolve(prompt, config=config_values(prompt.config, around))
-    except MistakenError as error:
-        raise MistakenError(*(mistake.below("config") for mistake in error.parts)) from None
 
 
 def templates_of(around: Around, filters: Iterable[str]) -> Templates:
@@ -207,34 +202,28 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     Files that its config names are read.
     """
-    structure = object_hook(converter, ProviderEntry, hooks={"env": scalar_texts})
+    structure = object_hook(converter, ProviderEntry)
 
     def hook(value: Any, wanted: Any) -> ProviderEntry:
-        below, settings = provider_settings(value)
-        at = ("id",) if isinstance(value, dict) and "id" in value else below
-        mistakes = [part.below(*below) for part in code_mistakes(settings, _TRANSFORMS, around)]
+        inside, settings = provider_settings(value)
+        at = ("id",) if isinstance(value, dict) and "id" in value else inside
+        mistakes = Mistakes(
+            part.below(*inside) for part in code_mistakes(settings, _TRANSFORMS, around)
+        )
         named = settings.get("id") if isinstance(settings, dict) else None
         if isinstance(named, str) and named.startswith(CODE_PREFIXES):
-            try:
+            with mistakes.below(*at):
                 around.check_code(quote(named))
-            except MistakenError as error:
-                mistakes += (part.below(*at) for part in error.parts)
-        try:
+        with mistakes.below(*inside):
             entry: ProviderEntry = structure(settings, wanted)
-        except MistakenError as error:
-            mistakes += (mistake.below(*below) for mistake in error.parts)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
         if entry.id == "echo" and entry.config:
             message = "the config of a provider echo is not looked at"
             around.warn(Mistake(message, "echo answers with the prompt, whatever it says"))
-        try:
+        with below(*inside, "config"):
             return attrs.evolve(entry, config=_with_files(entry, around))
-        except MistakenError as error:
-            parts = (mistake.below(*below, "config") for mistake in error.parts)
-            raise MistakenError(*parts) from None
 
     return hook
 
@@ -277,37 +266,6 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
             return (name,), {"id": name, **rest}
         case _:
             return (), value
-
-
-def text_or_number(value: Any, _wanted: Any) -> str:
-    """A text, as which a number is taken too."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return quote(value)
-    raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
-
-
-def scalar_texts(value: Any, _wanted: Any) -> dict[str, str]:
-    """An object of texts, in which numbers, true and false are texts too, as in an environment."""
-    if not isinstance(value, dict):
-        raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-    mistakes = [
-        Mistake(f"must be text, got {kind(part)}", at=(key,))
-        for key, part in value.items()
-        if not isinstance(part, str | int | float)
-    ]
-    if mistakes:
-        raise MistakenError(*mistakes)
-    return {key: part if isinstance(part, str) else quote(part) for key, part in value.items()}
-
-
-def one_or_more(value: Any, _wanted: Any) -> tuple[str, ...]:
-    """A text, or a list of texts."""
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise MistakenError(Mistake(f"must be text or a list of texts, got {kind(value)}"))
-    return tuple(texts)
 
 
 # Providers of a suite by what they are called: their labels, or else their ids.

@@ -13,7 +13,7 @@ import cattrs
 
 from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook
 from trioeval.grading import quote
@@ -56,19 +56,16 @@ class _GraderReader:
     around: Around
 
     def by_role(self, value: dict[Any, Any]) -> Graders:
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         found: dict[Role, Grader] = {}
         for role, said in value.items():
             if role not in ROLES:
                 message = f'"{role}" is not a role of a grader'
                 mistakes.append(Mistake(message, nearest(role, ROLES), at=(role,), key=True))
             elif said is not None:
-                try:
+                with mistakes.below(role):
                     found[role] = self.one(said)
-                except MistakenError as error:
-                    mistakes += (part.below(role) for part in error.parts)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return found
 
     def one(self, value: Any) -> Grader:
@@ -108,13 +105,11 @@ def factuality_hook(converter: cattrs.Converter) -> Hook:
         if value is None:
             return None
         found: Mapping[str, float] = structure(value, Mapping[str, float])
-        mistakes = [
+        Mistakes(
             Mistake(f'"{name}" is not a category', nearest(name, CATEGORIES), at=(name,), key=True)
             for name in found
             if name not in CATEGORIES
-        ]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        ).raise_any()
         return found
 
     return hook
@@ -134,8 +129,7 @@ def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
             raise MistakenError(Mistake(message))
         reader = _PromptReader(around, templates)
         found = reader.read(value)
-        if reader.mistakes:
-            raise MistakenError(*reader.mistakes)
+        reader.mistakes.raise_any()
         return found
 
     return hook
@@ -145,16 +139,14 @@ def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
 class _PromptReader:
     around: Around
     templates: Templates | None
-    mistakes: list[Mistake] = attrs.field(factory=list)
+    mistakes: Mistakes = attrs.field(factory=Mistakes)
 
     def read(self, value: Any, *at: str | int) -> Any:
         """A prompt, or several of them, with what files hold."""
         match value:
             case str() if names_file(value):
-                try:
+                with self.mistakes.below(*at):
                     return self._file_text(value)
-                except MistakenError as error:
-                    self.mistakes += (part.below(*at) for part in error.parts)
             case str():
                 self._check(value, *at)
             case list() if are_messages(value):

@@ -8,7 +8,7 @@ import cattrs
 
 from trioeval.documents import read_json
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, camel, object_hook
@@ -17,10 +17,9 @@ from trioeval.grading import quote
 from trioeval.limits.denials import MOST_REQUIREMENTS
 from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit, LimitState, Unit
+from trioeval.limits.model import Limit, LimitState, QuotaKey, Unit
 from trioeval.suite.form import many
-from trioeval.suite.limit_settings import BatchSettings, QuotaKey, QuotaSettings
-from trioeval.suite.model import LaneSettings, Suite
+from trioeval.suite.model import BatchSettings, LaneSettings, QuotaSettings, Suite
 
 # What is odd about the limits that a suite shares: nobody counts against one, or not what it is for.
 
@@ -181,15 +180,12 @@ def quota_keys_hook(converter: cattrs.Converter) -> Hook:
         return found
 
     def hook(value: Any, _wanted: Any) -> tuple[QuotaKey, ...]:
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         keys: tuple[QuotaKey, ...] = ()
-        try:
+        with mistakes.below():
             keys = many(value, " of keys", lambda entry: (read(entry),), alone=())
-        except MistakenError as error:
-            mistakes += error.parts
         mistakes += _mistakes_of_keys(value if isinstance(value, list) else ())
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return keys
 
     return hook
@@ -222,12 +218,10 @@ def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
     )
 
     def hook(value: Any, wanted: Any) -> QuotaSettings:
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         settings: QuotaSettings | None = None
-        try:
+        with mistakes.below():
             settings = structure(value, wanted)
-        except MistakenError as error:
-            mistakes += error.parts
         if isinstance(value, dict):
             mistakes += _mistakes(value)
         if settings is not None and settings.backend != "memory" and not around.trust.trusted:

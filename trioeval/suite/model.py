@@ -6,30 +6,88 @@ a suite that was loaded from a file and one that was built by hand are the same 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.documents.structure import Count, ErrorStatus, NotNegative, Number, Positive
+from trioeval.documents.structure import (
+    BESIDE_OTHERS,
+    NOT_IN_FILES,
+    TEXT,
+    Count,
+    ErrorStatus,
+    Form,
+    Milliseconds,
+    NamedText,
+    NotNegative,
+    Number,
+    Positive,
+    Scalars,
+    SomeText,
+    SomeTexts,
+    Texts,
+    Words,
+)
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
+from trioeval.limits.model import Limit, QuotaKey
 from trioeval.suite.dependencies import FailedDependency
-from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
+from trioeval.text import KEY
+
+
+@attrs.frozen(kw_only=True)
+class BatchSettings:
+    """How requests to whoever keeps the limits are put together."""
+
+    size: Count = 128
+    """Most leases in one request, 1 to 256."""
+    flush_ms: Milliseconds = 2
+    """How long one waits for others, ≥ 1."""
+
+
+@attrs.frozen(kw_only=True)
+class QuotaSettings:
+    """Where the shared limits are kept."""
+
+    backend: Literal["memory", "redis", "http"] = "memory"
+    url: str | None = attrs.field(default=None, repr=False)
+    """Of Redis, or of `trioeval quota serve`; needed by both."""
+    namespace: str = "trioeval"
+    """What keys in Redis begin with."""
+    limits: tuple[Limit, ...] | None = None
+    """In memory, those that there are; elsewhere those that are made where they are not there yet."""
+    limits_file: Annotated[Path, Form(TEXT)] | None = None
+    """A file of them, in place of `limits`; absolute."""
+    unreachable: Literal["closed", "open"] = "closed"
+    """What becomes of calls when nobody can be asked for longer than the patience: they fail, or are made."""
+    patience_ms: Milliseconds = 30_000
+    """How long calls wait for whoever keeps the limits to answer again, in milliseconds, ≥ 1."""
+    request_timeout_ms: Milliseconds = 2000
+    """Milliseconds that one request may take, ≥ 1."""
+    batch: BatchSettings | None = None
+    """None sends each request alone."""
+    max_output_tokens: Count = 2048
+    """What a reply is taken to have at most where nothing bounds it, in tokens, ≥ 1."""
+    workers: Count = 1
+    """Questions under way at once on each lane of a task that does not say how many, ≥ 1."""
+
+
+_VARIABLES = Form({"type": ["object", "string", "array", "null"]})
 
 
 @attrs.frozen(kw_only=True)
 class RowsOfTask:
     """Tests that are the rows of an earlier task: `{"fromTask": "problems", "vars": {…}}`."""
 
-    task: str
+    task: SomeText = attrs.field(metadata={KEY: "fromTask"})
     """The id of a task that comes first."""
-    vars: Mapping[str, str] | None = None
+    vars: SomeTexts | None = None
     """The variables of the tests, each with the column that it is, or with a template over the row; None
     gives each column under its name."""
-    assertions: tuple[Assertion, ...] = ()
+    assertions: tuple[Assertion, ...] = attrs.field(default=(), metadata={KEY: "assert"})
     """What is expected of each reply; their texts may name the variables."""
-    question: Mapping[str, str] = attrs.field(factory=dict)
+    question: Mapping[str, str] = attrs.field(factory=dict, metadata=NOT_IN_FILES)
     """Of a task of questions: the columns that are `question`, `answers`, `correctAnswers` and `id`."""
     limit: Count | None = None
     """Only the first so many rows, ≥ 1."""
@@ -86,7 +144,7 @@ class BudgetSettings:
 class ProviderEntry:
     """One provider as a suite names it."""
 
-    id: str
+    id: NamedText
     """`echo`, `openai:chat:gpt-4.1-mini`, `replay:file.jsonl`, or a name the caller passes a callable for."""
     label: str | None = None
     config: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
@@ -98,7 +156,7 @@ class ProviderEntry:
     """Short for the `delay` of its lane, where the lane gives none."""
     transform: str | None = None
     """What becomes of its outputs before a test sees them, where the test has no transform of its own."""
-    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    env: Scalars = attrs.field(factory=dict, repr=False)
     """Environment variables of this provider alone, over those of the suite."""
 
 
@@ -117,16 +175,16 @@ class PromptFunction:
 class Prompt:
     """One prompt template."""
 
-    raw: str
+    raw: NamedText
     label: str
     """What tables and files call it; the raw text where nothing else is given."""
-    id: str
+    id: str = attrs.field(metadata=NOT_IN_FILES)
     """Digest of label, else given id, else raw text: it stays the same from run to run."""
-    given_id: str | None = None
+    given_id: str | None = attrs.field(default=None, metadata={KEY: "id"})
     """The id that the file gives, by which a provider's `prompts` may name it."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
     """Keys of the provider's config that are different for this prompt."""
-    function: PromptFunction | None = None
+    function: PromptFunction | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """What makes the text, in place of `raw`, which then is only shown."""
 
 
@@ -162,7 +220,7 @@ class TestOptions:
     """How it is asked."""
     factuality: Mapping[str, float] | None = None
     """Scores of the categories of `factuality`."""
-    overrides: Mapping[str, Any] = attrs.field(factory=dict)
+    overrides: Mapping[str, Any] = attrs.field(factory=dict, metadata=BESIDE_OTHERS)
     """All other keys: those of the provider's config that are different for this test."""
 
 
@@ -188,8 +246,8 @@ class Test:
 
     __test__ = False
 
-    description: str | None = None
-    vars: Mapping[str, Any] = attrs.field(factory=dict)
+    description: Words | None = None
+    vars: Annotated[Mapping[str, Any], _VARIABLES] = attrs.field(factory=dict)
     provider: ProviderEntry | None = None
     """Answers in place of the provider of each column."""
     providers: tuple[str, ...] | None = None
@@ -198,7 +256,7 @@ class Test:
     """Labels or ids of the prompts that get it; None is all of them."""
     provider_output: Any = None
     """Stands for what a provider would answer; nobody is asked then. An empty text is an answer too."""
-    assertions: tuple[Assertion, ...] = ()
+    assertions: tuple[Assertion, ...] = attrs.field(default=(), metadata={KEY: "assert"})
     """The key `assert` of the file."""
     threshold: float | None = None
     """Least weighted score to pass; replaces "no assertion failed"."""
@@ -206,15 +264,15 @@ class Test:
     """What makes a verdict of those of the assertions, in place of their mean: `file://x.py:name`."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     options: TestOptions = TestOptions()
-    judge: ProviderEntry | None = None
+    judge: ProviderEntry | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """Of the default test: who judges where nothing else says so, which is its `provider` if that is a mere
     id. It answers for nobody then."""
-    is_data: bool = False
+    is_data: bool = attrs.field(default=False, metadata=NOT_IN_FILES)
     """Whether its variables are data as they stand, which name no file and are no templates: they come from
     the rows of another task, and models write anything."""
-    extra: ExtraKeys | None = None
+    extra: ExtraKeys | None = attrs.field(default=None, metadata=BESIDE_OTHERS)
     """What its type of task adds."""
-    fault: str | None = None
+    fault: str | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
 
     @property
@@ -230,7 +288,7 @@ class Scenario:
     config: tuple[Test, ...]
     """The settings, as parts of tests."""
     tests: tuple[Test, ...] = (Test(),)
-    description: str | None = None
+    description: Words | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -306,16 +364,16 @@ class CommandLineOptions:
     """Milliseconds."""
     cache: bool | None = None
     description: str | None = None
-    env_file: tuple[str, ...] = ()
-    env_path: tuple[str, ...] = ()
+    env_file: Texts = ()
+    env_path: Texts = ()
     """The same."""
-    extension: tuple[str, ...] = ()
+    extension: Texts = ()
     """Hooks in place of the suite's."""
     filter_errors_only: str | None = None
     filter_failing: str | None = None
     filter_failing_only: str | None = None
     filter_first_n: Count | None = None
-    filter_metadata: str | tuple[str, ...] | None = None
+    filter_metadata: Texts | None = None
     filter_pattern: str | None = None
     filter_prompts: str | None = None
     filter_providers: str | None = None
@@ -327,15 +385,15 @@ class CommandLineOptions:
     """Without meaning, as are `no_share` and `share`; `true` is told where it would be missed."""
     grader: str | None = None
     no_share: bool | None = None
-    output: tuple[str, ...] = ()
+    output: Texts = ()
     progress_bar: bool | None = None
     prompt_prefix: str | None = None
     prompt_suffix: str | None = None
     share: bool | None = None
     table: bool | None = None
     table_cell_max_length: Count | None = None
-    tags: Mapping[str, str] = attrs.field(factory=dict)
-    var: Mapping[str, str] = attrs.field(factory=dict)
+    tags: Scalars = attrs.field(factory=dict)
+    var: Scalars = attrs.field(factory=dict)
     verbose: bool | None = None
     watch: bool | None = None
     write: bool | None = None
@@ -433,7 +491,7 @@ class Suite:
     """One test without variables if there are none. A large file of tests is read as they are looked at."""
     scenarios: tuple[Scenario, ...] | None = None
     """Their tests come after `tests`; None if the file has none, which then has at least one test."""
-    description: str | None = None
+    description: Words | None = None
     default_test: Test | None = None
     evaluate_options: EvaluateOptions = EvaluateOptions()
     command_line_options: CommandLineOptions = CommandLineOptions()
@@ -441,7 +499,7 @@ class Suite:
     """Lane settings by name, for providers that share one lane."""
     quota: QuotaSettings | None = None
     """Where limits are kept that it shares with others; None uses none."""
-    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    env: Scalars = attrs.field(factory=dict, repr=False)
     """Environment variables for templates and providers, over those of the process."""
     nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
     """Filters for templates by name: Python files."""
@@ -449,37 +507,39 @@ class Suite:
     """Assertion types of its own by name: `file://x.py:name`, as the value of a `python` assertion."""
     derived_metrics: tuple[DerivedMetric, ...] = ()
     """Numbers made of the metrics of each column, in order."""
-    extensions: tuple[str, ...] = ()
+    extensions: Texts = ()
     """Hooks: `file://x.py:name`."""
-    output_path: tuple[str, ...] = ()
+    output_path: Texts = ()
     """Result files, as if named by `-o`."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    tags: Mapping[str, str] = attrs.field(factory=dict)
-    directory: Path = attrs.field(factory=Path.cwd)
+    tags: Scalars = attrs.field(factory=dict)
+    directory: Path = attrs.field(factory=Path.cwd, metadata=NOT_IN_FILES)
     """What relative paths of the suite are relative to."""
-    file: Path | None = None
+    file: Path | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """Where it was loaded from; None for a suite made in Python."""
-    files: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
     """All files that it was made from."""
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
     """What is odd about it but no mistake."""
-    allow_outside: bool = False
+    allow_outside: bool = attrs.field(default=False, metadata=NOT_IN_FILES)
     """Whether it may read files outside of its folder."""
-    roots: tuple[Path, ...] = ()
+    roots: tuple[Path, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
     """Folders whose files it may read: those of its own files; empty means `directory`."""
-    trust: Trust = TRUSTED
+    trust: Trust = attrs.field(default=TRUSTED, metadata=NOT_IN_FILES)
     """What it may do."""
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
     """What only a run will show, where no code was to run when it was loaded."""
-    place: Callable[[Problem], Problem] | None = attrs.field(default=None, eq=False, repr=False)
+    place: Callable[[Problem], Problem] | None = attrs.field(
+        default=None, eq=False, repr=False, metadata=NOT_IN_FILES
+    )
     """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
-    kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False)
+    kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False, metadata=NOT_IN_FILES)
     """The assertion types that its tests may use."""
-    settings: TaskSettings = PromptEvalSettings()
+    settings: TaskSettings = attrs.field(default=PromptEvalSettings(), metadata=NOT_IN_FILES)
     """What its type of task adds."""
-    run_limits: RunLimits = attrs.field(factory=RunLimits)
+    run_limits: RunLimits = attrs.field(factory=RunLimits, metadata={KEY: "agents"})
     """What holds for all tasks of type `agent` together."""
-    rows_of: RowsOfTask | None = None
+    rows_of: RowsOfTask | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """Where its tests come from, if they are the rows of an earlier task: known when that is over."""
     tasks: tuple["Task", ...] = ()
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""

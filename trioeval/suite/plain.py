@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import attrs
 
-from trioeval.documents.structure import KEY, camel
-from trioeval.grading import Assertion, AsWritten, Computed
-from trioeval.suite.model import Prompt, Suite, Test, TestOptions
+from trioeval.documents.structure import BESIDE, camel
+from trioeval.grading import AsWritten, Computed
+from trioeval.suite.model import Prompt, Suite, Test
+from trioeval.text import KEY
 
 T = TypeVar("T")
 
@@ -28,9 +29,8 @@ def plain_test(test: Test) -> dict[str, Any]:
 
 def plain_prompt(prompt: Prompt) -> dict[str, Any]:
     """A prompt as a file would say it; a function that makes its text is not part of that."""
-    found = {"raw": prompt.raw, "label": prompt.label, "id": prompt.given_id}
-    config = {"config": plain_data(prompt.config)} if prompt.config else {}
-    return {key: part for key, part in found.items() if part is not None} | config
+    found: dict[str, Any] = plain_data(prompt)
+    return found
 
 
 def plain_suite(suite: Suite) -> dict[str, Any]:
@@ -116,14 +116,6 @@ def plain_data(value: Any) -> Any:
             return value
 
 
-_AMONG_OTHERS = {(TestOptions, "overrides"), (Test, "extra")}
-"""Fields of which the keys stand among those of their owner."""
-_RENAMED = {
-    (Test, "assertions"): "assert",
-    (Assertion, "assertions"): "assert",
-}
-
-
 def _members(value: Any) -> dict[str, Any]:
     """The fields that say something, as the keys that a file has for them."""
     found: dict[str, Any] = {}
@@ -131,7 +123,7 @@ def _members(value: Any) -> dict[str, Any]:
         part = getattr(value, name)
         if part == default:
             continue
-        if (type(value), name) in _AMONG_OTHERS:
+        if key is None:
             found |= plain_data(part)
         else:
             found[key] = plain_data(part)
@@ -139,13 +131,14 @@ def _members(value: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _keys(form: type) -> tuple[tuple[str, str, Any], ...]:
-    """The fields of a class: their names, the keys that a file has for them, and their defaults."""
-    found: list[tuple[str, str, Any]] = []
+def _keys(form: type) -> tuple[tuple[str, str | None, Any], ...]:
+    """The fields of a class that are in files: names, keys, None for those beside others, and defaults."""
+    found: list[tuple[str, str | None, Any]] = []
     for field in attrs.fields(form):
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
             default = default.factory()
-        key = _RENAMED.get((form, field.name)) or field.metadata.get(KEY) or camel(field.name)
-        found.append((field.name, key, default))
+        key = field.metadata.get(KEY, camel(field.name))
+        if key is not None or field.metadata.get(BESIDE):
+            found.append((field.name, key, default))
     return tuple(found)

@@ -6,13 +6,15 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
     Count,
     Hook,
+    SomeText,
     camel,
     object_hook,
+    snake,
     some_text,
     strict_converter,
 )
@@ -25,23 +27,21 @@ from trioeval.templates.expressions import GLOBAL_NAMES
 FROM_TASK = "fromTask"
 ROW_NAMES = ("vars", "output", "provider", "score", "pass", "prompt", "error")
 """What rows of other tasks than datasets have; those of `vars` stand behind a dot."""
-RENAMED: Mapping[str, str | None] = {"task": FROM_TASK, "assertions": "assert", "question": None}
-"""Keys of tests that are rows."""
 
 
 @attrs.frozen(kw_only=True)
 class QuestionsOfTask:
     """Questions that are rows of an earlier task, as a suite file says it."""
 
-    from_task: str
+    from_task: SomeText
     """The id of a task that comes first; implies `dependsOn`."""
-    question: str
+    question: SomeText
     """The column of the questions."""
-    answers: str
+    answers: SomeText
     """The column of what there is to choose from: lists."""
-    correct_answers: str
+    correct_answers: SomeText
     """The column of the right answers: lists, or one answer each."""
-    id: str | None = None
+    id: SomeText | None = None
     """The column of what the questions are called."""
     limit: Count | None = None
     """Only the first so many rows, ≥ 1."""
@@ -99,22 +99,17 @@ def suite_of_rows(
             return structure(data), []
         except MistakenError as error:
             return UNREADABLE, [*error.parts]
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     rows_of: RowsOfTask | None = None
-    hooks: dict[str, Hook] = {"task": some_text, "vars": _vars_hook(templates)}
-    read = object_hook(converter, RowsOfTask, renamed=RENAMED, hooks=hooks)
-    try:
+    read = object_hook(converter, RowsOfTask, hooks={"vars": _vars_hook(templates)})
+    with mistakes.below("tests"):
         rows_of = read(tests, RowsOfTask)
-    except MistakenError as error:
-        mistakes += (part.below("tests") for part in error.parts)
     if data.get("scenarios") is not None:
         message = f"scenarios cannot stand beside tests of {FROM_TASK}"
         mistakes.append(Mistake(message, "write them into a task of their own", at=("scenarios",)))
     suite = UNREADABLE
-    try:
+    with mistakes.below():
         suite = structure({key: part for key, part in data.items() if key != "tests"})
-    except MistakenError as error:
-        mistakes += error.parts
     mistakes += _made_code(data, suite, rows_of)
     return attrs.evolve(suite, tests=(), rows_of=rows_of), mistakes
 
@@ -151,22 +146,14 @@ def read_questions_of(value: Any) -> RowsOfTask:
     Raises:
         MistakenError: Everything that is wrong with it.
     """
-    names = ("from_task", *_PARTS.values())
-    structure = object_hook(
-        strict_converter(), QuestionsOfTask, hooks=dict.fromkeys(names, some_text)
-    )
+    structure = object_hook(strict_converter(), QuestionsOfTask)
     found: QuestionsOfTask = structure(value, QuestionsOfTask)
-    parts = {key: getattr(found, name) for key, name in _PARTS.items()}
+    parts = {key: getattr(found, snake(key)) for key in _PARTS}
     named = {key: part for key, part in parts.items() if part is not None}
     return RowsOfTask(task=found.from_task, question=named, limit=found.limit)
 
 
-_PARTS = {
-    "question": "question",
-    "answers": "answers",
-    "correctAnswers": "correct_answers",
-    "id": "id",
-}
+_PARTS = ("question", "answers", "correctAnswers", "id")
 
 
 def unknown_columns(
@@ -239,17 +226,13 @@ def _vars_hook(templates: Templates) -> Hook:
         if not isinstance(value, dict):
             hint = 'for example {"question": "problem", "answer": "{{ answer }}"}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for name, said in value.items():
-            try:
+            with mistakes.below(name):
                 some_text(said)
-            except MistakenError as error:
-                mistakes += (one.below(name) for one in error.parts)
-                continue
-            if is_made(said) and (fault := templates.syntax_error(said)):
-                mistakes.append(Mistake(fault, at=(name,)))
-        if mistakes:
-            raise MistakenError(*mistakes)
+                if is_made(said) and (fault := templates.syntax_error(said)):
+                    raise MistakenError(Mistake(fault))
+        mistakes.raise_any()
         return value
 
     return hook

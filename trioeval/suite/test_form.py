@@ -1,7 +1,7 @@
 """Tests, assertions and scenarios as a suite writes them: in place, or in files."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -9,7 +9,7 @@ import cattrs
 
 from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
@@ -21,8 +21,7 @@ from trioeval.grading.kinds.commands import own_kind
 from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
 from trioeval.scripting.javascript import Script
-from trioeval.suite.extra_form import ExtraForm
-from trioeval.suite.form import many, text_or_number
+from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
 from trioeval.suite.sources.code import checked_script, code_file
@@ -38,6 +37,49 @@ from trioeval.suite.sources.tests import (
 from trioeval.suite.sources.values import config_values, read_vars, resolve_file_vars
 from trioeval.suite.tests import Joined
 from trioeval.templates import Templates, unclosed_tag
+
+
+@attrs.frozen(kw_only=True)
+class ExtraForm:
+    """Keys that single tests have besides those of every test, and how they are read."""
+
+    keys: frozenset[str]
+    """The keys in both spellings."""
+    structure: Hook
+    """From an object of some of `keys` to the `extra` of a test; refuses them in tasks of other types."""
+    allowed: Collection[str]
+    """The keys in camelCase that a misspelt key of a test may mean."""
+    refuse: Callable[[Mapping[str, Any]], None]
+    """Raises MistakenError for a default test with any of `keys`."""
+    misplaced: Callable[[str], Iterable[Mistake]]
+    """Mistakes of an assertion type that needs what tests of this type of task do not have."""
+
+    def added_to(self, plain: Hook) -> Hook:
+        """The hook for tests with these keys.
+
+        Args:
+            plain: For the keys of every test.
+        """
+
+        def hook(value: Any, wanted: Any) -> Test:
+            if not isinstance(value, dict) or self.keys.isdisjoint(value):
+                test: Test = plain(value, wanted)
+                return test
+            mistakes = Mistakes()
+            read: list[Any] = []
+            parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+            for key, part in value.items():
+                parts[key in self.keys][key] = part
+            for part, structure in zip(parts, (plain, self.structure), strict=True):
+                with mistakes.below():
+                    read.append(structure(part, wanted))
+            mistakes.raise_any()
+            found, extra = read
+            whole: Test = attrs.evolve(found, extra=extra)
+            return whole
+
+        return hook
+
 
 # What a suite brings for scoring: assertion types of its own, derived metrics, functions of verdicts.
 
@@ -75,14 +117,11 @@ def own_types_hook(around: Around) -> Hook:
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         if not _is(value):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for name, text in value.items():
-            try:
+            with mistakes.below(name):
                 _own_type(name, text, around)
-            except MistakenError as error:
-                mistakes += [part.below(name) for part in error.parts]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return value  # type: ignore[no-any-return] # looked at above
 
     return hook
@@ -98,15 +137,14 @@ def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
             message = f"must be a name, and not {COUNT}, got {quote(metric.name)}"
             raise MistakenError(Mistake(message, at=("name",)))
         try:
-            if names_file(metric.value):
-                _python_function(metric.value, around)
-            else:
-                parse(metric.value)
+            with below("value"):
+                if names_file(metric.value):
+                    _python_function(metric.value, around)
+                else:
+                    parse(metric.value)
         except ExpressionError as error:
             message = f"{quote(metric.value)} is no expression: {error}"
             raise MistakenError(Mistake(message, at=("value",))) from None
-        except MistakenError as error:
-            raise MistakenError(*(part.below("value") for part in error.parts)) from None
         return metric
 
     return hook
@@ -177,9 +215,6 @@ ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
 TEST_TRANSFORMS = ("transform", "transformVars", "transform_vars")
 """Keys that hold code, or paths of the output."""
 
-NOT_IN_TESTS = dict.fromkeys(("extra", "fault", "is_data", "judge"))
-"""Fields of a test that are found, or written as several keys."""
-
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _OPEN_TAG = re.compile(r"\{\{-?[ \t]*\w|\{%-?[ \t]*\w")
 """A tag with a name; a mark alone is literal text, as in `not-contains: "{{"`."""
@@ -212,7 +247,6 @@ def assertion_hook(
     structure = object_hook(
         converter,
         Assertion,
-        renamed={"assertions": "assert"},
         hooks={
             "assertions": lambda value, _: _members(value, hook),
             "provider": grader_hook(converter, around),
@@ -224,22 +258,20 @@ def assertion_hook(
         if isinstance(value, str):
             hint = f'write {{"type": "contains", "value": {quote(value)}}}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         if isinstance(value, dict) and _has_files(value.get("value")):
-            try:
+            with mistakes.below("value"):
                 value = {**value, "value": _file_value(value["value"], around)}
-            except MistakenError as error:
-                parts = (part.below("value") for part in error.parts)
-                raise MistakenError(
-                    *parts, *code_mistakes(value, ASSERTION_TRANSFORMS, around)
-                ) from None
-        try:
-            assertion: Assertion = structure(value, wanted)
-        except MistakenError as error:
-            mistakes += error.parts
+            if mistakes:
+                mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
+                mistakes.raise_any()
+        assertion: Assertion | None = None
+        with mistakes.below():
+            assertion = structure(value, wanted)
+        if assertion is None:
             named = isinstance(value, dict) and isinstance(value.get("type"), str)
             if not named or value["type"] == SET:  # the members of a set say what is wrong
-                raise
+                raise MistakenError(*mistakes)
             # Type and value can be judged although something else is wrong.
             assertion = Assertion(type=value["type"], value=value.get("value"))
         mistakes += (
@@ -252,32 +284,20 @@ def assertion_hook(
         if templates is not None:
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
-        mistakes += _ruby_mistakes(assertion, around)
-        mistakes += _code_mistakes(assertion, value, around)
-        if mistakes:
-            raise MistakenError(*mistakes)
+        with mistakes.below("type"):
+            # Of a file with code it is told with the file that there is no interpreter.
+            if split_type(assertion.type)[0] == "ruby" and not isinstance(
+                assertion.value, Computed
+            ):
+                check_ruby(around)
+        with mistakes.below("type"):
+            if is_code(assertion, around.kinds):
+                around.check_code(f"an assertion of type {quote(assertion.type)}")
+        mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
+        mistakes.raise_any()
         return assertion
 
     return hook
-
-
-def _code_mistakes(assertion: Assertion, said: Any, around: Around) -> Iterator[Mistake]:
-    """Problems of an assertion that is code of an untrusted suite; a value from a file is reported there."""
-    if is_code(assertion, around.kinds):
-        try:
-            around.check_code(f"an assertion of type {quote(assertion.type)}")
-        except MistakenError as error:
-            yield from (part.below("type") for part in error.parts)
-    yield from code_mistakes(said, ASSERTION_TRANSFORMS, around)
-
-
-def _ruby_mistakes(assertion: Assertion, around: Around) -> Iterator[Mistake]:
-    """That there is no interpreter; of a file with code that is told with the file."""
-    if split_type(assertion.type)[0] == "ruby" and not isinstance(assertion.value, Computed):
-        try:
-            check_ruby(around)
-        except MistakenError as error:
-            yield from (part.below("type") for part in error.parts)
 
 
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
@@ -285,14 +305,11 @@ def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of assertions, got {kind(value)}"))
     found: list[Assertion] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for place, member in enumerate(value):
-        try:
+        with mistakes.below(place):
             found.append(hook(member, Assertion))
-        except MistakenError as error:
-            mistakes += [part.below(place) for part in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(found)
 
 
@@ -375,7 +392,6 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
     structure = object_hook(
         converter,
         TestOptions,
-        rest="overrides",
         hooks={
             "factuality": factuality_hook(converter),
             "provider": grader_hook(converter, around),
@@ -391,14 +407,12 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
             value = {
                 "transform" if key == "postprocess" else key: part for key, part in value.items()
             }
-        if mistakes := [*code_mistakes(value, TEST_TRANSFORMS, around)]:
-            raise MistakenError(*mistakes)
+        Mistakes(code_mistakes(value, TEST_TRANSFORMS, around)).raise_any()
         options: TestOptions = structure(value, wanted)
         if templates is not None:
             parts = (("prefix", options.prefix), ("suffix", options.suffix))
             texts = (((key,), text) for key, text in parts if text is not None)
-            if mistakes := [*_template_mistakes(templates, texts)]:
-                raise MistakenError(*mistakes)
+            Mistakes(_template_mistakes(templates, texts)).raise_any()
         if not options.overrides:
             return options
         return attrs.evolve(options, overrides=config_values(options.overrides, around))
@@ -432,11 +446,9 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
     structure = object_hook(
         converter,
         Test,
-        renamed={"assertions": "assert", **NOT_IN_TESTS},
         hooks={
             "assertions": _assertions_hook(converter),
             "assert_scoring_function": scoring_hook(around),
-            "description": text_or_number,
         },
         beside=extra.allowed,
     )
@@ -445,22 +457,15 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
         if not (isinstance(value, dict) and "vars" in value):
             test: Test = structure(value, wanted)
             return test
-        mistakes: list[Mistake] = []
-        variables = value["vars"]
-        try:
-            if isinstance(variables, str | list):
-                variables = read_vars(variables, around)
-            if isinstance(variables, dict):
-                variables = resolve_file_vars(variables, around)
-        except MistakenError as error:
-            mistakes += [part.below("vars") for part in error.parts]
-            variables = {}
-        try:
+        mistakes = Mistakes()
+        variables: Any = {}
+        with mistakes.below("vars"):
+            said = value["vars"]
+            found = read_vars(said, around) if isinstance(said, str | list) else said
+            variables = resolve_file_vars(found, around) if isinstance(found, dict) else found
+        with mistakes.below():
             test = structure({**value, "vars": {} if variables is None else variables}, wanted)
-        except MistakenError as error:
-            mistakes += error.parts
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         return test
 
     return extra.added_to(hook)
@@ -488,9 +493,9 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
             raise MistakenError(Mistake(f"must be a list of tests, got {kind(value)}"))
         parts: list[Sequence[Test]] = []
         here: list[Test] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for position, entry in enumerate(entries):
-            try:
+            with mistakes.below(*(() if entries is not value else (position,))):
                 if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
                     parts += [
                         tuple(here),
@@ -499,11 +504,7 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
                     here = []
                 else:
                     here.append(structure(entry))
-            except MistakenError as error:
-                at = () if entries is not value else (position,)
-                mistakes += [mistake.below(*at) for mistake in error.parts]
-        if mistakes:
-            raise MistakenError(*mistakes)
+        mistakes.raise_any()
         parts = [part for part in (*parts, tuple(here)) if len(part)]
         if len(parts) == 1:
             return parts[0]
@@ -564,7 +565,7 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
             raise MistakenError(no_tests())
         return found
 
-    hooks = {"config": settings, "tests": tests, "description": text_or_number}
+    hooks = {"config": settings, "tests": tests}
     structure = object_hook(converter, Scenario, hooks=hooks)
 
     def read(entry: Any) -> tuple[Scenario, ...]:

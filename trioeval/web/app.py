@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
+from trioeval.report.records import RowRecord
 from trioeval.store import Reader, RunFacts
 from trioeval.store.row_pages import RowQuery
 from trioeval.web.lane_cards import lane_id
@@ -379,11 +380,12 @@ class View:
         def look(reader: Reader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             task = facts.tasks[position] if position < len(facts.tasks) else None
-            record = None
+            found = None
             if position < len(facts.tasks):
-                record = reader.record(facts, task, index)
-            if record is None:
+                found = reader.record(facts, task, index)
+            if found is None:
                 raise HTTPException(404, f"{facts.id} has no row {index} yet")
+            record = RowRecord.of(found)
             return {
                 "line": line_of(facts, self.now()),
                 "task": task,

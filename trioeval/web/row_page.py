@@ -1,14 +1,13 @@
 """What the page of one row tells: as sections of text and tables, in their order. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from trioeval.grading import output_text
 from trioeval.report.formats.json import indented
-from trioeval.report.head import agent_lines, agent_of
-from trioeval.report.records import name_of_test, output_of, own_of, shown_of, status_of
+from trioeval.report.records import RowRecord, agent_lines
 from trioeval.run import Status
 from trioeval.store import StoredCall
 from trioeval.text import score_text
@@ -40,45 +39,44 @@ class RowSummary:
     score: str
 
 
-def summary_of(record: Mapping[str, Any]) -> RowSummary:
+def summary_of(record: RowRecord) -> RowSummary:
     """A row in a few words, all of them foreign."""
-    status, graded, own = status_of(record), record["gradingResult"], own_of(record)
-    facts = [] if record["latencyMs"] is None else [seconds_text(record["latencyMs"] / 1000)]
-    facts += [f"{count_text(total)} tokens"] if (total := record["tokenUsage"]["total"]) else []
-    facts += [money_text(record["cost"])] if record["cost"] else []
-    facts += [] if own["outcome"] in {"done", "failed"} else [own["outcome"].replace("_", " ")]
-    shown = shown_of(record)
+    facts = [] if record.latency_ms is None else [seconds_text(record.latency_ms / 1000)]
+    facts += [f"{count_text(record.tokens)} tokens"] if record.tokens else []
+    facts += [money_text(record.cost)] if record.cost else []
+    facts += [] if record.outcome in {"done", "failed"} else [record.outcome.replace("_", " ")]
+    is_judged = record.verdict is not None and record.status.has_verdict
     return RowSummary(
-        name=name_of_test(record),
-        provider=record["provider"]["label"] or record["provider"]["id"],
-        prompt=record["prompt"]["label"],
-        status=status.value,
-        shown="" if shown is None else output_text(shown),
+        name=record.name,
+        provider=record.provider,
+        prompt=record.prompt_label,
+        status=record.status.value,
+        shown="" if record.shown is None else output_text(record.shown),
         facts=facts,
-        score="" if graded is None or not status.has_verdict else score_text(record["score"]),
+        score=score_text(record.score) if is_judged else "",
     )
 
 
-def sections_of(record: Mapping[str, Any], calls: Sequence[StoredCall]) -> Iterator[Section]:
+def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Section]:
     """All that is known of a row."""
-    if record["vars"]:
-        yield Section(title="Variables", text=indented(record["vars"]))
-    yield from _text("Prompt", record["prompt"]["raw"])
-    response, own = record["response"], own_of(record)
-    if response is not None:
-        yield from _text(_reply_title(response), output_of(record))
-        yield from _text("Reply before transforms", response.get("raw"), folded=True)
-    if not status_of(record).has_verdict:
-        yield from _text("Error", record["error"])
-        yield from _text("What the provider sent", own.get("bodyExcerpt"))
+    if record.vars:
+        yield Section(title="Variables", text=indented(record.vars))
+    yield from _text("Prompt", record.prompt)
+    if record.response is not None:
+        facts = ", ".join(record.reply_facts)
+        yield from _text(f"Reply ({facts})" if facts else "Reply", record.output)
+        yield from _text("Reply before transforms", record.response.get("raw"), folded=True)
+    if not record.status.has_verdict:
+        yield from _text("Error", record.error)
+        yield from _text("What the provider sent", record.own.get("bodyExcerpt"))
     yield from _verdict(record)
-    if (agent := agent_of(record)) is not None:
-        yield Section(title="Agent", text="\n".join(agent_lines(agent)))
-    if (question := record.get("question")) is not None:
-        yield Section(title="Question", text=indented(question), folded=True)
-    yield from _waits(own)
+    if record.agent is not None:
+        yield Section(title="Agent", text="\n".join(agent_lines(record.agent)))
+    if record.question:
+        yield Section(title="Question", text=indented(record.question), folded=True)
+    yield from _waits(record)
     yield from _calls(calls)
-    yield Section(title="The record as JSON", text=indented(record), folded=True)
+    yield Section(title="The record as JSON", text=indented(record.json), folded=True)
 
 
 def _text(title: str, value: Any, *, folded: bool = False) -> Iterator[Section]:
@@ -86,40 +84,30 @@ def _text(title: str, value: Any, *, folded: bool = False) -> Iterator[Section]:
         yield Section(title=title, text=output_text(value), folded=folded)
 
 
-def _reply_title(response: Mapping[str, Any]) -> str:
-    facts = ["from the cache"] if response["cached"] else []
-    facts += ["a refusal"] if response["isRefusal"] else []
-    facts += [f"ended by {reason}"] if (reason := response["finishReason"]) is not None else []
-    return f"Reply ({', '.join(facts)})" if facts else "Reply"
+def _verdict(record: RowRecord) -> Iterator[Section]:
+    table = [
+        (
+            (Status.PASS if part.passed else Status.FAIL).name,
+            score_text(part.score),
+            part.text,
+            part.reason,
+        )
+        for part in record.parts
+    ]
+    if table:
+        table.insert(0, ("", "score", "assertion", "reason"))
+    if record.verdict is not None:
+        yield Section(title="Verdict", text=str(record.reason), table=table)
+    elif table:
+        yield Section(title="What was judged before it ended", table=table)
 
 
-def _verdict(record: Mapping[str, Any]) -> Iterator[Section]:
-    graded = record["gradingResult"]
-    parts = (graded or own_of(record)).get("componentResults", [])
-    if graded is None and not parts:
-        return
-    table = [("", "score", "assertion", "reason")]
-    for part in parts:
-        said = part.get("assertion") or part.get("metadata", {}).get("assertionSet") or {}
-        value = f" {output_text(said['value'])}" if "value" in said else ""
-        metric = f" as {said['metric']}" if said.get("metric") is not None else ""
-        status = Status.PASS if part["pass"] else Status.FAIL
-        assertion = f"{said.get('type', '')}{value}{metric}"
-        table.append((status.name, score_text(part["score"]), assertion, str(part["reason"])))
-    yield Section(
-        title="Verdict" if graded is not None else "What was judged before it ended",
-        text=None if graded is None else str(graded["reason"]),
-        table=table if parts else (),
-    )
-
-
-def _waits(own: Mapping[str, Any]) -> Iterator[Section]:
-    waits = sorted(own.get("waits", {}).items(), key=lambda found: -found[1])
+def _waits(record: RowRecord) -> Iterator[Section]:
+    waits = [(wait_word(why), seconds_text(took)) for why, took in record.waits]
     if waits:
-        lines = [("for", "time"), *((wait_word(why), seconds_text(took)) for why, took in waits)]
-        yield Section(title="Waited", table=lines)
-    elif own["waitMs"]:
-        yield Section(title="Waited", text=seconds_text(own["waitMs"] / 1000))
+        yield Section(title="Waited", table=[("for", "time"), *waits])
+    elif record.wait_ms:
+        yield Section(title="Waited", text=seconds_text(record.wait_ms / 1000))
 
 
 def _calls(calls: Sequence[StoredCall]) -> Iterator[Section]:

@@ -219,7 +219,7 @@ def test_much_that_others_have_written_is_read_by_a_thread(
 def test_a_batch_has_an_end_and_at_least_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trioeval.agent.bus.posting._TOGETHER", 1000)
+    monkeypatch.setattr("trioeval.agent.bus.bus._TOGETHER", 1000)
 
     async def main() -> None:
         async with opened(tmp_path) as bus:

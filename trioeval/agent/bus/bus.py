@@ -1,5 +1,6 @@
 """A bus that is open for writing: the first who appends writes what has gathered, for all who wait."""
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -12,10 +13,9 @@ import trio
 from outcome import Value
 
 from trioeval.agent.bus.lock import BusLock
-from trioeval.agent.bus.messages import Draft, Message
-from trioeval.agent.bus.posting import Posted, Prepared, batch_size, is_quick, post, prepared
+from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, payload_of, posted
 from trioeval.agent.bus.reading import Following, News
-from trioeval.agent.bus.segments import is_folder, trouble
+from trioeval.agent.bus.segments import LARGEST, frame, is_folder, trouble
 from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.bus.tail import Tail
 from trioeval.errors import BusError, BusLockedError
@@ -32,7 +32,9 @@ from trioeval.errors import BusError, BusLockedError
 class Entry:
     """A message that is to be written, and who waits for it."""
 
-    prepared: Prepared
+    draft: Draft
+    rest: bytes = attrs.field(repr=False)
+    """Its `payload_of`."""
     tries: int = 0
     """How often the lock was not to be had, as long as this has waited."""
     message: Message | None = None
@@ -113,7 +115,37 @@ class Queue:
             trio.lowlevel.reschedule(task, Value(None))
 
 
+_logger = logging.getLogger(__name__)
+
 _NEAR = 2**20  # bytes that are read without a thread: others write in small steps
+_HEAD = 256  # bytes that come before what is known of a payload, at most
+_AT_ONCE = 64 * 2**10  # bytes that are written without a thread: far below what a disk holds back
+_TOGETHER = 2**20  # bytes that are written under one lock: others wait for it
+_MARKS = 2**48
+
+
+def _rest_of(draft: Draft) -> bytes:
+    """What is known of a message before it is written.
+
+    Raises:
+        BusError: It is too large.
+    """
+    rest = payload_of(draft)
+    if len(rest) > LARGEST - _HEAD:
+        raise BusError(
+            f"a message of {len(rest):,} bytes is too large for a message bus; at most {LARGEST - _HEAD:,}"
+        )
+    return rest
+
+
+def _batch_size(entries: Sequence[Entry]) -> int:
+    """How many of the first ones are written together: at least one, and not many more bytes than fit."""
+    size = 0
+    for count, entry in enumerate(entries):
+        size += len(entry.rest)
+        if count and size > _TOGETHER:
+            return count
+    return len(entries)
 
 
 @attrs.define(eq=False)
@@ -145,7 +177,7 @@ class Bus:
             BusLockedError: Others held the lock all the time.
             BusError: It cannot be written; or it is, and may not outlast a failure of the machine.
         """
-        entry = Entry(prepared(draft))
+        entry = Entry(draft, _rest_of(draft))
         if self._is_closed:
             raise self._closed()
         if not self._queue.add(entry):
@@ -208,42 +240,92 @@ class Bus:
     async def _write(self) -> None:
         """Write all there is; the lock is held, and is given back."""
         entries: Sequence[Entry] = ()
+        messages: Sequence[Message]
+        failure: Exception | None
         try:
             if not self._tail.catch_up(_NEAR):
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self._tail.catch_up, limiter=self._thread)
             entries = self._queue.entries()
-            drafts = [entry.prepared for entry in entries]
-            count = batch_size(drafts)
-            entries, drafts = entries[:count], drafts[:count]
-            if is_quick(drafts, self._tail, self._settings):
-                done = self._post(entries)
+            entries = entries[: _batch_size(entries)]
+            if self._is_quick(entries):
+                messages, failure = self._post(entries)
             else:
                 for entry in entries:
                     entry.is_taken = True
                 # A thread that writes cannot be stopped: it is short, and its end is waited for.
                 with trio.CancelScope(shield=True):
-                    done = await trio.to_thread.run_sync(self._post, entries, limiter=self._thread)
+                    messages, failure = await trio.to_thread.run_sync(
+                        self._post, entries, limiter=self._thread
+                    )
         except Exception as error:  # noqa: BLE001 - nobody but who waits for it could tell it
             entries = entries or self._queue.entries()
-            done = Posted((), error)
+            messages, failure = (), error
         finally:
             self._lock.release()
             for entry in entries:
                 entry.is_taken = False
-        self._tell(entries, done)
+        self._tell(entries, messages, failure)
 
-    def _post(self, entries: Sequence[Entry]) -> Posted:
-        drafts = [entry.prepared for entry in entries]
+    def _is_quick(self, entries: Sequence[Entry]) -> bool:
+        """Whether writing them does not have to wait for a disk."""
+        size = sum(len(entry.rest) + _HEAD for entry in entries)
+        room = self._tail.room()
+        fits = size <= _AT_ONCE and (room is None or room > size)
+        return fits and not any(map(self._is_durable, entries))
+
+    def _is_durable(self, entry: Entry) -> bool:
+        fsync = self._settings.fsync
+        return entry.draft.type in DURABLE if fsync is None else fsync != "never"
+
+    def _post(self, entries: Sequence[Entry]) -> tuple[Sequence[Message], Exception | None]:
+        """Write messages in their order, as many as can be written, and why the others are not.
+
+        Blocks on files; the lock is held, and the tail has caught up.
+        """
         utc = datetime.fromtimestamp(self._utc(), UTC).isoformat(timespec="microseconds")
-        return post(drafts, self._tail, self._settings, utc=f"{utc[:-6]}Z", rng=self._rng)
+        messages: list[Message] = []
+        rotated = False
+        try:
+            while len(messages) < len(entries):
+                if self._tail.room() == 0:
+                    self._tail.rotate()
+                    rotated = True
+                messages += self._post_some(entries[len(messages) :], f"{utc[:-6]}Z")
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is written is not to be written again
+            return messages, error
+        if rotated:
+            try:
+                self._tail.remove_old()
+            except OSError as error:  # the messages are there; the next rotation tries again
+                _logger.warning("%s: old files are not removed: %s", self.path, error)
+        return messages, None
 
-    def _tell(self, entries: Sequence[Entry], done: Posted) -> None:
-        count = len(done.messages)
-        for entry, message in zip(entries, done.messages, strict=False):
+    def _post_some(self, entries: Sequence[Entry], utc: str) -> list[Message]:
+        """Write as many as go into one file, or are to be safe before the next ones; at least one."""
+        messages: list[Message] = []
+        frames: list[bytes] = []
+        room = self._tail.room()
+        for seq, entry in enumerate(entries, self._tail.seq + 1):
+            id_ = message_id(seq, int(self._rng() * _MARKS) % _MARKS)
+            message, payload = posted(entry.draft, entry.rest, seq=seq, msg_id=id_, utc=utc)
+            messages.append(message)
+            frames.append(frame(seq, payload))
+            if room is not None:
+                room -= len(frames[-1])
+            if self._settings.fsync == "always" or (room is not None and room <= 0):
+                break
+        fsync = any(map(self._is_durable, entries[: len(messages)]))
+        return messages[: self._tail.put(frames, fsync=fsync)]
+
+    def _tell(
+        self, entries: Sequence[Entry], messages: Sequence[Message], failure: Exception | None
+    ) -> None:
+        count = len(messages)
+        for entry, message in zip(entries, messages, strict=False):
             self._queue.end(entry, message)
-        if done.failure is not None:
-            self._fail(entries[count:], done.failure)
+        if failure is not None:
+            self._fail(entries[count:], failure)
         if count:
             self.stats.appends += count
             self.stats.batches += 1

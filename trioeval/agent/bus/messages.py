@@ -97,12 +97,12 @@ class Message:
     def json(self) -> dict[str, Any]:
         """As it stands in the file, and as `bus read --json` prints it: without what it does not have."""
         head = {"msg_id": self.msg_id, "seq": self.seq, "ts": self.utc}
-        return head | _draft_json(self.draft)
+        return head | _json(self.draft)
 
 
 def payload_of(draft: Draft) -> bytes:
     """What is known of a message before it is written: the end of its payload, from its type on."""
-    return _dumped(_draft_json(draft))[1:]
+    return _dumped(_json(draft))[1:]
 
 
 def payload_head(seq: int, msg_id: str, utc: str) -> bytes:
@@ -165,53 +165,31 @@ def parse_message(payload: bytes) -> Message:
         raise ValueError(f"this is no message: {error}") from error
 
 
-def _draft_json(draft: Draft) -> dict[str, Any]:
-    value: dict[str, Any] = {"type": draft.type, "project_id": draft.project_id}
-    if draft.task_id is not None:
-        value["task_id"] = draft.task_id
-    if draft.run_id is not None:
-        value["run_id"] = draft.run_id
-    value["body"] = draft.body
-    if draft.issue_id is not None:
-        value["issue_id"] = draft.issue_id
-    if draft.parents:
-        value["parents"] = [
-            _present(msg_id=one.msg_id, kind=one.kind, meta=dict(one.meta) or None)
-            for one in draft.parents
-        ]
-    if draft.links:
-        value["links"] = [
-            _present(url=one.url, label=one.label, kind=one.kind) for one in draft.links
-        ]
-    if draft.meta:
-        value["meta"] = dict(draft.meta)
+def _json(said: Draft | Parent | Link) -> dict[str, Any]:
+    """The fields of something in their order, without those that it does not have."""
+    value: dict[str, Any] = {}
+    for name in _FIELDS[type(said)]:
+        one = getattr(said, name)
+        if isinstance(one, str):
+            value[name] = one
+        elif one:
+            value[name] = [_json(item) for item in one] if isinstance(one, tuple) else dict(one)
     return value
 
 
 def _draft(value: Mapping[str, Any]) -> Draft:
-    return Draft(
-        type=_text(value["type"]),
-        project_id=_text(value["project_id"]),
-        task_id=_maybe(value.get("task_id")),
-        run_id=_maybe(value.get("run_id")),
-        body=_text(value.get("body", "")),
-        issue_id=_maybe(value.get("issue_id")),
-        parents=tuple(
-            Parent(
-                msg_id=_text(one["msg_id"]), kind=_maybe(one.get("kind")), meta=one.get("meta", {})
-            )
-            for one in value.get("parents", ())
-        ),
-        links=tuple(
-            Link(
-                url=_text(one["url"]),
-                label=_maybe(one.get("label")),
-                kind=_maybe(one.get("kind")),
-            )
-            for one in value.get("links", ())
-        ),
-        meta=value.get("meta", {}),
-    )
+    """A draft, which sees itself whether it is right."""
+    given = _known(Draft, value)
+    for name, kind in (("parents", Parent), ("links", Link)):
+        given[name] = tuple(kind(**_known(kind, one)) for one in value.get(name, ()))
+    return Draft(**given)
+
+
+def _known(kind: type[Draft | Parent | Link], value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in _FIELDS[kind] if name in value}
+
+
+_FIELDS = {kind: tuple(attrs.fields_dict(kind)) for kind in (Draft, Parent, Link)}
 
 
 def _mistakes(draft: Any) -> Iterator[str]:
@@ -281,18 +259,10 @@ def _written(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def _present(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
-
-
-def _maybe(value: object) -> str | None:
-    return None if value is None else _text(value)
 
 
 def _number(value: object) -> int:

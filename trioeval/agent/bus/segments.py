@@ -48,14 +48,18 @@ class Record:
     seq: int
     payload: bytes = attrs.field(repr=False)
 
+    def moved(self, base: int) -> "Record":
+        """The same in a file in which the bytes begin at a place."""
+        return Record(self.start + base, self.end + base, self.seq, self.payload) if base else self
+
 
 Flaw: TypeAlias = Literal["begun", "bad"]
 """Why there is no record: it may be the beginning of one, or it cannot be one."""
 
 
 @attrs.frozen(kw_only=True)
-class Scan:
-    """What stands in some bytes."""
+class Found:
+    """What stands in a part of a file; all places are those of the file."""
 
     records: Sequence[Record]
     broken: Sequence[tuple[int, int]]
@@ -63,7 +67,7 @@ class Scan:
     end: int
     """Behind the last record."""
     torn: int
-    """Where the beginning of a record stands at the very end; the number of bytes if there is none. What is
+    """Where the beginning of a record stands at the very end; the end of the part if there is none. What is
     between `end` and here is broken."""
     lost: int
     """Records that seem to have stood between `end` and `torn`."""
@@ -109,8 +113,14 @@ def next_record(data: bytes, start: int) -> Record | None:
     return None
 
 
-def scan(data: bytes, start: int = 0) -> Scan:
-    """Find all records from a byte on."""
+def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
+    """Find all records from a byte on.
+
+    Args:
+        data: A part of a file.
+        start: Where in it.
+        base: Where the part begins in the file.
+    """
     records: list[Record] = []
     broken: list[tuple[int, int]] = []
     at = start
@@ -120,17 +130,17 @@ def scan(data: bytes, start: int = 0) -> Scan:
             following = next_record(data, at)
             if following is None:
                 break
-            broken.append((at, following.start))
+            broken.append((at + base, following.start + base))
             record = following
-        records.append(record)
+        records.append(record.moved(base))
         at = record.end
     torn = _torn(data, at)
     lines = data.count(b"\n", at, torn)  # two for each record
-    return Scan(
+    return Found(
         records=records,
         broken=broken,
-        end=at,
-        torn=torn,
+        end=at + base,
+        torn=torn + base,
         lost=max(1, (lines + 1) // 2) if torn > at else 0,
     )
 
@@ -292,20 +302,6 @@ CHUNK = 2**20  # bytes that are read at once where much is
 _GROWTH = 4  # a record may be larger than what is read
 
 
-@attrs.frozen(kw_only=True)
-class Found:
-    """Records of a part of a file; all places are those of the file."""
-
-    records: Sequence[Record]
-    broken: Sequence[tuple[int, int]]
-    end: int
-    """Behind the last record."""
-    torn: int
-    """Where the beginning of a record stands at the end, or the size."""
-    lost: int
-    """Records that seem to have stood between them."""
-
-
 def walk(file: int, start: int, size: int) -> Iterator[Found]:
     """All records from a place on, some at a time; the last `Found` ends at the size.
 
@@ -317,7 +313,7 @@ def walk(file: int, start: int, size: int) -> Iterator[Found]:
     span = CHUNK
     while True:
         stop = min(size, start + span)
-        found = _placed(scan(read_range(file, start, stop)), start)
+        found = scan(read_range(file, start, stop), base=start)
         if stop == size:
             yield found
             return
@@ -344,7 +340,7 @@ def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> Fou
         data = read_range(file, start, size)
         first = next_record(data, 0) if start > floor else None
         if start == floor or first is not None:
-            found = _placed(scan(data, first.start if first is not None else 0), start)
+            found = scan(data, first.start if first is not None else 0, start)
             if start == floor or len(found.records) >= count:
                 return found
         span *= _GROWTH
@@ -358,7 +354,7 @@ def first_record(file: int, size: int, start: int = 0) -> Record | None:
         found = scan(data).records[:1] if start == 0 else ()
         record = found[0] if found else next_record(data, 0)
         if record is not None:
-            return attrs.evolve(record, start=record.start + start, end=record.end + start)
+            return record.moved(start)
         if start + span >= size:
             return None
         span *= _GROWTH
@@ -396,20 +392,6 @@ def last_seq(folder: Path, numbers: Sequence[int]) -> int:
         if found.records:
             return max(record.seq for record in found.records) + lost
     return lost
-
-
-def _placed(found: Scan, start: int) -> Found:
-    return Found(
-        records=[
-            attrs.evolve(one, start=one.start + start, end=one.end + start) for one in found.records
-        ]
-        if start
-        else found.records,
-        broken=[(begin + start, end + start) for begin, end in found.broken],
-        end=found.end + start,
-        torn=found.torn + start,
-        lost=found.lost,
-    )
 
 
 # Where in the files of a bus a cursor is. Blocks on files.

@@ -1,3 +1,4 @@
+# Apart from `agent.bus.bus`: together they exceed 600 lines.
 """The end of a bus, where messages are put down. Used by whoever has the lock; blocks on files.
 
 The end that was left is remembered: if nobody else has written meanwhile, nothing has to be read. What others

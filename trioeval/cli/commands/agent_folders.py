@@ -39,13 +39,7 @@ class Leftovers:
 def tell_deleted(
     database: Path, runs: Iterable[RunFacts], ended: Mapping[str, int] = MappingProxyType({})
 ) -> bool:
-    """Remove the folders of deleted runs, and say of each run what is gone; whether nothing is left.
-
-    Args:
-        database: Where the runs were.
-        runs: They.
-        ended: How many processes of their agents were ended.
-    """
+    """Remove the folders of deleted runs, and say of each run what is gone; whether nothing is left."""
     all_gone = True
     for run in runs:
         folder, told = agents_folder(database, run.id), ""
@@ -67,16 +61,10 @@ def tell_deleted(
     return all_gone
 
 
-def case_folders(run: Path, head: Head, index: int) -> list[Path]:
-    """Where the case of a row is worked on; several if the name of its column is not known, or none yet.
-
-    Args:
-        run: The folder of the agents of its run.
-        head: Of its task.
-        index: Of the row.
-    """
+def case_folders(folder: Path, head: Head, index: int) -> list[Path]:
+    """Where the case of a row is worked on; several if the name of its column is not known, or none yet."""
     names = [case.name for case in head.cases for _ in range(case.rows)]
-    task = run / task_folder(head.task)
+    task = folder / task_folder(head.task)
     if index >= len(names) or not task.is_dir():
         return []
     own, others = names[index], {*names} - {names[index]}

@@ -1,10 +1,14 @@
-"""The commands for message buses of agents; `bus_read` and `bus_follow` carry out the longer ones."""
+# Apart from `cli.commands.agent`: the commands of another group.
+"""The commands for message buses of agents."""
 
-import json
+import json as json_module
+import math
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -16,11 +20,12 @@ from cyclopts import Parameter
 
 from trioeval.agent.bus.bus import open_bus
 from trioeval.agent.bus.messages import TYPES, Draft, Link, Message, Parent
+from trioeval.agent.bus.reading import POLL, Reading, follow_bus, last_messages, read_parts
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.flags import Count, NotNegative, Switch, Texts, Whole
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.terminal import Exit, say, show
-from trioeval.errors import BusError, UsageError
+from trioeval.cli.terminal import Exit, has_reader, say, show, show_in_time
+from trioeval.errors import UsageError
 
 # What the commands for message buses have in common: their flags as values, and messages as lines. Pure.
 
@@ -126,7 +131,7 @@ def message_text(message: Message, *, as_json: bool) -> str:
     terminal might obey are blanks.
     """
     if as_json:
-        return json.dumps(message.json())
+        return json_module.dumps(message.json())
     draft = message.draft
     task = _plain(draft.task_id or "").strip() or "-"
     head = f"{message.seq} {_plain(message.utc[:_SECONDS])}Z {draft.type} {task}"
@@ -153,121 +158,6 @@ CASE_VARIABLE = "TRIOEVAL_CASE"
 RUN_VARIABLE = "TRIOEVAL_RUN"
 
 _STDIN = "-"
-
-
-@attrs.frozen(kw_only=True)
-class Posting:
-    """What the command line says of a message."""
-
-    text: str | None = None
-    """None and `-` are what standard input says."""
-    type: str = "INFO"
-    bus: str | None = None
-    project: str | None = None
-    task: str | None = None
-    run: str | None = None
-    issue: str | None = None
-    parents: Sequence[str] = ()
-    links: Sequence[str] = ()
-    meta: Sequence[str] = ()
-
-    def drafted(self, environ: Mapping[str, str]) -> tuple[Path, Draft]:
-        """The folder of the bus, and the message without what standard input says.
-
-        Raises:
-            UsageError: With everything that is wrong.
-        """
-        flags = BusFlags(environ)
-        folder = flags.folder(self.bus)
-        project = flags.optional("--project", self.project, PROJECT_VARIABLE)
-        if project is None:
-            flags.mistakes.append(
-                f"say which run it belongs to: --project ID (or {PROJECT_VARIABLE})"
-            )
-        (kind,) = flags.types("--type", [self.type])
-        task = flags.optional("--task", self.task, CASE_VARIABLE)
-        run = flags.optional("--run", self.run, RUN_VARIABLE)
-        body = "" if self.is_from_stdin else flags.text("TEXT", self.text or "")
-        issue = flags.optional("--issue", self.issue)
-        parents = tuple(Parent(msg_id=name) for name in flags.texts("--parent", self.parents))
-        links = tuple(Link(url=url) for url in flags.texts("--link", self.links))
-        meta = flags.pairs("--meta", self.meta)
-        flags.check()
-        return folder, Draft(
-            type=kind,
-            project_id=project or "",
-            task_id=task,
-            run_id=run,
-            body=body,
-            issue_id=issue,
-            parents=parents,
-            links=links,
-            meta=meta,
-        )
-
-    @property
-    def is_from_stdin(self) -> bool:
-        """Whether standard input says what it says."""
-        return self.text is None or self.text == _STDIN
-
-
-def post_message(
-    posting: Posting, interrupts: Interrupts, *, settings: BusSettings, as_json: bool
-) -> int:
-    """Post a message, and print its id, or all of it.
-
-    Raises:
-        UsageError: A flag says what cannot be, or there is no standard input.
-        BusError: It cannot be written.
-        OutputError: It is posted, and cannot be printed.
-    """
-    folder, draft = posting.drafted(os.environ)
-    if posting.is_from_stdin:
-        draft = attrs.evolve(draft, body=_read_stdin())
-    interrupts.begin_run()
-    posted = trio.run(_post, folder, settings, draft, interrupts)
-    if posted is None:
-        say(f"nothing was posted; exit {interrupts.code}")
-        return interrupts.code
-    if isinstance(posted, BusError):
-        raise posted
-    show(message_text(posted, as_json=True) if as_json else posted.msg_id)
-    return Exit.OK
-
-
-def _read_stdin() -> str:
-    """All of it; what is no text is marked, since a bus holds text.
-
-    Raises:
-        UsageError: There is none, or it cannot be read.
-    """
-    if getattr(sys.stdin, "buffer", None) is None:
-        raise UsageError("say what to post: standard input is closed, and there is no TEXT")
-    try:
-        said = sys.stdin.buffer.read()
-    except OSError as error:
-        raise UsageError(f"standard input cannot be read: {error.strerror or error}") from None
-    try:
-        return said.decode()
-    except UnicodeDecodeError:
-        say(
-            "standard input is not UTF-8: each part that is no text stands as \N{REPLACEMENT CHARACTER}"
-        )
-        return said.decode(errors="replace")
-
-
-async def _post(
-    folder: Path, settings: BusSettings, draft: Draft, interrupts: Interrupts
-) -> Message | BusError | None:
-    """The message; or why it is not there; None if a signal came first."""
-    posted: Message | BusError | None = None
-    with trio.CancelScope() as scope, interrupts.told_to(lambda number: scope.cancel(number.name)):
-        async with open_bus(folder, settings, rng=Random().random) as bus:  # noqa: S311 - no secret
-            try:
-                posted = await bus.append(draft)
-            except BusError as error:
-                posted = error  # raised where no nursery of the bus wraps it
-    return posted
 
 
 bus = cyclopts.App(name="bus")
@@ -329,30 +219,62 @@ def post(
     json
         Print the message as JSON.
     """
-    # Imports wait until they are needed.
-    from trioeval.agent.bus.settings import BusSettings  # noqa: PLC0415
-
-    return post_message(
-        Posting(
-            text=text,
-            type=kind,
-            bus=bus,
-            project=project,
-            task=task,
-            run=run,
-            issue=issue,
-            parents=parent,
-            links=link,
-            meta=meta,
-        ),
-        interrupts,
-        settings=BusSettings(
-            fsync="always" if fsync else None,
-            rotate_bytes=rotate_bytes,
-            keep_segments=keep_segments,
-        ),
-        as_json=json,
+    flags = BusFlags(os.environ)
+    folder = flags.folder(bus)
+    project = flags.optional("--project", project, PROJECT_VARIABLE)
+    if project is None:
+        flags.mistakes.append(f"say which run it belongs to: --project ID (or {PROJECT_VARIABLE})")
+    is_typed = text is not None and text != _STDIN
+    drafted = partial(
+        Draft,
+        type=flags.types("--type", [kind])[0],
+        project_id=project or "",
+        task_id=flags.optional("--task", task, CASE_VARIABLE),
+        run_id=flags.optional("--run", run, RUN_VARIABLE),
+        body=flags.text("TEXT", text or "") if is_typed else "",
+        issue_id=flags.optional("--issue", issue),
+        parents=tuple(Parent(msg_id=name) for name in flags.texts("--parent", parent)),
+        links=tuple(Link(url=url) for url in flags.texts("--link", link)),
+        meta=flags.pairs("--meta", meta),
     )
+    flags.check()
+    draft = drafted() if is_typed else drafted(body=_read_stdin())
+    settings = BusSettings(
+        fsync="always" if fsync else None, rotate_bytes=rotate_bytes, keep_segments=keep_segments
+    )
+    posted: list[Message] = []
+
+    async def append() -> None:
+        async with open_bus(folder, settings, rng=Random().random) as opened:  # noqa: S311 - no secret
+            posted.append(await opened.append(draft))
+
+    interrupts.run(append)
+    if not posted:
+        say(f"nothing was posted; exit {interrupts.code}")
+        return interrupts.code
+    show(message_text(posted[0], as_json=True) if json else posted[0].msg_id)
+    return Exit.OK
+
+
+def _read_stdin() -> str:
+    """All of it; what is no text is marked, since a bus holds text.
+
+    Raises:
+        UsageError: There is none, or it cannot be read.
+    """
+    if getattr(sys.stdin, "buffer", None) is None:
+        raise UsageError("say what to post: standard input is closed, and there is no TEXT")
+    try:
+        said = sys.stdin.buffer.read()
+    except OSError as error:
+        raise UsageError(f"standard input cannot be read: {error.strerror or error}") from None
+    try:
+        return said.decode()
+    except UnicodeDecodeError:
+        say(
+            "standard input is not UTF-8: each part that is no text stands as \N{REPLACEMENT CHARACTER}"
+        )
+        return said.decode(errors="replace")
 
 
 @bus.command(name="read")
@@ -379,9 +301,31 @@ def read(
     json
         A line of JSON for each.
     """
-    from trioeval.cli.commands.bus_read import read_messages  # noqa: PLC0415 - see above
+    flags = BusFlags(os.environ)
+    folder = flags.folder(bus)
+    cursor = flags.cursor(since)
+    wanted = flags.types("--type", kind)
+    # That of the environment need not be there yet: then nobody has posted anything.
+    if bus is not None and bus.strip() and not folder.is_dir():
+        flags.mistakes.append(f"--bus {bus}: the folder does not exist")
+    flags.check()
+    if last is not None and cursor is None and not wanted:
+        parts: Iterable[Reading] = [last_messages(folder, last)]
+    else:
+        parts = read_parts(folder, since=cursor)
+    found = (message for message in _messages(parts) if is_wanted(message, wanted))
+    for message in found if last is None else deque(found, maxlen=last):
+        if not show(message_text(message, as_json=json)):
+            break  # nobody reads on
+    return Exit.OK
 
-    return read_messages(bus, since=since, last=last, types=kind, as_json=json)
+
+def _messages(parts: Iterable[Reading]) -> Iterator[Message]:
+    """All messages, one by one; tells what is none."""
+    for part in parts:
+        for damage in part.corrupt:
+            say(f"{damage.file}: bytes {damage.start} to {damage.end} are no message, and left out")
+        yield from part.messages
 
 
 @bus.command(name="follow")
@@ -412,9 +356,44 @@ def follow(
     json
         A line of JSON for each.
     """
-    from trioeval.cli.commands.bus_follow import Following, follow_messages  # noqa: PLC0415 - see above
+    flags = BusFlags(os.environ)
+    folder = flags.folder(bus)
+    cursor = flags.cursor(since)
+    flags.types("--type", kind)
+    flags.types("--until", until)
+    flags.check()
 
-    return follow_messages(
-        Following(bus=bus, since=since, types=kind, until=until, timeout=timeout, as_json=json),
-        interrupts,
-    )
+    async def print_messages() -> None:
+        """Until one is the last, or nobody reads them any more."""
+        async for message in follow_bus(folder, since=cursor):
+            is_read = not is_wanted(message, kind) or await show_in_time(
+                message_text(message, as_json=json)
+            )
+            if not is_read or message.draft.type in until:
+                return
+
+    async def print_in_time() -> int | None:
+        with trio.move_on_after(timeout or math.inf):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_notice_leaving, nursery.cancel_scope)
+                await print_messages()
+                nursery.cancel_scope.cancel("over")
+            return Exit.OK
+        return None
+
+    ended = interrupts.run(print_in_time)
+    if ended is not None:
+        return ended
+    if interrupts.received:
+        return interrupts.code
+    if not until:
+        return Exit.OK
+    say(f"no {' or '.join(until)} within {timeout:g} s")
+    return Exit.FAILED
+
+
+async def _notice_leaving(scope: trio.CancelScope) -> None:
+    """End it when nobody reads any more, also where nothing comes that could be printed."""
+    while has_reader(sys.stdout):  # noqa: ASYNC110 - a pipe wakes nobody for that
+        await trio.sleep(POLL)
+    scope.cancel("nobody reads")

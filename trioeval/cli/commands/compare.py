@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import attrs
-
+from trioeval.cli.commands.runs import CompareFlags
 from trioeval.cli.environment import databases, read_environment
 from trioeval.cli.inputs import check_files, check_spared
 from trioeval.cli.output import check_outputs, output_suffix, write_whole
@@ -30,8 +29,9 @@ from trioeval.report.compare import (
 )
 from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
 from trioeval.report.compare_runs import Findings, findings_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
-from trioeval.report.statistics import CONFIDENCE, Bootstrap
+from trioeval.report.statistics import Bootstrap
 from trioeval.report.text import inert
 from trioeval.report.totals import cluster_of
 from trioeval.store import Reader, RunFacts
@@ -41,36 +41,7 @@ _NAME = 40  # characters of the name of a test
 _PAGE = ".html"
 
 
-@attrs.frozen(kw_only=True)
-class Terms:
-    """What is asked of a comparison besides its rows."""
-
-    fail_if: Literal["worse", "different"] | None = None
-    """What makes the command exit with 100."""
-    confidence: float = CONFIDENCE
-    """0 to 1."""
-    cluster: str | None = None
-    """A key of metadata, or a variable."""
-    resamples: int | None = None
-    """How often is drawn for the intervals of scores and metrics; None takes Student's."""
-
-    @property
-    def bootstrap(self) -> Bootstrap | None:
-        """How those intervals are drawn; equal runs get equal ones."""
-        return None if self.resamples is None else Bootstrap(self.resamples)
-
-
-def compare_runs(
-    db: Path | None,
-    before: str,
-    after: str,
-    *,
-    by: By,
-    all_changed: bool,
-    as_json: bool,
-    terms: Terms,
-    outputs: Sequence[Path],
-) -> int:
+def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) -> int:
     """Show what became better, worse or another answer from one run to another, and whether it is chance.
 
     Raises:
@@ -79,6 +50,8 @@ def compare_runs(
         OutputError: A file cannot be written.
     """
     environment = read_environment(os.environ)
+    outputs = asked.output
+    bootstrap = None if asked.bootstrap is None else Bootstrap(asked.bootstrap)
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(db, environment), written=written)
     _check_pages(outputs)
@@ -87,29 +60,33 @@ def compare_runs(
         for facts in (old, new):
             check_spared(written, facts.files)
         check_outputs(outputs)
-        clusters = _clusters(reader, (old, new), terms)
-        if terms.cluster is not None:
-            _check_cluster(terms.cluster, chain(_records(reader, new), _records(reader, old)))
-        comparison = Comparison(partial(_records, reader, old), by=by, clusters=clusters)
+        clusters = _clusters(reader, (old, new), asked.cluster)
+        if asked.cluster is not None:
+            _check_cluster(asked.cluster, chain(_records(reader, new), _records(reader, old)))
+        comparison = Comparison(partial(_records, reader, old), by=asked.by, clusters=clusters)
         changes = comparison.changes(_records(reader, new))
-        found = partial(findings_of, comparison.columns, terms.confidence, terms.bootstrap)
-        if as_json:
-            ids, how = (old.id, new.id), terms.bootstrap
-            pour(json_chunks(comparison_json(*ids, comparison, changes, found, bootstrap=how)))
+        found = partial(findings_of, comparison.columns, asked.confidence, bootstrap)
+        if asked.json:
+            ids = (old.id, new.id)
+            pour(
+                json_chunks(comparison_json(*ids, comparison, changes, found, bootstrap=bootstrap))
+            )
             show("")
             findings = found()
         else:
-            shown, more = (list(changes), 0) if all_changed else first_of(changes, _SHOWN)
+            shown, more = (list(changes), 0) if asked.changed else first_of(changes, _SHOWN)
             findings = found()
         for path in outputs:
-            _write_page(path, (reader, old, new), by, [*told_of(comparison.columns, findings)])
-    if not as_json:
+            _write_page(
+                path, (reader, old, new), asked.by, [*told_of(comparison.columns, findings)]
+            )
+    if not asked.json:
         show(f"before: {run_line(old)}")
         show(f"after:  {run_line(new)}")
-        if all_changed or findings.pairs:
+        if asked.changed or findings.pairs:
             _show_changes(shown, more)
         _show_findings(comparison, findings)
-    return _exit(terms.fail_if, findings, comparison, new)
+    return _exit(asked.fail_if, findings, comparison, new)
 
 
 def _show_changes(shown: Sequence[RowChange], more: int) -> None:
@@ -168,20 +145,20 @@ def _is_unfinished(run: RunFacts) -> bool:
 
 
 def _clusters(
-    reader: Reader, runs: Iterable[RunFacts], terms: Terms
+    reader: Reader, runs: Iterable[RunFacts], cluster: str | None
 ) -> Mapping[str | None, str | None]:
     """What names clusters, by task; where both runs have it, as the last of them says."""
     heads = (Head.read(head) for run in runs for head in reader.heads(run))
-    return {head.task: head.cluster if terms.cluster is None else terms.cluster for head in heads}
+    return {head.task: head.cluster if cluster is None else cluster for head in heads}
 
 
-def _check_cluster(name: str, records: Iterable[Mapping[str, Any]]) -> None:
+def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
     known: dict[str, None] = {}
     for record in records:
         if cluster_of(record, name) is not None:
             return
-        known |= dict.fromkeys(record["vars"])
-        metadata = record["testCase"].get("metadata")
+        known |= dict.fromkeys(record.vars)
+        metadata = record.test.get("metadata")
         known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
     told = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
     msg = (
@@ -210,6 +187,6 @@ def _write_page(
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 
-def _records(reader: Reader, run: RunFacts) -> Iterator[Mapping[str, Any]]:
+def _records(reader: Reader, run: RunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
-        yield from reader.records(run, task)
+        yield from map(RowRecord.of, reader.records(run, task))

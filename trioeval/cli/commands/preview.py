@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import attrs
 import trio
 
 from trioeval.cli.environment import cache_path, read_environment
-from trioeval.cli.flags import RunFlags, WhatFlags, check_flags
+from trioeval.cli.flags import PreviewFlags, RunFlags, WhatFlags, check_flags
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.progress.columns import ended_lines
 from trioeval.cli.run.command import load
+from trioeval.cli.run.results import ended_lines
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.report import inert
 from trioeval.report.columns import dropped_view, rows_view, trouble
@@ -26,23 +25,7 @@ _CELL = 600  # characters of a value
 _FAILURES = 10  # dropped rows that are told of
 
 
-@attrs.frozen(kw_only=True)
-class Preview:
-    """What is to be seen."""
-
-    suite: Path
-    tasks: tuple[str, ...]
-    rows: int
-    env_file: tuple[Path, ...]
-    untrusted: bool
-    allow_env: tuple[str, ...]
-    max_concurrency: int | None
-    replay: Path | None
-    cache: bool | None
-    """None is as the suite and the environment say it."""
-
-
-def preview(wanted: Preview, interrupts: Interrupts) -> int:
+def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
     """Make the first rows of datasets and show them; the exit code.
 
     Raises:
@@ -59,18 +42,18 @@ def preview(wanted: Preview, interrupts: Interrupts) -> int:
         )
     )
     check_flags(flags)
-    suite, environ = load(wanted.suite, flags)
+    loaded = load(suite, flags)
     prepared = prepare(
-        suite,
-        environ=environ,
+        loaded.suite,
+        environ=loaded.environ,
         max_concurrency=wanted.max_concurrency,
         replay=wanted.replay,
         max_rows=0,
     )
     for warning in prepared.warnings:
         say(f"warning: {warning}")
-    environment = read_environment(environ)
-    is_cached = suite.evaluate_options.cache and environment.cache is not False
+    environment = read_environment(loaded.environ)
+    is_cached = loaded.suite.evaluate_options.cache and environment.cache is not False
     if wanted.cache is not None:
         is_cached = wanted.cache
     file = cache_path(environment) if is_cached else None
@@ -97,7 +80,7 @@ def preview(wanted: Preview, interrupts: Interrupts) -> int:
 
 async def _make(
     prepared: PreparedSuite,
-    wanted: Preview,
+    wanted: PreviewFlags,
     interrupts: Interrupts,
     caching: tuple[bool, Path | None, float],
 ) -> Sequence[Dataset]:
@@ -122,7 +105,7 @@ async def _make(
                 return await preview_suite(
                     prepared,
                     wanted.rows,
-                    tasks=wanted.tasks,
+                    tasks=wanted.task,
                     cache=cache,
                     stop=stop,
                     warn=_warn,

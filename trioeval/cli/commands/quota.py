@@ -1,8 +1,10 @@
-"""The commands for limits that several programs share; the modules `quota_…` beside it carry them out."""
+# Apart from `cli.commands.quota_limits`: read for help, which needs nothing else.
+"""The commands for limits that several programs share; `quota_limits` and `quota_serve` carry them out."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
+import attrs
 import cyclopts
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -88,10 +90,32 @@ def show(
     json
         As JSON.
     """
-    from trioeval.cli.commands.quota_actions import show_limits  # noqa: PLC0415 - see above
-    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415
+    from trioeval.cli.commands.quota_limits import place_of, show_limits  # noqa: PLC0415 - see above
 
     return show_limits(place_of(url, limits, namespace), keys, interrupts, as_json=json)
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class Change:
+    """What is to be said of a limit; None leaves it as it is."""
+
+    kind: Literal["rolling", "concurrency", "budget"] | None = None
+    """What it limits: so much in a window, so much at once, or so much in all."""
+    capacity: Count | None = None
+    """How much there is. A smaller one holds as soon as so much of it is free."""
+    window: float | None = None
+    """Seconds of the window of a rolling limit."""
+    timeout: float | None = None
+    """Seconds after which a hold that nobody extends comes back, of a concurrency limit."""
+    reset: float | None = None
+    """Seconds after which a budget begins anew."""
+    overage: Literal["debt", "deny"] | None = None
+    """Whether what was used beyond its reservation counts."""
+    unit: str | None = None
+    """What is counted, for people."""
+    description: str | None = None
+    """What it is for."""
 
 
 @quota.command(name="set")
@@ -99,14 +123,7 @@ def change(
     key: str,
     /,
     *,
-    kind: Literal["rolling", "concurrency", "budget"] | None = None,
-    capacity: Count | None = None,
-    window: float | None = None,
-    timeout: float | None = None,
-    reset: float | None = None,
-    overage: Literal["debt", "deny"] | None = None,
-    unit: str | None = None,
-    description: str | None = None,
+    wanted: Change = Change(),
     pause: _Pause | None = None,
     url: str | None = None,
     limits: Path | None = None,
@@ -119,22 +136,6 @@ def change(
     ----------
     key
         The limit.
-    kind
-        What it limits: so much in a window, so much at once, or so much in all.
-    capacity
-        How much there is. A smaller one holds as soon as so much of it is free.
-    window
-        Seconds of the window of a rolling limit.
-    timeout
-        Seconds after which a hold that nobody extends comes back, of a concurrency limit.
-    reset
-        Seconds after which a budget begins anew.
-    overage
-        Whether what was used beyond its reservation counts.
-    unit
-        What is counted, for people.
-    description
-        What it is for.
     pause
         Grant nothing of it for so many seconds; 0 opens it again.
     url
@@ -144,21 +145,9 @@ def change(
     namespace
         What keys in Redis begin with; trioeval if not given.
     """
-    from trioeval.cli.commands.quota_actions import Change, change_limit  # noqa: PLC0415 - see above
-    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415
+    from trioeval.cli.commands.quota_limits import change_limit, place_of  # noqa: PLC0415 - see above
 
-    wanted = Change(
-        key=key,
-        kind=kind,
-        capacity=capacity,
-        window=window,
-        timeout=timeout,
-        reset=reset,
-        overage=overage,
-        unit=unit,
-        description=description,
-    )
-    return change_limit(place_of(url, limits, namespace), wanted, pause, interrupts)
+    return change_limit(place_of(url, limits, namespace), key, wanted, pause, interrupts)
 
 
 @quota.command(name="remove")
@@ -184,8 +173,7 @@ def remove(
     namespace
         What keys in Redis begin with; trioeval if not given.
     """
-    from trioeval.cli.commands.quota_actions import remove_limit  # noqa: PLC0415 - see above
-    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415
+    from trioeval.cli.commands.quota_limits import place_of, remove_limit  # noqa: PLC0415 - see above
 
     return remove_limit(place_of(url, limits, namespace), key, interrupts)
 
@@ -216,8 +204,7 @@ def watch(
     json
         A line of JSON for each change.
     """
-    from trioeval.cli.commands.quota_target import place_of  # noqa: PLC0415 - see above
-    from trioeval.cli.commands.quota_watch import watch_limits  # noqa: PLC0415
+    from trioeval.cli.commands.quota_limits import place_of, watch_limits  # noqa: PLC0415 - see above
 
     place = place_of(url, None, namespace)
     return watch_limits(place, keys, interrupts, every=every, as_json=json)

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import trio
 
-from trioeval.cli.commands.quota_target import TOKEN_VARIABLE, Place, open_place, place_of
+from trioeval.cli.commands.quota_limits import TOKEN_VARIABLE, Place, open_place, place_of
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
-from trioeval.limits.availability import made_of, make_missing
+from trioeval.limits.backend import made_of, make_missing
 from trioeval.limits.limits_file import read_limits
 from trioeval.limits.model import Limit
 from trioeval.limits.open import needing
@@ -95,18 +95,10 @@ async def _serve(
     place: Place,
     missing: Sequence[Limit],
     settings: "ServeSettings",
-    made: str | None,
+    made_token: str | None,
     interrupts: Interrupts,
 ) -> TrioevalError | OSError | None:
-    """Returns why it could not serve; None once it has.
-
-    Args:
-        place: Where the limits are kept.
-        missing: Those that are made there.
-        settings: Of the server.
-        made: Its token, if clients find that in a file.
-        interrupts: What ends it.
-    """
+    """Returns why it could not serve; None once it has. A token that was made is in a file for clients."""
     from trioeval.limits.server import serve_quota  # noqa: PLC0415 - an extra
 
     stop = trio.Event()
@@ -125,7 +117,7 @@ async def _serve(
                         for warning in await make_missing(backend, missing):
                             say(f"warning: {warning}")
                         serve = partial(serve_quota, backend, settings, stop=stop)
-                        with _told(made, await nursery.start(serve)) as where:
+                        with _told(made_token, await nursery.start(serve)) as where:
                             say(f"serving{where}; interrupt to stop")
                             await stop.wait()
                     except (TrioevalError, OSError) as error:

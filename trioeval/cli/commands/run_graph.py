@@ -22,12 +22,6 @@ from trioeval.store import Reader, RunFacts
 def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
     """Draw a run.
 
-    Args:
-        db: The database of runs.
-        run: Which.
-        form: How it is drawn.
-        as_json: Tell it as JSON instead.
-
     Raises:
         UsageError: There is no such run.
         StoreError: The database cannot be read.

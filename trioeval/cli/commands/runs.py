@@ -1,9 +1,9 @@
-# Apart from `cli.app`: together they exceed 600 lines.
 """The commands for runs that are in the store. Each is carried out by a module of its own."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
+import attrs
 import cyclopts
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -219,19 +219,36 @@ def import_files(file: Path, /, *more: Path, db: Path | None = None) -> int:
     return import_results(db, (file, *more))
 
 
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class CompareFlags:
+    """What is asked of a comparison."""
+
+    by: Literal["row", "test"] = "row"
+    """What makes two rows the same: provider, prompt and test, or the test alone, to compare models."""
+    changed: Switch = False
+    """Show every row that is not as it was, not only the first ones."""
+    fail_if: Literal["worse", "different"] | None = None
+    """Exit with 100 if the later run is worse, or better or worse, beyond chance."""
+    confidence: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.95
+    """Of intervals and of that decision."""
+    cluster: str | None = None
+    """A key of the tests' metadata, or a variable: rows that have the same value are no independent
+    observations; repeats of a test never are."""
+    bootstrap: Annotated[int | None, Parameter(validator=Number(gte=100, lte=100_000))] = None
+    """Draw the intervals of scores and metrics, so many times, in place of Student's."""
+    output: _Outputs = ()
+    """Write the later run as a report with the earlier one beside it: .html; may be given several times."""
+    json: Switch = False
+    """As JSON."""
+
+
 def compare(
     before: str,
     after: str,
     /,
     *,
-    by: Literal["row", "test"] = "row",
-    changed: Switch = False,
-    fail_if: Literal["worse", "different"] | None = None,
-    confidence: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.95,
-    cluster: str | None = None,
-    bootstrap: Annotated[int | None, Parameter(validator=Number(gte=100, lte=100_000))] = None,
-    output: _Outputs = (),
-    json: Switch = False,
+    asked: CompareFlags = CompareFlags(),
     db: Path | None = None,
 ) -> int:
     """Compare two runs row by row.
@@ -242,46 +259,33 @@ def compare(
         The earlier one: its id, the beginning of it, `latest`, or `latest~1` for the one before that.
     after
         The later one.
-    by
-        What makes two rows the same: provider, prompt and test, or the test alone, to compare models.
-    changed
-        Show every row that is not as it was, not only the first ones.
-    fail_if
-        Exit with 100 if the later run is worse, or better or worse, beyond chance.
-    confidence
-        Of intervals and of that decision.
-    cluster
-        A key of the tests' metadata, or a variable: rows that have the same value are no independent
-        observations; repeats of a test never are.
-    bootstrap
-        Draw the intervals of scores and metrics, so many times, in place of Student's.
-    output
-        Write the later run as a report with the earlier one beside it: .html; may be given several times.
-    json
-        As JSON.
     db
         The database of runs.
     """
-    from trioeval.cli.commands.compare import Terms, compare_runs  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.compare import compare_runs  # noqa: PLC0415 - see above
 
-    return compare_runs(
-        db,
-        before,
-        after,
-        by=by,
-        all_changed=changed,
-        as_json=json,
-        terms=Terms(fail_if=fail_if, confidence=confidence, cluster=cluster, resamples=bootstrap),
-        outputs=output,
-    )
+    return compare_runs(db, before, after, asked)
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class ViewFlags:
+    """Where pages are served, and to whom."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; one that other machines reach needs a token."""
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8642
+    """The port; 0 takes a free one and prints it."""
+    token: str | None = attrs.field(default=None, repr=False)
+    """What a browser has to show; TRIOEVAL_VIEW_TOKEN if not given. Without both, a random one is made and
+    printed where it is needed."""
+    open_browser: Annotated[bool, Parameter(name="--open")] = False
+    """Open the page in the browser of this machine."""
 
 
 def view(
     *,
-    host: str = "127.0.0.1",
-    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8642,
-    token: str | None = None,
-    open_browser: Annotated[bool, Parameter(name="--open")] = False,
+    terms: ViewFlags = ViewFlags(),
     db: Path | None = None,
     interrupts: _Injected,
 ) -> int:
@@ -289,21 +293,11 @@ def view(
 
     Parameters
     ----------
-    host
-        The address to listen on; one that other machines reach needs a token.
-    port
-        The port; 0 takes a free one and prints it.
-    token
-        What a browser has to show; TRIOEVAL_VIEW_TOKEN if not given. Without both, a random one is made and
-        printed where it is needed.
-    open_browser
-        Open the page in the browser of this machine.
     db
         The database of runs.
     """
-    from trioeval.cli.commands.view import ViewTerms, view_runs  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.view import view_runs  # noqa: PLC0415 - see above
 
-    terms = ViewTerms(host=host, port=port, token=token, open_browser=open_browser)
     return view_runs(db, terms, interrupts)
 
 

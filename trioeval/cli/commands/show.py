@@ -11,7 +11,7 @@ from typing import Any
 
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
-from trioeval.cli.progress.columns import ended_lines
+from trioeval.cli.run.results import ended_lines
 from trioeval.cli.run.storage import Keeping
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show
@@ -20,7 +20,7 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.report import Head, Totals, inert
+from trioeval.report import Head, RowRecord, Totals, inert
 from trioeval.report.columns import (
     Profile,
     dropped_view,
@@ -34,6 +34,7 @@ from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
 from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.run import Status
 from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts
 
 # `trioeval show` of datasets: first rows, what is in the columns, and what is not there.
@@ -84,12 +85,6 @@ def show_folder(folder: Path, rows: int, index: int | None) -> int:
 
 def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None:
     """Show the dataset of a task of a run.
-
-    Args:
-        reader: The store.
-        facts: The run.
-        head: Of the task.
-        rows: First rows that are shown.
 
     Raises:
         StoreError: What is stored of it is damaged.
@@ -213,14 +208,6 @@ def show_run(
 ) -> int:
     """Show the first rows of a run and its totals, and its datasets.
 
-    Args:
-        db: The database of runs.
-        run: Which, or the folder of a dataset.
-        failed: Only rows that did not pass.
-        limit: Rows of at most so many tests.
-        rows: Rows of each dataset.
-        task: Only this task.
-
     Raises:
         UsageError: There is no such run, or no such task.
         StoreError: The database cannot be read.
@@ -263,10 +250,11 @@ def _show_task(
 ) -> Ended:
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     failures = Failures(_FAILURES)
-    for index, record in reader.numbered(facts, head.task):
+    for index, found in reader.numbered(facts, head.task):
+        record = RowRecord.of(found)
         totals.add(record)
         failures.add(index, record)
-        if not failed or not record["success"]:
+        if not failed or record.status is not Status.PASS:
             rows.add(record)
     never_began = reader.never_began(facts, head.task)
     add_never_began(totals, never_began)
@@ -332,7 +320,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
                 + _begun(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
-    draw(row_view(record, calls, Path.cwd()), sys.stdout)
+    draw(row_view(RowRecord.of(record), calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from trioeval.cli.commands.runs import ViewFlags
 from trioeval.cli.environment import database_path, read_environment
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.storage import Keeping
@@ -29,20 +30,7 @@ _STOP_GRACE = 0.5  # seconds that answers under way may take after the stop
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
 
 
-@attrs.frozen(kw_only=True)
-class ViewTerms:
-    """Where pages are served, and to whom."""
-
-    host: str
-    port: int
-    """0 takes a free one."""
-    token: str | None = attrs.field(repr=False)
-    """What a browser has to show; None is that of `TRIOEVAL_VIEW_TOKEN`, or one that is made where other
-    machines can connect."""
-    open_browser: bool
-
-
-def view_runs(db: Path | None, terms: ViewTerms, interrupts: Interrupts) -> int:
+def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
     """Serve until interrupted; the exit code.
 
     Raises:
@@ -78,7 +66,7 @@ def view_runs(db: Path | None, terms: ViewTerms, interrupts: Interrupts) -> int:
 
 
 async def _serve(
-    path: Path, terms: ViewTerms, interrupts: Interrupts, resume: Callable[[str], str]
+    path: Path, terms: ViewFlags, interrupts: Interrupts, resume: Callable[[str], str]
 ) -> OSError | None:
     """Returns why it could not listen; None once it has served."""
     from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while

@@ -1,19 +1,18 @@
 # Apart from `cli.progress.progress`: loaded when it is used.
 """Progress in the log of GitHub Actions: groups that open and close, and annotations of what went wrong."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 
-from trioeval.cli.progress.log import RunLog
-from trioeval.cli.progress.plain import show_lines
+from trioeval.cli.progress.plain import PlainProgress
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
-from trioeval.report import inert, stripped
+from trioeval.report import inert
 from trioeval.report.formats.markdown import workflow_command
-from trioeval.report.records import name_of_test, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
@@ -25,7 +24,7 @@ _REASON = 500  # of what it says
 
 
 @attrs.define
-class GitHubLog(RunLog):
+class GithubProgress(Progress):
     """Tells of the first rows that did not pass once the results are there."""
 
     suite: Path | None
@@ -38,19 +37,19 @@ class GitHubLog(RunLog):
     _bad: int = 0
     """Rows that did not pass; those that were not run to their end say nothing of anybody."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: RowRecord) -> None:
         """Take note of a row, and keep what is told of it if it is one of the first that did not pass."""
-        if status_of(record) not in {Status.PASS, Status.NOT_RUN}:
+        if record.status not in {Status.PASS, Status.NOT_RUN}:
             self._bad += 1
             if self._bad <= _MOST:
-                self._annotations.append(self._annotation(stripped(record, self.strip)))
+                self._annotations.append(self._annotation(record.stripped(self.strip)))
 
     async def show(
         self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Tell how it stands now and then, in a group, until cancelled."""
         with _group("progress"):
-            await show_lines(state, more, every=_EVERY)
+            await PlainProgress(_EVERY).show(state, more)
 
     @contextmanager
     def results(self) -> Iterator[None]:
@@ -63,12 +62,12 @@ class GitHubLog(RunLog):
             told = f"{hidden} more rows did not pass; the summary of the job and -o tell of them"
             say_beneath(workflow_command("notice", told, {"title": "trioeval"}))
 
-    def _annotation(self, record: Mapping[str, Any]) -> str:
-        status, provider = status_of(record), record["provider"]
-        named = inert(provider["label"] or provider["id"], _NAME)
-        test = inert(name_of_test(record), _NAME)
-        title = f"{status.name} {named}, test {record['testIdx']}" + (f": {test}" if test else "")
-        reason = inert(record["error"] or "no reason is told", _REASON)
+    def _annotation(self, record: RowRecord) -> str:
+        named, test = inert(record.provider, _NAME), inert(record.name, _NAME)
+        title = f"{record.status.name} {named}, test {record.test_idx}" + (
+            f": {test}" if test else ""
+        )
+        reason = inert(record.error or "no reason is told", _REASON)
         return workflow_command("error", reason, {"file": self._file(), "title": title})
 
     def _file(self) -> str | None:
@@ -86,15 +85,3 @@ def _group(name: str) -> Iterator[None]:
         yield
     finally:
         say_beneath(workflow_command("endgroup"))
-
-
-def open_github_log(suite: Path | None, strip: Strip, environ: Mapping[str, str]) -> GitHubLog:
-    """A log of a run that begins.
-
-    Args:
-        suite: Its file.
-        strip: What must not be shown of rows.
-        environ: The variables of the process.
-    """
-    root = Path(environ.get("GITHUB_WORKSPACE") or Path.cwd())
-    return GitHubLog(suite, root.resolve(), strip)

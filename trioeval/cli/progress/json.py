@@ -7,30 +7,30 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import json_line, say_beneath
-from trioeval.report.records import status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
 
 _EVERY = 1.0  # seconds between two objects that say how it stands
 
 
 @attrs.define
-class JsonLog(RunLog):
+class JsonProgress(Progress):
     """Tells of each row, now and then of the run, and of its end; everything else comes as messages."""
 
     _rows: list[str] = attrs.field(factory=list)
     """Those that are to be told of; a line of its own for each would slow the run down."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: RowRecord) -> None:
         """Take note of a row; it is told of within a second."""
         fact = {
             "type": "row",
-            "task": record.get("task"),
-            "testIdx": record["testIdx"],
-            "promptIdx": record["promptIdx"],
-            "status": status_of(record).value,
-            "score": record["score"],
+            "task": record.task,
+            "testIdx": record.test_idx,
+            "promptIdx": record.prompt_idx,
+            "status": record.status.value,
+            "score": record.score,
         }
         self._rows.append(json_line(fact))
 

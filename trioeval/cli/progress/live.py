@@ -19,6 +19,7 @@ import attrs
 import trio
 from rich.console import COLOR_SYSTEMS, Console
 
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import making_room
 from trioeval.cli.progress.table import Line, Room, picture
 from trioeval.cli.terminal import open_console
@@ -31,23 +32,23 @@ _OTHERS = 4  # lines that are left to others
 _SIZE = os.terminal_size((80, 24))  # of one that does not tell it
 
 
-async def show_live(state: Callable[[], RunState], more: Callable[[], Sequence[str]]) -> None:
-    """Draw until cancelled, or until the terminal is gone; nothing of it is left then.
+class LiveProgress(Progress):
+    """Draws on a terminal."""
 
-    Args:
-        state: Gives the picture of the moment.
-        more: Gives further lines, which are inert.
-    """
-    region = Region.on(sys.stderr)
-    with making_room(region.clear), _halts_told(region.forget):
-        try:
-            while not region.is_gone:
-                began = time.perf_counter()
-                if region.is_ready():
-                    region.draw(picture(state(), more(), region.room()))
-                await trio.sleep(pause(time.perf_counter() - began))
-        finally:
-            region.clear()
+    async def show(
+        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+    ) -> None:
+        """Draw until cancelled, or until the terminal is gone; nothing of it is left then."""
+        region = Region.on(sys.stderr)
+        with making_room(region.clear), _halts_told(region.forget):
+            try:
+                while not region.is_gone:
+                    began = time.perf_counter()
+                    if region.is_ready():
+                        region.draw(picture(state(), more(), region.room()))
+                    await trio.sleep(pause(time.perf_counter() - began))
+            finally:
+                region.clear()
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import attrs
 import trio
 
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.table import (
     by_business,
     clock,
@@ -23,31 +25,24 @@ _LANES = 5  # lanes that a line tells of
 _NAME = 50  # characters of a name
 
 
-async def show_lines(
-    state: Callable[[], RunState],
-    more: Callable[[], Sequence[str]],
-    *,
-    every: float = EVERY,
-) -> None:
-    """Tell how a run stands, a line now and then, until cancelled.
+@attrs.define
+class PlainProgress(Progress):
+    """Tells a line now and then."""
 
-    Args:
-        state: Gives the picture of the moment.
-        more: Gives further lines, which are inert.
-        every: Seconds between two lines, and before the first.
-    """
-    while True:
-        await trio.sleep(every)
-        say(plain_line(state(), more()))
+    every: float = EVERY
+    """Seconds between two lines, and before the first."""
+
+    async def show(
+        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+    ) -> None:
+        """Tell how a run stands, until cancelled."""
+        while True:
+            await trio.sleep(self.every)
+            say(plain_line(state(), more()))
 
 
 def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
-    """How a run stands, on one line; of many lanes only the busiest.
-
-    Args:
-        state: The picture of the moment.
-        more: Further lines, which are inert.
-    """
+    """How a run stands, on one line; of many lanes only the busiest."""
     lanes = named(state.lanes)
     busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
     told = [", ".join(_run(state))]

@@ -1,15 +1,16 @@
-"""How a run is told of while it goes on, and in which way."""
+"""How a run is told of while it goes on: what a way of telling has to do, and which one is taken."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-import attrs
+import trio
 
 from trioeval.cli.flags import ProgressMode
-from trioeval.cli.progress.log import RunLog
-from trioeval.cli.progress.plain import show_lines
 from trioeval.cli.progress.streams import is_github
+from trioeval.cli.terminal import say
+from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
 from trioeval.suite.tests import Strip
 
@@ -41,50 +42,41 @@ def choose_mode(
     return "live" if is_terminal and not is_dumb else "plain"
 
 
-@attrs.define
 class Progress:
-    """Shows how a run stands, again and again."""
+    """Tells of a run on stderr. This one tells nothing but the last line; others do more of it."""
 
-    state: Callable[[], RunState]
-    more: Callable[[], Sequence[str]]
-    """Gives further lines, those of questions, datasets and agents; they are inert."""
-    log: RunLog
-
-    async def show(self) -> None:
-        """Show it until cancelled, or until nobody can see it."""
-        await self.log.show(self.state, self.more)
-
-
-class PlainLog(RunLog):
-    """Tells of a run in lines."""
+    def add(self, record: RowRecord) -> None:
+        """Take note of a row that is there, by its record with nothing left out."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, _state: Callable[[], RunState], _more: Callable[[], Sequence[str]], /
     ) -> None:
-        """Tell a line now and then."""
-        await show_lines(state, more)
+        """Show how it stands until cancelled, or until nobody can see it.
+
+        Args:
+            _state: Gives the picture of the moment.
+            _more: Gives further lines, which are inert.
+        """
+        await trio.lowlevel.checkpoint()
+
+    @contextmanager
+    def results(self) -> Iterator[None]:
+        """Around what is shown of its results."""
+        yield
+
+    def end(self, _code: int, line: str) -> None:
+        """The run is over."""
+        say(line)
 
 
-class LiveLog(RunLog):
-    """Draws on a terminal."""
-
-    async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
-    ) -> None:
-        """Draw in place."""
-        from trioeval.cli.progress.live import show_live  # noqa: PLC0415 - where there is a terminal
-
-        await show_live(state, more)
-
-
-def open_log(
+def open_progress(
     asked: ProgressMode | None,
     environ: Mapping[str, str],
     stream: TextIO | None,
     *,
     suite: Path | None,
     strip: Strip,
-) -> RunLog:
+) -> Progress:
     """What tells of a run that begins.
 
     Args:
@@ -95,18 +87,22 @@ def open_log(
         strip: What must not be shown of rows.
     """
     if stream is None:
-        return RunLog()
-    match choose_mode(asked, environ, is_terminal=stream.isatty()):
-        case "live":
-            # What is asked for where there is no terminal would only fill a file.
-            return LiveLog() if stream.isatty() else PlainLog()
-        case "github":
-            from trioeval.cli.progress.github import open_github_log  # noqa: PLC0415 - rarely needed
+        return Progress()
+    mode = choose_mode(asked, environ, is_terminal=stream.isatty())
+    # Each is imported where it is used.
+    if mode == "live" and stream.isatty():  # elsewhere it would only fill a file
+        from trioeval.cli.progress.live import LiveProgress  # noqa: PLC0415
 
-            return open_github_log(suite, strip, environ)
-        case "json":
-            from trioeval.cli.progress.json import JsonLog  # noqa: PLC0415 - rarely needed
+        return LiveProgress()
+    if mode == "github":
+        from trioeval.cli.progress.github import GithubProgress  # noqa: PLC0415
 
-            return JsonLog()
-        case _:
-            return PlainLog()
+        root = Path(environ.get("GITHUB_WORKSPACE") or Path.cwd())
+        return GithubProgress(suite, root.resolve(), strip)
+    if mode == "json":
+        from trioeval.cli.progress.json import JsonProgress  # noqa: PLC0415
+
+        return JsonProgress()
+    from trioeval.cli.progress.plain import PlainProgress  # noqa: PLC0415
+
+    return PlainProgress()

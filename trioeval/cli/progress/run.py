@@ -4,26 +4,23 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import attrs
 import trio
 
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.protocols import AgentEvent
-from trioeval.cli.progress.agent import AgentsProgress
-from trioeval.cli.progress.columns import DatasetProgress
-from trioeval.cli.progress.log import RunLog
 from trioeval.cli.progress.progress import Progress
-from trioeval.cli.progress.question_eval import QuestionProgress
+from trioeval.cli.progress.tasks import TaskProgress
 from trioeval.cli.run.results import Collector
 from trioeval.cli.terminal import say
+from trioeval.columns.events import DatasetEvent
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.journal import KeptRows
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity, Pace, all_left_s
-from trioeval.report.records import status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
@@ -106,9 +103,7 @@ class Watching:
     metrics: RunMetrics
     picture: Picture
     progress: Progress
-    questions: QuestionProgress
-    datasets: DatasetProgress
-    agents: AgentsProgress
+    tasks: TaskProgress
 
     @classmethod
     def begin(
@@ -119,7 +114,7 @@ class Watching:
         metrics: RunMetrics,
         *,
         verbose: bool,
-        log: RunLog,
+        progress: Progress,
         stopping: Callable[[], bool],
         warn: Callable[[str], None],
     ) -> "Watching":
@@ -131,13 +126,11 @@ class Watching:
             collector: Knows which rows are there already, and tells of each that comes.
             metrics: What is counted of it.
             verbose: Whether events are told of, a line each.
-            log: Tells of it on stderr.
+            progress: Tells of it on stderr.
             stopping: Tells whether no more rows are started.
             warn: Told of what a person should know at once.
         """
         tell, now = say if verbose else None, trio.current_time()
-        questions, agents = QuestionProgress(tell, now), AgentsProgress(tell, now)
-        datasets = DatasetProgress(warn, _wanted(prepared), tell, now)
         picture = Picture(
             total=prepared.size,
             lanes=lanes,
@@ -145,20 +138,13 @@ class Watching:
             kept=lambda: collector.kept_left,
             stopping=stopping,
         )
-        progress = Progress(
-            picture.state,
-            lambda: [*questions.lines(), *datasets.lines(), *agents.lines()],
-            log,
-        )
         metrics.lanes = lanes.statistics
         found = cls(
             picture=picture,
             collector=collector,
             metrics=metrics,
             progress=progress,
-            questions=questions,
-            datasets=datasets,
-            agents=agents,
+            tasks=TaskProgress(warn, _wanted(prepared), tell, now),
         )
         for part in prepared.parts:
             found._expect(part)
@@ -172,8 +158,16 @@ class Watching:
 
     def observe_agent(self, event: AgentEvent) -> None:
         """Take note of what happens to an agent."""
-        self.agents.observe(event)
+        self.tasks.observe(event)
         self.metrics.observe_agent(event)
+
+    def observe_dataset(self, task: str | None, event: DatasetEvent) -> None:
+        """Take note of what happens to a dataset."""
+        self.tasks.observe(event, task)
+
+    async def show(self) -> None:
+        """Show how the run stands until cancelled, or until nobody can see it."""
+        await self.progress.show(self.picture.state, self.tasks.lines)
 
     def settled(self, task: PreparedTask) -> None:
         """The tests of a task are known by now."""
@@ -185,10 +179,10 @@ class Watching:
         """Take note of a row, which need not be the next one that is told of."""
         self.picture.add(row.status, row.lane)
 
-    def _add(self, record: Mapping[str, Any], is_kept: bool) -> None:  # noqa: FBT001 - as it is called
+    def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
         if is_kept:
-            self.picture.add_kept(status_of(record))
-        self.progress.log.add(record)
+            self.picture.add_kept(record.status)
+        self.progress.add(record)
 
     def _expect(self, part: PreparedTask) -> None:
         if part.rows is None:
@@ -196,7 +190,7 @@ class Watching:
         kept = self.collector.run.kept(part.id)
         self.picture.expect(_rows_of_lanes(part.prepared, kept))
         if isinstance(part.prepared.suite.settings, AgentSettings):
-            self.agents.expect(part.id, part.rows - len(kept))
+            self.tasks.expect(part.id, part.rows - len(kept))
 
 
 def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:

@@ -163,12 +163,7 @@ def _wants(stream: TextIO | None) -> bool:
 
 @contextmanager
 def layered(mode: ProgressMode | None, environ: Mapping[str, str]) -> Iterator[None]:
-    """Put before stdout and stderr what the way of telling needs, for as long as the block.
-
-    Args:
-        mode: The one that was asked for.
-        environ: The variables of the process.
-    """
+    """Put before stdout and stderr what the way of telling needs, for as long as the block."""
     with ExitStack() as stack:
         if mode == "github" or is_github(environ):
             stack.enter_context(guarded(stdout=True))

@@ -4,18 +4,20 @@ What is wrong with a suite is told before Trio is imported.
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import RunFlags, blaming_flags, check_flags, goes_on
-from trioeval.cli.inputs import environ_with, load_inputs, with_unset
+from trioeval.cli.inputs import Loaded, environ_with, load_inputs, with_unset
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.streams import layered
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import SuiteError, TrioevalError, UsageError
 from trioeval.loading.own_files import read_own_env_files
-from trioeval.suite.model import Suite
+
+if TYPE_CHECKING:
+    from trioeval.cli.run.resume import Found
 
 
 def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -37,28 +39,24 @@ def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) ->
     if flags.output.watch:
         return _watch(suite, flags, interrupts)
     with blaming_flags(flags.what):
-        loaded, environ = load(suite, flags)
-        if not loaded.command_line_options.watch:
-            return _run(suite, loaded, environ, flags, interrupts)
+        loaded = load(suite, flags)
+        if not loaded.suite.command_line_options.watch:
+            return _run(loaded, flags, interrupts)
     return _watch(suite, flags, interrupts)
 
 
 def _go_on(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     from trioeval.cli.run.resume import end_again, find_run  # noqa: PLC0415 - see above
-    from trioeval.cli.run.run import Loaded, run_loaded  # noqa: PLC0415 - see above
 
     outputs = tuple(path.absolute() for path in flags.output.output)
     found = find_run(suite, flags)
     if found.is_done:
         return end_again(found, outputs)
     with blaming_flags(found.flags.what):
-        loaded, environ = load(found.stored.suite, found.flags)
-        return run_loaded(
-            Loaded(loaded, environ, found.stored.suite), found.flags, interrupts, found
-        )
+        return _run(load(found.stored.suite, found.flags), found.flags, interrupts, found)
 
 
-def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]:
+def load(suite: Path | None, flags: RunFlags) -> Loaded:
     """The suite of a command line, and the environment that it is run in.
 
     Raises:
@@ -70,19 +68,15 @@ def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]
     loaded = load_inputs(suite, flags, environ)
     if not flags.what.env_file:
         environ = with_unset(environ, read_own_env_files(loaded))
-    return loaded, environ
+    return Loaded(loaded, environ, suite)
 
 
 def _run(
-    named: Path | None,
-    suite: Suite,
-    environ: Mapping[str, str],
-    flags: RunFlags,
-    interrupts: Interrupts,
+    loaded: Loaded, flags: RunFlags, interrupts: Interrupts, found: "Found | None" = None
 ) -> int:
-    from trioeval.cli.run.run import Loaded, run_loaded  # noqa: PLC0415 - see above
+    from trioeval.cli.run.run import run_loaded  # noqa: PLC0415 - see above
 
-    return run_loaded(Loaded(suite, environ, named), flags, interrupts)
+    return run_loaded(loaded, flags, interrupts, found)
 
 
 def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -96,9 +90,9 @@ def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
         marks = marks_of(named)
         try:
             with blaming_flags(flags.what):
-                loaded, environ = load(suite, flags)
-                marks = marks_of(loaded.files or named)
-                code = _run(suite, loaded, environ, flags, interrupts)
+                loaded = load(suite, flags)
+                marks = marks_of(loaded.suite.files or named)
+                code = _run(loaded, flags, interrupts)
         except TrioevalError as error:
             say(error)
             code = Exit.USAGE

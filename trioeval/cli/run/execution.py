@@ -17,17 +17,18 @@ import attrs
 import trio
 
 from trioeval.agent.open import AgentTerms
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.progress.columns import DatasetProgress
-from trioeval.cli.progress.log import RunLog
+from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.run import Watching
 from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import ending, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
-from trioeval.cli.run.start import Beginning, utc
-from trioeval.cli.run.storage import Keeping, Kept, open_kept
-from trioeval.cli.settings import RunSettings
+from trioeval.cli.run.start import Continued, begin, utc
+from trioeval.cli.run.storage import Keeping, open_kept
+from trioeval.cli.settings import first
 from trioeval.cli.stopping import Stopping
 from trioeval.cli.terminal import say
 from trioeval.columns.result import DatasetResult
@@ -45,7 +46,8 @@ from trioeval.report.columns import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_quota
-from trioeval.store import StoredRun
+from trioeval.store import RunStart, StoredRun
+from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
 from trioeval.web.live import Steering, serve_live
 
@@ -93,6 +95,7 @@ def add_step_summary(
         warn(f"the summary of the step cannot be written: {inert(path, _NAME)}: {why}")
 
 
+_CELL = 40  # characters of an answer in the table of rows
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
 
@@ -102,12 +105,16 @@ class Execution:
     """One run of a prepared suite, or the rest of one."""
 
     prepared: PreparedSuite
-    settings: RunSettings
+    flags: RunFlags
+    """As `settle` made them."""
+    environment: EnvironmentSettings
     keeping: Keeping
-    beginning: Beginning
-    recorder: Recorder | None
+    start: RunStart
+    continued: Continued | None
+    """What a run goes on from; None for a new one."""
     interrupts: Interrupts
-    log: RunLog = attrs.field(factory=RunLog)
+    recorder: Recorder | None = None
+    progress: Progress = attrs.field(factory=Progress)
     """Tells of it on stderr while it goes on, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""
@@ -128,8 +135,8 @@ class Execution:
         """
         metrics = RunMetrics(trio.current_time())
         async with (
-            serve_metrics(self.settings.metrics_port, metrics),
-            open_kept(self.keeping, self.stopping.cannot_keep, self._warn) as kept,
+            serve_metrics(self.flags.output.metrics_port, metrics),
+            open_kept(self.keeping, self.stopping.cannot_keep, self._warn) as (store, cache),
             AsyncExitStack() as sharing,
         ):
             quota = await sharing.enter_async_context(
@@ -138,27 +145,33 @@ class Execution:
             agents = await agent_terms(
                 self.prepared,
                 self.keeping.database,
-                self.beginning.start.id,
+                self.start.id,
                 sharing,
                 warn=self._warn,
             )
             telemetry = await sharing.enter_async_context(
                 open_telemetry(
-                    on=self.settings.otel,
-                    run_id=self.beginning.start.id,
+                    on=self.flags.output.otel,
+                    run_id=self.start.id,
                     description=self.prepared.suite.description,
-                    keys=[key for keys in self.beginning.keys.values() for key in keys],
+                    keys=[key for keys in self.start.keys.values() for key in keys],
                     warn=self._warn,
                 )
             )
-            run = await self.beginning.begin(kept.store)
+            run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
             collector = self._collector(run)
             collector.open()
             started_at = trio.current_time()
             try:
                 await self._run_suite(
-                    kept, run, collector, quota, agents=agents, metrics=metrics, telemetry=telemetry
+                    cache,
+                    run,
+                    collector,
+                    quota,
+                    agents=agents,
+                    metrics=metrics,
+                    telemetry=telemetry,
                 )
                 self._is_over = True
             finally:
@@ -171,13 +184,13 @@ class Execution:
                 for error in unwritten:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
-            if left_out and self.settings.outputs:
+            if left_out and self.flags.output.output:
                 say(f"-o: {left_out} rows that never began are counted and not listed")
             # What it warns of at its end is said before how the run ended.
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
-            if not self.settings.quiet:
-                with self.log.results():
+            if not self.flags.output.quiet:
+                with self.progress.results():
                     command = partial(self.keeping.show, run.id)
                     unshown = show_results(collector, info, command)
                 if unshown is not None:
@@ -191,25 +204,23 @@ class Execution:
             return self._end(run, collector, seconds, unwritten=bool(unwritten))
 
     def _warn(self, text: str) -> None:
-        if not self.settings.quiet:
+        if not self.flags.output.quiet:
             say(f"warning: {text}")
 
     def _notice(self, watching: Watching, row: Row) -> None:
         watching.row_is_over(row)
-        if self.settings.fail_fast and row.status is not Status.PASS:
+        if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _built(
-        self, collector: Collector, progress: DatasetProgress, result: DatasetResult
-    ) -> None:
-        progress.ended(result)
+    def _built(self, collector: Collector, watching: Watching, result: DatasetResult) -> None:
+        watching.tasks.ended(result.task)
         collector.dataset(result)
-        if self.settings.fail_fast and trouble(result) is not None:
+        if self.flags.limits.fail_fast and trouble(result) is not None:
             self.stopping.stop()
 
     async def _run_suite(
         self,
-        kept: Kept,
+        cache: Cache | None,
         run: StoredRun,
         collector: Collector,
         quota: Quota | None,
@@ -224,8 +235,8 @@ class Execution:
             lanes,
             collector,
             metrics,
-            verbose=self.settings.verbose,
-            log=self.log,
+            verbose=self.flags.output.verbose,
+            progress=self.progress,
             stopping=self.stopping.event.is_set,
             warn=self._warn,
         )
@@ -249,7 +260,7 @@ class Execution:
         def observe(event: Event) -> None:
             watching.observe(event)
             run.observe(event)
-            if self.settings.log is not None:
+            if self.flags.output.log is not None:
                 log_events(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self.stopping.stop()  # likewise, and at once: rows may come much later than their calls
@@ -258,13 +269,13 @@ class Execution:
             self.stopping.scope,
             self.interrupts.told_to(self.stopping.interrupt),
             open_trace(
-                self.settings.trace,
+                self.flags.output.trace,
                 trace_of(
                     self.prepared,
                     run_id=run.id,
                     began_at=watching.picture.activity.began_at,
                     limits={name: one.limit for name, one in lanes.statistics().items()},
-                    keys=self.beginning.keys,
+                    keys=self.start.keys,
                 ),
                 self._warn,
             ) as trace,
@@ -283,12 +294,12 @@ class Execution:
             )
             async with (
                 serve_live(
-                    None if self.settings.live is False else steering,
-                    self._warn if self.settings.live else None,
+                    None if self.flags.output.live is False else steering,
+                    self._warn if self.flags.output.live else None,
                 ) as tell_live,
                 trio.open_nursery() as nursery,
             ):
-                nursery.start_soon(watching.progress.show)
+                nursery.start_soon(watching.show)
                 await run_suite(
                     self.prepared,
                     emit=emit,
@@ -302,12 +313,12 @@ class Execution:
                     warn=self._warn,
                     journal=run,
                     record_observers=records,
-                    cache=kept.cache,
+                    cache=cache,
                     refresh_cache=self.keeping.refresh,
-                    questions=watching.questions.observe,
+                    questions=watching.tasks.observe,
                     settled=watching.settled,
-                    datasets=partial(self._built, collector, watching.datasets),
-                    dataset_events=watching.datasets.observe,
+                    datasets=partial(self._built, collector, watching),
+                    dataset_events=watching.observe_dataset,
                     reconcile=self.keeping.reconcile,
                     agents=attrs.evolve(agents, observe=watching.observe_agent),
                 )
@@ -334,29 +345,29 @@ class Execution:
     def _collector(self, run: StoredRun) -> Collector:
         return Collector.of(
             self.prepared,
-            self.beginning,
+            self.start,
             run,
-            self.settings.outputs,
+            self.flags.output.output,
             self._info(0),
-            cell=self.settings.cell,
-            tests=_TABLE_TESTS if self.settings.table else 0,
+            cell=self.flags.output.table_cell_max_length or _CELL,
+            tests=_TABLE_TESTS if self.flags.output.table else 0,
         )
 
     def _told_activity(self) -> Mapping[str, Any]:
         """What the lanes did, without what is surely a key."""
         activity = self._activity or Activity(trio.current_time())
-        keys = [key for keys in self.beginning.keys.values() for key in keys]
+        keys = [key for keys in self.start.keys.values() for key in keys]
         told: Mapping[str, Any] = hide_in(activity.json(trio.current_time()), keys)
         return told
 
     def _info(self, seconds: float) -> RunInfo:
         return RunInfo(
             utc_exported=utc(datetime.now(UTC)),
-            duration_ms=self.beginning.duration_ms + seconds * 1000,
-            strip=self.settings.environment.strip,
-            escape_formulas=self.settings.environment.escape_formulas,
+            duration_ms=(self.continued.duration_ms if self.continued else 0.0) + seconds * 1000,
+            strip=self.environment.strip,
+            escape_formulas=self.environment.escape_formulas,
             database="results" if self.keeping.database is None else self.keeping.database.stem,
-            suite=self.beginning.start.suite,
+            suite=self.start.suite,
         )
 
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
@@ -364,8 +375,9 @@ class Execution:
         totals, datasets = collector.totals, collector.datasets
         ended = ending(
             totals,
-            self.settings,
             seconds,
+            needed=self.environment.pass_rate_threshold,
+            failed_code=first(self.flags.output.fail_exit_code, self.environment.failed_exit_code),
             datasets=datasets,
             signals=self.stopping.signals,
             cuts=self.stopping.cuts,
@@ -375,10 +387,10 @@ class Execution:
             standing=run.standing_rows,
             resume=self._resume(run, collector),
         )
-        spent = None if self.settings.quiet else spent_line(totals, datasets)
+        spent = None if self.flags.output.quiet else spent_line(totals, datasets)
         if spent is not None:
             say(spent)
-        self.log.end(ended.code, ended.line)
+        self.progress.end(ended.code, ended.line)
         return ended.code
 
     @staticmethod

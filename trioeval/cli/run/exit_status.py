@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import Exit
 from trioeval.columns.result import DatasetResult
 from trioeval.kernel import Cut
@@ -37,9 +36,10 @@ class Ending:
 
 def ending(
     totals: Totals,
-    settings: RunSettings,
     duration: float | None,
     *,
+    needed: float = _ALL,
+    failed_code: int = Exit.FAILED,
     datasets: Sequence[DatasetResult] = (),
     signals: Sequence[signal.Signals] = (),
     cuts: Iterable[Cut | None] = (),
@@ -53,8 +53,9 @@ def ending(
 
     Args:
         totals: Of all rows.
-        settings: What counts as success.
         duration: Of the run in seconds; None where nothing was run.
+        needed: Percent of the rows that must pass.
+        failed_code: The code where they do not, or some have no verdict.
         datasets: How those of its tasks ended.
         signals: Those that came, in order.
         cuts: What kept rows from running to their end; None is nothing.
@@ -66,8 +67,9 @@ def ending(
     """
     ended = _ending(
         totals,
-        settings,
         duration,
+        needed=needed,
+        failed_code=failed_code,
         datasets=datasets,
         signals=signals,
         causes=[
@@ -106,9 +108,10 @@ def is_unfinished(
 
 def _ending(
     totals: Totals,
-    settings: RunSettings,
     duration: float | None,
     *,
+    needed: float,
+    failed_code: int,
     datasets: Sequence[DatasetResult],
     signals: Sequence[signal.Signals],
     causes: Sequence[str],
@@ -128,7 +131,6 @@ def _ending(
     if not failed and not errors and not left and not standing and not troubles:
         every = "every row passed" if totals.rows else "every dataset is complete"
         return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
-    needed = settings.environment.pass_rate_threshold
     of = f" of the {totals.ended} rows that were run" if left else ""
     rate = (
         f"{percent(passed, totals.ended)} %{of} passed, {needed:g} % are needed"
@@ -141,7 +143,7 @@ def _ending(
     why = ", ".join(found) or "not everything was run again"
     if needed != _ALL and rate:
         why += f"; {rate}"
-    return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
+    return Ending(failed_code, f"{numbers}; exit {failed_code}: {why}")
 
 
 def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
@@ -164,10 +166,6 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
     """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
 
     Tokens alone are told in the table.
-
-    Args:
-        totals: Of all rows.
-        datasets: How those of its tasks ended.
     """
     columns = totals.columns
     costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))

@@ -128,9 +128,6 @@ class MetricsPage:
 def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
     """What the library makes its text of.
 
-    Args:
-        snapshot: Tells how everything stands.
-
     Raises:
         UsageError: The library is not installed.
     """
@@ -290,15 +287,7 @@ def trace_of(
     limits: Mapping[str, int],
     keys: Mapping[str | None, Sequence[str]],
 ) -> Trace:
-    """What makes the records of a run.
-
-    Args:
-        prepared: What is run.
-        run_id: Of the run.
-        began_at: When it began, on the Trio clock.
-        limits: Calls that each lane allows at first.
-        keys: What must not stand in it, by task.
-    """
+    """What makes the records of a run."""
     hidden = [key for several in keys.values() for key in several]
     steps = {
         part.id: part.prepared.steps

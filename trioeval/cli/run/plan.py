@@ -21,7 +21,7 @@ from trioeval.columns.open_makers import kind_of
 from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
-from trioeval.limits.model import Limit
+from trioeval.limits.model import Limit, QuotaKey
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report import inert
@@ -29,8 +29,7 @@ from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.limit_settings import QuotaKey, QuotaSettings
-from trioeval.suite.model import EvaluateOptions, RunLimits
+from trioeval.suite.model import EvaluateOptions, QuotaSettings, RunLimits
 from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
 
 # What a plan tells of tasks of agents.
@@ -40,12 +39,7 @@ _NAME = 60  # characters of a name
 
 
 def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
-    """How far the agents of a task may go.
-
-    Args:
-        part: The task.
-        settings: Of its agents.
-    """
+    """How far the agents of a task may go."""
     prepared = part.prepared
     waiting = 0
     for stretch, tests in stretch_sizes(prepared.steps):
@@ -187,12 +181,7 @@ def counted_against(keys: Sequence[QuotaKey]) -> str:
 
 
 def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]) -> Iterator[str]:
-    """A line for each limit that some lane counts against.
-
-    Args:
-        settings: Where limits are kept.
-        lanes: What each lane counts against.
-    """
+    """A line for each limit that some lane counts against."""
     uses = {use.key: use for keys in lanes.values() for use in keys}
     known = known_limits(settings) if settings.backend == "memory" else {}
     for key, use in uses.items():
@@ -209,11 +198,6 @@ def limit_seconds(
     settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]], calls: Mapping[str, int]
 ) -> Iterator[float]:
     """How long each limit in memory lets the calls of a run take at the least, by their number alone.
-
-    Args:
-        settings: Where limits are kept.
-        lanes: What each lane counts against.
-        calls: Of each lane.
 
     Example:
         >>> limit = Limit(key="m:rpm", kind="rolling", capacity=2, window=60.0)

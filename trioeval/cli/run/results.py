@@ -14,8 +14,6 @@ import attrs
 import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
-from trioeval.cli.progress.columns import ended_lines
-from trioeval.cli.run.start import Beginning
 from trioeval.cli.terminal import draw, say, show
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
@@ -25,17 +23,15 @@ from trioeval.evaluation.journal import KeptRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
-from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
-from trioeval.report.columns import dataset_json, read_dataset
-from trioeval.report.formats.json import compact
+from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests, inert
+from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import range_json
 from trioeval.report.tables import Failures, FirstRows
 from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
-from trioeval.store import StoredRun
+from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
-from trioeval.suite.tests import KEEP_ALL
 
 _ALL_ROWS = 1 << INDEX_BITS
 _FILE_NAME = 100  # characters of one that are shown
@@ -69,7 +65,7 @@ class Part:
     def __attrs_post_init__(self) -> None:
         self.kept_left = len(self.kept)
 
-    def kept_before(self, index: int) -> Iterator[Mapping[str, Any]]:
+    def kept_before(self, index: int) -> Iterator[RowRecord]:
         """The rows that are there already, of those that were not taken, up to an index; they are taken."""
         while self.taken < index:
             if not self.kept_left:
@@ -78,7 +74,7 @@ class Part:
             self.taken += 1
             if self.taken - 1 in self.kept:
                 self.kept_left -= 1
-                yield self.kept.record(self.taken - 1)
+                yield RowRecord.of(self.kept.record(self.taken - 1))
 
     @property
     def makes_dataset(self) -> bool:
@@ -117,7 +113,7 @@ class Collector:
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
-    watch: Callable[[Mapping[str, Any], bool], None] = lambda _row, _kept: None
+    watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
     """Told of each row, as a record with nothing left out, and whether it was there already."""
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
@@ -130,7 +126,7 @@ class Collector:
     def of(
         cls,
         prepared: PreparedSuite,
-        beginning: Beginning,
+        start: RunStart,
         run: StoredRun,
         outputs: Sequence[Path],
         info: RunInfo,
@@ -142,7 +138,7 @@ class Collector:
 
         Args:
             prepared: The suite.
-            beginning: How the run begins.
+            start: What is known of the run when it begins.
             run: Where it is kept.
             outputs: Result files.
             info: Of the run as it begins.
@@ -156,10 +152,10 @@ class Collector:
                 first_rows=FirstRows(cell, tests) if tests else None,
                 failures=Failures(_FAILURES),
                 totals=Totals.of(head.columns, cluster=head.cluster),
-                keys=beginning.keys[head.task],
+                keys=start.keys[head.task],
                 kept=run.kept(head.task),
             )
-            for head, task in zip(beginning.heads, prepared.parts, strict=True)
+            for head, task in zip(map(Head.read, start.heads), prepared.parts, strict=True)
         ]
         return cls(parts, run, outputs, info)
 
@@ -225,9 +221,7 @@ class Collector:
         part = self._by_task[row.task]
         await self._take_kept(part, row.index)
         part.taken = row.index + 1
-        record = self.run.record(row)
-        text = self.run.text(row) if self._lines and self.info.strip == KEEP_ALL else None
-        self._take(part, record, text, is_kept=False)
+        self._take(part, self.run.record(row), is_kept=False)
         return next(self._errors(), None)
 
     async def add_many(self, rows: RowsNotRun) -> None:
@@ -252,21 +246,19 @@ class Collector:
 
     async def _take_kept(self, part: Part, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
-            self._take(part, record, None, is_kept=True)
+            self._take(part, record, is_kept=True)
             if count % _AT_ONCE == 0:
                 # Rows are taken also when the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(
-        self, part: Part, record: Mapping[str, Any], text: str | None, *, is_kept: bool
-    ) -> None:
+    def _take(self, part: Part, record: RowRecord, *, is_kept: bool) -> None:
         part.totals.add(record)
         self.watch(record, is_kept)
         if part.first_rows is not None:
             part.first_rows.add(record)
         part.failures.add(part.taken - 1, record)
         if self._lines:
-            line = compact(stripped(record, self.info.strip)) if text is None else text
+            line = record.stripped(self.info.strip).text
             for lines in self._lines:
                 lines.add(line)
 
@@ -285,9 +277,6 @@ class Collector:
         A document that cannot be written costs no other one. They are made from what the store of the
         run has, and what it could not write.
 
-        Args:
-            info: Of the run as it ended.
-
         Returns:
             Why files could not be written.
         """
@@ -296,11 +285,7 @@ class Collector:
         return [*self._errors(), *write_documents(self.outputs, self.results(info))]
 
     def results(self, info: RunInfo) -> Sequence[Results]:
-        """What documents are made from: the run, or its tasks.
-
-        Args:
-            info: Of the run as it ended.
-        """
+        """What documents are made from: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
     def _results(self, part: Part, info: RunInfo) -> Results:
@@ -396,6 +381,15 @@ def show_results(
     if (left := unfinished_line(totals)) is not None:
         say(left)
     return failure
+
+
+def ended_lines(result: DatasetResult) -> Sequence[str]:
+    """The block of a dataset at the end of a run, as it is seen from the working folder."""
+    first, *others = dataset_lines(result, Path.cwd())
+    return [
+        f"task {inert(result.task or 'dataset', _NAME)}: {first}",
+        *(f"  {line}" for line in others),
+    ]
 
 
 def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:

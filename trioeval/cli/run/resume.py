@@ -14,7 +14,7 @@ from trioeval.cli.inputs import check_files, check_spared, environ_with
 from trioeval.cli.output import check_outputs
 from trioeval.cli.run.exit_status import ending
 from trioeval.cli.run.start import Continued
-from trioeval.cli.settings import RunSettings, first
+from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
 from trioeval.cli.terminal import say
@@ -60,10 +60,6 @@ class Found:
     def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continued:
         """How the run goes on, where its suite is now this one.
 
-        Args:
-            prepared: The suite.
-            digests: Of each task, `settings_digest`.
-
         Raises:
             UsageError: It is another suite now, and nobody said that this is meant; or rows are to be
                 run again that there are not.
@@ -79,11 +75,7 @@ class Found:
         with open_runs(self.flags.keep.db, self.environment) as reader:
             reconciled = self._reconciled(reader, prepared, digests)
         return Continued(
-            id=self.facts.id,
-            utc_created=self.facts.utc_created,
-            duration_ms=self.facts.duration_ms,
-            retry=self.retry,
-            reconciled=reconciled,
+            retry=self.retry, reconciled=reconciled, duration_ms=self.facts.duration_ms
         )
 
     def _reconciled(
@@ -155,10 +147,6 @@ def _short(file: str) -> str:
 
 def find_run(suite: Path | None, flags: RunFlags) -> Found:
     """The stored run that flags ask for. Goes to the folder in which it was begun.
-
-    Args:
-        suite: The suite that was named, if any.
-        flags: Those that were given.
 
     Raises:
         UsageError: There is none, or it cannot go on like this.
@@ -243,12 +231,7 @@ def _enter(directory: Path, run: str) -> None:
 
 
 def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
-    """Say that nothing is left of a run, write the files that are wanted, and end as it did.
-
-    Args:
-        found: The run.
-        outputs: The files.
-    """
+    """Say that nothing is left of a run, write the files that are wanted, and end as it did."""
     facts, environment = found.facts, found.environment
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(found.flags.keep.db, environment), written=written)
@@ -261,11 +244,14 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
             unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
     for error in unwritten:
         say(error)
-    settings = RunSettings(
-        environment=environment,
-        fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
+    ended = ending(
+        counted(facts),
+        None,
+        needed=environment.pass_rate_threshold,
+        failed_code=first(found.flags.output.fail_exit_code, environment.failed_exit_code),
+        datasets=datasets,
+        unwritten=bool(unwritten),
     )
-    ended = ending(counted(facts), settings, None, datasets=datasets, unwritten=bool(unwritten))
     say(f"{facts.id} is finished: nothing is left to run")
     say(ended.line)
     return ended.code

@@ -4,9 +4,8 @@
 import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import nullcontext
-from pathlib import Path
 
 import attrs
 import trio
@@ -19,24 +18,23 @@ from trioeval.cli.environment import (
     databases,
     read_environment,
 )
-from trioeval.cli.flags import RunFlags
-from trioeval.cli.inputs import Named, check_files, check_spared, environ_with, read_earlier
+from trioeval.cli.flags import RunFlags, WhatFlags
+from trioeval.cli.inputs import Loaded, Named, check_files, check_spared, environ_with, read_earlier
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
-from trioeval.cli.progress.log import RunLog
-from trioeval.cli.progress.progress import open_log
+from trioeval.cli.progress.progress import Progress, open_progress
 from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.observers import check_telemetry, check_trace
 from trioeval.cli.run.plan import plan_lines, size_lines
 from trioeval.cli.run.resume import Found
-from trioeval.cli.run.start import Beginning, beginning_of
+from trioeval.cli.run.start import start_of
 from trioeval.cli.run.storage import Keeping
 from trioeval.cli.settings import (
-    RunSettings,
     earlier_files,
     filters_of,
+    runs_one_by_one,
     said_in_vain,
     settle,
     with_flags,
@@ -52,29 +50,19 @@ from trioeval.report import inert
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.same_rows import task_digest
 from trioeval.suite.expand import expand
-from trioeval.suite.filters import Filters, select_tests
+from trioeval.suite.filters import select_tests
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import TooManyRowsError
 
 
-@attrs.frozen
-class Loaded:
-    """A suite, and what it is run in."""
-
-    suite: Suite
-    environ: Mapping[str, str]
-    named: Path | None = None
-    """The suite file, as it was named."""
-
-
 def run_loaded(
-    loaded: Loaded, flags: RunFlags, interrupts: Interrupts, found: Found | None = None
+    loaded: Loaded, given: RunFlags, interrupts: Interrupts, found: Found | None = None
 ) -> int:
     """Run a suite and return the exit code.
 
     Args:
         loaded: The suite.
-        flags: What it is run with.
+        given: What it is run with.
         interrupts: The signals that end it.
         found: The stored run that goes on; None for a new one.
 
@@ -85,203 +73,157 @@ def run_loaded(
         StoreError: The run cannot be kept.
         DatasetError: A dataset cannot be begun in its folder; the run is not begun either.
     """
-    suite, environ = loaded.suite, loaded.environ
-    environment = read_environment({**environ, **suite.env})
-    settings = settle(suite, flags, environment)
-    if settings.plan and flags.output.output:
+    suite = loaded.suite
+    environment = read_environment({**loaded.environ, **suite.env})
+    # What files say that a suite names does not choose what is written to.
+    own_environment = read_environment(environ_with(given.what.env_file))
+    flags = settle(suite, given)
+    plans = flags.output.plan
+    if plans and given.output.output:
         raise UsageError("--plan and -o exclude each other: a plan has no results")
-    _check_files(suite, flags, settings, _of_process(flags))
+    _check_files(suite, flags, own_environment)
     changed = with_flags(suite, flags, environment)
     try:
-        prepared = _prepared(changed, _filters(suite, flags), flags, settings, environ)
+        prepared = _prepared(loaded, changed, flags, environment)
     except TooManyRowsError as error:
-        return _tell_size(error, settings)
+        if not plans:
+            raise
+        return _tell_plan(size_lines(error))
     known = all(part.rows is not None for part in prepared.parts)
-    if known and not prepared.size and not settings.allow_empty and _has_rows(suite):
+    if known and not prepared.size and not flags.rows.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
-    warnings = (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings)
-    for warning in () if settings.quiet else warnings:
+    warnings = (*said_in_vain(suite, given), *environment.warnings, *prepared.warnings)
+    for warning in () if flags.output.quiet else warnings:
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
-    _check_recorded(prepared, settings)
+    _check_recorded(prepared, flags.what)
     prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
-    if settings.plan:
-        for line in plan_lines(prepared):
-            show(line)
-        return Exit.OK
+    if plans:
+        return _tell_plan(plan_lines(prepared))
     if found is None:
         check_folders(prepared)
-    keeping = _keeping(changed, settings, flags, _of_process(flags))
-    if found is not None:
-        keeping = attrs.evolve(keeping, named=found.names_database)
+    keeping = Keeping(
+        database=database_path(flags.keep.db, own_environment)
+        if flags.begin.write is not False
+        else None,
+        durability=flags.keep.durability or "normal",
+        wal=own_environment.wal,
+        is_cached=changed.evaluate_options.cache,
+        cache=cache_path(own_environment),
+        cache_ttl_s=environment.cache_ttl_s,
+        # What a recording lacks cannot be replayed: everything is asked for it.
+        refresh=flags.keep.refresh or flags.what.record is not None,
+        reconcile=flags.keep.reconcile,
+        named=flags.keep.db is not None if found is None else found.names_database,
+    )
     check_workspaces(prepared, keeping.database)
     sources = CodeFiles(suite.directory)
     digests = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if found is None:
-        continued, said = None, stored_flags(loaded.named, flags, settings.outputs, digests)
+        stored = stored_flags(loaded.named, given, flags.output.output, digests)
     else:
         # What is given now is of this execution alone: the next one goes by the beginning again.
-        continued = found.continued(prepared, digests)
-        said = attrs.evolve(found.stored, settings=digests)
-    beginning = beginning_of(prepared, said.json(), continued)
-    check_spared(_written(settings), [*beginning.start.files, *named_files(suite)])
-    return _run_prepared(prepared, settings, keeping, beginning, interrupts)
-
-
-def _filters(suite: Suite, flags: RunFlags) -> Filters:
-    """Which tests are run, earlier results among what decides that."""
-    filters = filters_of(suite, flags.rows)
-    if earlier := earlier_files(suite, flags.rows):
-        filters = attrs.evolve(filters, earlier=read_earlier(earlier))
-    return filters
+        stored = attrs.evolve(found.stored, settings=digests)
+    execution = Execution(
+        prepared,
+        flags,
+        environment,
+        keeping,
+        continued=None if found is None else found.continued(prepared, digests),
+        start=start_of(prepared, stored.json(), None if found is None else found.facts),
+        interrupts=interrupts,
+        progress=_progress(suite, flags, environment),
+        environ=os.environ,
+    )
+    check_spared(_written(flags), [*execution.start.files, *named_files(suite)])
+    return _execute(execution)
 
 
 def _prepared(
-    suite: Suite,
-    filters: Filters,
-    flags: RunFlags,
-    settings: RunSettings,
-    environ: Mapping[str, str],
+    loaded: Loaded, suite: Suite, flags: RunFlags, environment: EnvironmentSettings
 ) -> PreparedSuite:
-    """What is run of a suite.
+    """What is run of a suite, as flags have changed it.
 
     Raises:
         SuiteError: As for `prepare`.
     """
+    filters = filters_of(loaded.suite, flags.rows)
+    if earlier := earlier_files(flags.rows):
+        filters = attrs.evolve(filters, earlier=read_earlier(earlier))
     return prepare(
         suite,
-        environ=environ,
-        max_concurrency=settings.max_concurrency,
-        replay=settings.replay,
+        environ=loaded.environ,
+        max_concurrency=flags.limits.max_concurrency,
+        replay=flags.what.replay,
         select=lambda one: select_tests(
             one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
         ),
         first_n=filters.first_n,
         tasks=flags.rows.task,
-        one_by_one=settings.one_by_one,
+        one_by_one=runs_one_by_one(loaded.suite, flags, environment),
     )
 
 
-def _tell_size(error: TooManyRowsError, settings: RunSettings) -> int:
-    """Show how many rows a suite has that is too large to be run; the exit code of a plan.
-
-    Raises:
-        TooManyRowsError: It was to be run.
-    """
-    if not settings.plan:
-        raise error
-    for line in size_lines(error):
+def _tell_plan(lines: Iterable[str]) -> int:
+    for line in lines:
         show(line)
     return Exit.OK
-
-
-def _of_process(flags: RunFlags) -> EnvironmentSettings:
-    """The environment without what files say that a suite names: it does not choose what is written to."""
-    return read_environment(environ_with(flags.what.env_file))
-
-
-def _keeping(
-    suite: Suite, settings: RunSettings, flags: RunFlags, environment: EnvironmentSettings
-) -> Keeping:
-    """Where the run is kept.
-
-    Args:
-        suite: What is run, as flags change it.
-        settings: How.
-        flags: Those that were given.
-        environment: That of the process: a suite does not choose what is written to.
-    """
-    database = database_path(flags.keep.db, environment) if settings.write else None
-    return Keeping(
-        database=database,
-        durability=flags.keep.durability or "normal",
-        wal=environment.wal,
-        is_cached=suite.evaluate_options.cache,
-        cache=cache_path(environment),
-        cache_ttl_s=settings.environment.cache_ttl_s,
-        # What a recording lacks cannot be replayed: everything is asked for it.
-        refresh=flags.keep.refresh or settings.record is not None,
-        reconcile=flags.keep.reconcile,
-        named=flags.keep.db is not None,
-    )
 
 
 def _has_rows(suite: Suite) -> bool:
     return any(map(expand, (suite, *(task.suite for task in suite.tasks))))
 
 
-def _run_prepared(
-    prepared: PreparedSuite,
-    settings: RunSettings,
-    keeping: Keeping,
-    beginning: Beginning,
-    interrupts: Interrupts,
-) -> int:
-    check_outputs(settings.outputs)
-    check_trace(settings.trace)
-    check_telemetry(on=settings.otel)
-    recording = nullcontext() if settings.record is None else Recorder.create(settings.record)
+def _execute(execution: Execution) -> int:
+    flags = execution.flags
+    check_outputs(flags.output.output)
+    check_trace(flags.output.trace)
+    check_telemetry(on=flags.output.otel)
+    record = flags.what.record
+    recording = nullcontext() if record is None else Recorder.create(record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    with shown_logs(settings.log), recording as recorder:
-        execution = Execution(
-            prepared,
-            settings,
-            keeping,
-            beginning,
-            recorder,
-            interrupts,
-            _log(prepared.suite.file, settings),
-            os.environ,
-        )
-        interrupts.begin_run()
+    with shown_logs(flags.output.log), recording as recorder:
+        execution.recorder = recorder
+        execution.interrupts.begin_run()
         code = trio.run(execution.run, restrict_keyboard_interrupt_to_checkpoints=True)
     if code != Exit.FAULT and recorder is not None and recorder.error is not None:
         raise recorder.error  # it could not be closed
     return code
 
 
-def _log(suite: Path | None, settings: RunSettings) -> RunLog:
-    """What tells of a run of a suite with this file."""
-    if not settings.progress:
-        return RunLog()
-    mode, strip = settings.progress_mode, settings.environment.strip
-    return open_log(mode, os.environ, sys.stderr, suite=suite, strip=strip)
+def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Progress:
+    """What tells of a run."""
+    if not flags.output.progress:
+        return Progress()
+    mode, strip = flags.output.progress_mode, environment.strip
+    return open_progress(mode, os.environ, sys.stderr, suite=suite.file, strip=strip)
 
 
-def _check_files(
-    suite: Suite, flags: RunFlags, settings: RunSettings, environment: EnvironmentSettings
-) -> None:
-    """Refuse a file that is named twice.
-
-    Args:
-        suite: What is run.
-        flags: Those that were given.
-        settings: What became of them.
-        environment: That of the process, which says where databases are.
-    """
+def _check_files(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> None:
+    """Refuse a file that is named twice."""
     read = {
         "the suite": suite.file,
-        "--replay": settings.replay,
+        "--replay": flags.what.replay,
         "--assertions": flags.what.assertions,
         "--model-outputs": flags.what.model_outputs,
     }
     named = [(name, path) for name, path in read.items() if path is not None]
     named += (("--env-file", path) for path in flags.what.env_file)
-    earlier = dict.fromkeys(one.path for one in earlier_files(suite, flags.rows))
+    earlier = dict.fromkeys(one.path for one in earlier_files(flags.rows))
     named += (("the earlier results", path) for path in earlier)
     # Also where this run is kept nowhere: what is there already is worth as much.
-    check_files(named, databases=databases(flags.keep.db, environment), written=_written(settings))
+    check_files(named, databases=databases(flags.keep.db, environment), written=_written(flags))
 
 
-def _written(settings: RunSettings) -> list[Named]:
-    recorded = [] if settings.record is None else [("--record", settings.record)]
-    traced = [] if settings.trace is None else [("--trace", settings.trace)]
-    return [*recorded, *traced, *(("-o", path) for path in settings.outputs)]
+def _written(flags: RunFlags) -> list[Named]:
+    single = {"--record": flags.what.record, "--trace": flags.output.trace}
+    found = [(name, path) for name, path in single.items() if path is not None]
+    return [*found, *(("-o", path) for path in flags.output.output)]
 
 
-def _check_recorded(prepared: PreparedSuite, settings: RunSettings) -> None:
+def _check_recorded(prepared: PreparedSuite, flags: WhatFlags) -> None:
     """Tell that programs which work on cases are in no recording, since what they did is not their replies.
 
     Raises:
@@ -293,9 +235,9 @@ def _check_recorded(prepared: PreparedSuite, settings: RunSettings) -> None:
     if not programs:
         return
     which = f"{inert(programs[0], 80)} is an agent, and what it does is no reply"
-    if settings.replay is not None:
+    if flags.replay is not None:
         raise UsageError(f"--replay: {which}; run its task without a recording")
-    if settings.record is not None:
+    if flags.record is not None:
         say(f"warning: --record leaves out programs: {which}")
 
 

@@ -1,85 +1,61 @@
 """How a run begins in its store: anew, or where an earlier execution of it left off."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 
 from trioeval.evaluation.reconcile import Reconciled, Retry
-from trioeval.report import Head
 from trioeval.run import PreparedSuite
-from trioeval.store import RunStart, Store, StoredRun
+from trioeval.store import RunFacts, RunStart, Store, StoredRun
 from trioeval.store.beginning import run_start
 
 
 @attrs.frozen(kw_only=True)
 class Continued:
-    """A run that was begun before, and how it goes on."""
+    """How a run goes on that was begun before."""
 
-    id: str
-    utc_created: str
-    duration_ms: float
-    """Of its earlier executions."""
     retry: Retry
     reconciled: Mapping[str | None, Reconciled]
     """What has become of the rows of each task."""
+    duration_ms: float = 0.0
+    """Of its earlier executions."""
 
 
-@attrs.frozen(kw_only=True)
-class Beginning:
-    """What is written down of a run before anything is called."""
-
-    heads: Sequence[Head]
-    keys: Mapping[str | None, Sequence[str]] = attrs.field(repr=False)
-    """Of each task, texts that must not stand in what is told of it."""
-    start: RunStart
-    continued: Continued | None
-
-    @property
-    def duration_ms(self) -> float:
-        """Of earlier executions."""
-        return 0.0 if self.continued is None else self.continued.duration_ms
-
-    async def begin(self, store: Store) -> StoredRun:
-        """Begin the run, or go on with it: nothing is asked before the file says so.
-
-        Raises:
-            UsageError: It is under way elsewhere.
-            StoreError: It cannot be written down.
-        """
-        if self.continued is None:
-            run = store.begin(self.start)
-            await run.durable()
-            if store.error is not None:
-                raise store.error
-            return run
-        return await store.resume(
-            self.continued.id,
-            self.start,
-            retry=self.continued.retry,
-            reconciled=self.continued.reconciled,
-        )
-
-
-def beginning_of(
-    prepared: PreparedSuite, flags: Mapping[str, Any], continued: Continued | None
-) -> Beginning:
-    """The beginning of a run of a suite.
+def start_of(
+    prepared: PreparedSuite, flags: Mapping[str, Any], facts: RunFacts | None = None
+) -> RunStart:
+    """What is written down of the run of a suite before anything is called.
 
     Args:
         prepared: The suite.
         flags: What it was asked for with, as JSON data.
-        continued: The run that goes on; None for a new one.
+        facts: Of the run that goes on; None for a new one.
     """
     now = datetime.now(UTC)
-    run = f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}" if continued is None else continued.id
-    created = utc(now) if continued is None else continued.utc_created
-    start = run_start(prepared, run=run, utc_created=created, flags=flags)
-    return Beginning(
-        heads=[*map(Head.read, start.heads)], keys=start.keys, start=start, continued=continued
-    )
+    run = f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}" if facts is None else facts.id
+    created = utc(now) if facts is None else facts.utc_created
+    return run_start(prepared, run=run, utc_created=created, flags=flags)
+
+
+async def begin(store: Store, start: RunStart, continued: Continued | None = None) -> StoredRun:
+    """Begin a run, or go on with it: nothing is asked before the file says so.
+
+    Raises:
+        UsageError: It is under way elsewhere.
+        StoreError: It cannot be written down.
+    """
+    if continued is not None:
+        return await store.resume(
+            start.id, start, retry=continued.retry, reconciled=continued.reconciled
+        )
+    run = store.begin(start)
+    await run.durable()
+    if store.error is not None:
+        raise store.error
+    return run
 
 
 def utc(instant: datetime) -> str:

@@ -50,11 +50,6 @@ class Keeping:
     def show(self, run: str, task: str | None, index: int) -> str | None:
         """The command that shows a row of a run; None where the run is not kept.
 
-        Args:
-            run: Its id.
-            task: That of the row.
-            index: Of the row.
-
         Example:
             >>> Keeping(database=Path("runs.db")).show("eval-1", "quiz", 3)
             'trioeval show eval-1 3 --task quiz'
@@ -68,19 +63,11 @@ class Keeping:
         return shlex.join(["trioeval", *words, *named])
 
 
-@attrs.frozen
-class Kept:
-    """What is open for a run."""
-
-    store: Store
-    cache: Cache | None
-
-
 @asynccontextmanager
 async def open_kept(
     keeping: Keeping, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
-) -> AsyncIterator[Kept]:
-    """Open what a run is kept in, for as long as the block.
+) -> AsyncIterator[tuple[Store, Cache | None]]:
+    """Open the store and the cache of a run, for as long as the block.
 
     Args:
         keeping: What that is.
@@ -110,4 +97,4 @@ async def open_kept(
                     told=lambda error: warn(str(error)),
                 )
             )
-        yield Kept(store, cache)
+        yield store, cache

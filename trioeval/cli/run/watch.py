@@ -7,6 +7,7 @@ anybody would notice.
 
 import signal
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -52,17 +53,10 @@ def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
             return done.code
         files = sum(not path.is_dir() for path in done.marks)
         say(f"watching {files} files; interrupt to stop")
-        changed = trio.run(_wait_changed, done.marks, interrupts)
+        changed = interrupts.run(partial(wait_changed, done.marks))
         if changed is None:
             return Exit.OK if interrupts.received[0] is signal.SIGINT else interrupts.code
         say(f"{changed} has changed")
-
-
-async def _wait_changed(marks: Mapping[Path, Mark], interrupts: Interrupts) -> Path | None:
-    """The file that is not as it was; None if a signal comes first."""
-    with trio.CancelScope() as scope, interrupts.told_to(lambda number: scope.cancel(number.name)):
-        return await wait_changed(marks)
-    return None
 
 
 async def wait_changed(marks: Mapping[Path, Mark], period: float = PERIOD) -> Path:

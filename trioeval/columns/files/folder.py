@@ -1,7 +1,7 @@
 """The folder while a dataset is built."""
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -253,14 +253,15 @@ class DatasetFolder:
             DatasetError: It cannot be written, or a value is no JSON or does not fit its column.
         """
         path = self.path / ASIDE / (FINAL if final else "") / batch_name(group, self.format)
-        if self._parquet is not None:
-            self._write_aside_parquet(self._parquet, path, rows, columns)
-            return
+        content: bytes | Callable[[Path], None]
         try:
-            lines = [encode_json({"row": row, "columns": dict(values)}) for row, values in rows]
-        except (TypeError, ValueError, RecursionError) as error:
-            raise DatasetError(f"{path}: the columns cannot be written: {error}") from error
-        content = "".join(f"{mended(line, is_json=True)}\n" for line in lines).encode()
+            if self._parquet is None:
+                content = _aside_lines(rows)
+            else:
+                content = self._aside_parquet(self._parquet, rows, columns)
+        except (DatasetError, TypeError, ValueError, RecursionError) as error:
+            between = "\n" if isinstance(error, DatasetError) else " "
+            raise DatasetError(f"{path}: the columns cannot be written:{between}{error}") from error
         with self._lock:
             try:
                 make_safely(path.parent, self._disk)
@@ -268,33 +269,17 @@ class DatasetFolder:
             except OSError as error:
                 raise unwritable(path, error) from error
 
-    def _write_aside_parquet(
-        self, parquet: Parquet, path: Path, rows: NumberedRows, columns: Mapping[str, ColumnType]
-    ) -> None:
+    def _aside_parquet(
+        self, parquet: Parquet, rows: NumberedRows, columns: Mapping[str, ColumnType]
+    ) -> Callable[[Path], None]:
         left_out = {name for _, values in rows for name in values}
         number, taken = "row", {name.casefold() for name in left_out}
         while number in taken:
             number += "_"
         kinds: dict[str, ColumnType] = {number: "int"}
         kinds |= {name: kind for name, kind in columns.items() if name in left_out}
-        try:
-            numbered = [(row, {**one, number: row}) for row, one in rows]
-            values = file_columns(numbered, kinds, self.kinds)
-        except DatasetError as error:
-            raise DatasetError(f"{path}: the columns cannot be written:\n{error}") from None
-        part = path.with_name(part_name(path.name))
-        with self._lock:
-            try:
-                make_safely(path.parent, self._disk)
-                try:
-                    self._disk.fill(part, lambda one: parquet.write(one, kinds, values, self.kinds))
-                    self._disk.rename(part, path)
-                except OSError:
-                    self._disk.remove(part)
-                    raise
-                self._disk.settle(path.parent)
-            except OSError as error:
-                raise unwritable(path, error) from error
+        values = file_columns([(row, {**one, number: row}) for row, one in rows], kinds, self.kinds)
+        return lambda path: parquet.write(path, kinds, values, self.kinds)
 
     def replace(
         self,
@@ -390,3 +375,8 @@ class DatasetFolder:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _aside_lines(rows: NumberedRows) -> bytes:
+    lines = (encode_json({"row": row, "columns": dict(values)}) for row, values in rows)
+    return "".join(f"{mended(line, is_json=True)}\n" for line in lines).encode()

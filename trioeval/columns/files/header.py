@@ -162,7 +162,7 @@ def _told(group: GroupFile) -> Mapping[str, Any]:
         "rows": group.rows,
         "file": group.file,
         "digest": group.digest,
-        "dropped": dict(group.dropped),
+        "dropped": dict(sorted(group.dropped.items())),
     }
 
 

@@ -1,6 +1,6 @@
 """A folder is opened to be written: what is there is looked at before anything is changed."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import attrs
@@ -248,15 +248,28 @@ def make_safely(path: Path, disk: Disk) -> None:
         disk.settle(one.parent)
 
 
-def put_file(path: Path, content: bytes, disk: Disk) -> None:
-    """Write a file so that it is there as it was or as it should be, whatever comes between."""
+def put_file(path: Path, content: bytes | Callable[[Path], None], disk: Disk) -> None:
+    """Write a file so that it is there as it was or as it should be, whatever comes between.
+
+    Args:
+        path: The file.
+        content: Its bytes, or what writes them to another path.
+        disk: The disk.
+    """
     part = path.with_name(part_name(path.name))
 
     def write(to: Path) -> None:
-        to.write_bytes(content)
+        if isinstance(content, bytes):
+            to.write_bytes(content)
+        else:
+            content(to)
 
-    disk.fill(part, write)
-    disk.rename(part, path)
+    try:
+        disk.fill(part, write)
+        disk.rename(part, path)
+    except OSError:
+        disk.remove(part)
+        raise
     disk.settle(path.parent)
 
 

@@ -1,11 +1,26 @@
 """What makes values: one maker for each producer of a graph."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import attrs
+import trio
 
-from trioeval.errors import ProviderError, TrioevalError
+from trioeval.columns.graph import MakeJob
+from trioeval.columns.journal import MadeRecord
+from trioeval.columns.result import DroppedRow
+from trioeval.errors import (
+    BudgetError,
+    CallError,
+    Fault,
+    GradingError,
+    LaneClosedError,
+    ProviderError,
+    QuotaError,
+    TooLateError,
+    TrioevalError,
+    leaves,
+)
 from trioeval.evaluation.journal import Paid
 from trioeval.kernel import Calls
 from trioeval.usage import Usage
@@ -57,32 +72,206 @@ class Tally:
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 
+    def plus(self, other: "Tally") -> "Tally":
+        """The sum of two rounds of one job."""
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Tally(
+            calls=self.calls + other.calls,
+            recalled=self.recalled + other.recalled,
+            usages=[*self.usages, *other.usages],
+            cost=sum(costs) if costs else None,
+            seconds=self.seconds + other.seconds,
+        )
+
+    def json(self) -> Mapping[str, Any]:
+        """The members that are not empty, for the journal.
+
+        Example:
+            >>> Tally(calls=1, usages=[Usage(total=3)], seconds=0.5).json()
+            {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
+        """
+        told: dict[str, Any] = {}
+        for name in ("calls", "recalled", "seconds"):
+            if getattr(self, name):
+                told[name] = getattr(self, name)
+        if self.cost is not None:
+            told["cost"] = self.cost
+        if self.usages:
+            usage = Usage.sum(self.usages)
+            told["usage"] = {
+                name: count for name, count in attrs.asdict(usage).items() if count is not None
+            }
+        return told
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> "Tally":
+        """A tally of the JSON of `json`."""
+        members = {**told}
+        usage = members.pop("usage", None)
+        return cls(**members, usages=[] if usage is None else [Usage(**usage)])
+
 
 @attrs.frozen
-class CellOrder:
+class Trouble:
+    """How a maker failed."""
+
+    error: Exception
+    attempts: int
+    """Requests that its job has made."""
+    is_own: bool = False
+    """Whether its call was refused while the lane served others."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is no failure of the row, which may be made in another run; None if it is one."""
+        if self.is_own:
+            return None
+        reasons = [_reason(leaf) for leaf in leaves(self.error)]
+        return next((reason for reason in reasons if reason is not None), None)
+
+    @property
+    def is_mishap(self) -> bool:
+        """Whether it might have gone well."""
+        return all(_is_mishap(leaf) for leaf in leaves(self.error))
+
+    def dropped(self, row: int, column: str) -> DroppedRow:
+        """The end of a row."""
+        first = next(leaves(self.error))
+        return DroppedRow(
+            row=row,
+            cause="failed",
+            column=column,
+            error=say(self.error),
+            kind=first.kind if isinstance(first, ProviderError) else None,
+            attempts=self.attempts,
+        )
+
+
+def say(error: BaseException) -> str:
+    """An error in words for a person."""
+    first = next(leaves(error))
+    if isinstance(first, TrioevalError) and str(first):
+        return str(first)
+    return f"{type(first).__name__}: {first}"
+
+
+def _reason(error: BaseException) -> str | None:
+    match error:
+        case LaneClosedError():
+            return "lane"
+        case BudgetError() if error.wanted <= error.limit:
+            return "budget_exceeded"
+        case TooLateError():
+            return "deadline"
+        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
+            return "quota"
+        case CallError(fault=Fault.RATE_LIMITED):
+            return "rate_limited"
+        case _:
+            return None
+
+
+def _is_mishap(error: BaseException) -> bool:
+    if isinstance(error, GradingError):
+        return error.mishap
+    return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
+
+
+@attrs.frozen
+class Skips:
+    """Rows for which a job asks nobody."""
+
+    skipped: frozenset[int] = frozenset()
+    """Rows that are left out."""
+    faults: Mapping[int, CellError] = attrs.field(factory=dict)
+    """Rows whose condition fails."""
+
+    @property
+    def rows(self) -> frozenset[int]:
+        """All of them."""
+        return self.skipped | self.faults.keys()
+
+
+@attrs.define(eq=False)
+class Order:
+    """A job from the moment it may start until its outcome; the payload of the kernel's job."""
+
+    job: MakeJob
+    lane: str = LOCAL
+    """The lane of its maker, or `LOCAL` if there is nothing to ask."""
+    known: MadeRecord | Skips | None = None
+    """The result of an earlier execution, or the rows that are left out."""
+    rank: tuple[float, float] | None = None
+    """The place on a lane that columns share; set when the kernel asks for it."""
+    tally: Tally = attrs.field(init=False)
+    """Requests and tokens of this round; set by `begin`."""
+    scope: trio.CancelScope | None = None
+    """Holds the body while it runs."""
+    earlier: Tally | None = None
+    """The tally of the rounds before this one; None in the first round."""
+    trouble: Trouble | None = None
+    """How the maker failed in this round."""
+    is_gone: bool = False
+    """Whether its result is not wanted any more."""
+
+    def begin(self) -> trio.CancelScope:
+        """Begin a round; returns the scope of its body."""
+        self.tally, self.scope = Tally(), trio.CancelScope()
+        return self.scope
+
+    def fail(self, error: Exception, calls: Calls[Any]) -> Exception:
+        """Note how the maker failed, until the kernel decides whether another round follows."""
+        self.trouble = Trouble(error, calls.count, calls.refused_alone)
+        return error
+
+    def set_aside(self) -> None:
+        """Let the job wait for another round."""
+        self.earlier = self.used
+        self.scope = self.trouble = None
+
+    @property
+    def used(self) -> Tally:
+        """The tally of all rounds."""
+        return self.tally if self.earlier is None else self.earlier.plus(self.tally)
+
+    def give_up(self) -> None:
+        """Cancel the body; the result is not wanted any more."""
+        self.is_gone = True
+        if self.scope is not None:
+            self.scope.cancel("its row was dropped")
+
+
+@attrs.define(eq=False)
+class CellOrder(Order):
     """One cell that is wanted."""
 
-    row: int
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = attrs.field(factory=dict)
     """The columns that it needs, by name: a copy that the maker may change."""
-    tally: Tally
+
+    @property
+    def row(self) -> int:
+        """The row of the cell."""
+        return cast("int", self.job.row)
 
 
-@attrs.frozen
-class GroupOrder:
+@attrs.define(eq=False)
+class GroupOrder(Order):
     """A group that is wanted."""
 
-    group: int
-    start: int
+    start: int = 0
     """The number of its first row among all, dropped ones too: where an ordered source goes on."""
-    rows: Sequence[int]
+    rows: Sequence[int] = ()
     """The numbers of the rows that are wanted, ascending: of a scratch maker all of the group, of a full one
     those that are neither dropped nor skipped."""
-    values: Sequence[Mapping[str, Any]]
+    values: Sequence[Mapping[str, Any]] = ()
     """Of each the columns that are needed, copied; empty mappings for a scratch maker."""
-    tally: Tally
     follows: bool = False
     """Whether the maker may have been asked for a group before this one, in this execution or an earlier."""
+
+    @property
+    def group(self) -> int:
+        """The number of the group."""
+        return self.job.group
 
 
 Made: TypeAlias = Sequence[tuple[int, Mapping[str, Any] | CellError]]

@@ -168,10 +168,7 @@ class TemplateMaker:
     def _compiled(self) -> Callable[[Mapping[str, Any]], str]:
         return compile_template(self.column.template or "", self.filters, self.env)
 
-    @property
-    def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+    lane = LOCAL
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows. A checkpoint if they are many."""
@@ -200,10 +197,7 @@ class PythonExpressionMaker:
     column: ExpressionColumn
     scripts: Scripts
 
-    @property
-    def lane(self) -> str:
-        """It runs code of the suite."""
-        return CODE
+    lane = CODE
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows. A checkpoint if there are any."""
@@ -246,10 +240,7 @@ class PythonCellMaker:
     column: PythonColumn
     scripts: Scripts
 
-    @property
-    def lane(self) -> str:
-        """It runs code of the suite."""
-        return CODE
+    lane = CODE
 
     async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:  # noqa: ARG002 - it asks nobody
         """What the function makes of a row. Always a checkpoint."""
@@ -264,10 +255,7 @@ class PythonGroupMaker:
     column: PythonColumn
     scripts: Scripts
 
-    @property
-    def lane(self) -> str:
-        """It runs code of the suite."""
-        return CODE
+    lane = CODE
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """What the function makes of a group. Always a checkpoint."""

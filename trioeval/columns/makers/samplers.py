@@ -86,10 +86,7 @@ class SamplerMaker:
     seed: int
     """The dataset's, for a column without one of its own."""
 
-    @property
-    def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+    lane = LOCAL
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows that are wanted. A checkpoint if they are many."""

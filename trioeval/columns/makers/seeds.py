@@ -248,10 +248,7 @@ class SeedMaker:
     _orders: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict, repr=False)
     """By round."""
 
-    @property
-    def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+    lane = LOCAL
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows that are wanted. A checkpoint if they are read in a thread."""

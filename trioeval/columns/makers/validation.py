@@ -47,10 +47,7 @@ class ValidationMaker:
         init=False, factory=dict, repr=False
     )
 
-    @property
-    def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+    lane = LOCAL
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The verdicts on all rows. A checkpoint if they are many, or one takes long."""

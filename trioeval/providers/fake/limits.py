@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from typing import Protocol, assert_never
+from typing import TypeAlias, assert_never
 
 import attrs
 
@@ -17,31 +17,6 @@ from trioeval.providers.fake.settings import FakeSettings, Hints
 
 ROUNDING = 1e-9
 """Units by which a bucket may be off for the rounding of instants: a wait that was told is enough."""
-
-
-class Limit(Protocol):
-    """How much may be taken, and when. Time never goes back."""
-
-    @property
-    def limit(self) -> int:
-        """What the server says that it allows in a window."""
-        ...
-
-    def wait(self, now: float, amount: int) -> float:
-        """Seconds until `amount` fits if nothing else is taken; 0 if it fits now."""
-        ...
-
-    def take(self, now: float, amount: int) -> None:
-        """Count an amount that `wait` has let in."""
-        ...
-
-    def remaining(self, now: float) -> int:
-        """What is still free, in whole units."""
-        ...
-
-    def until_empty(self, now: float) -> float:
-        """Seconds until everything is free again."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -124,6 +99,9 @@ class RollingWindow:
         while self._taken and self._taken[0][0] + self.length <= now:
             self._used -= self._taken.popleft()[1]
 
+
+Limit: TypeAlias = Bucket | RollingWindow
+"""How much may be taken, and when. Time never goes back."""
 
 Headers = tuple[tuple[str, str], ...]
 

@@ -23,8 +23,7 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.generic.keys import HEADER_NAME
-from trioeval.providers.generic.raw_request import DROPPED
+from trioeval.providers.generic.keys import DROPPED, HEADER_NAME
 from trioeval.providers.generic.urls import url_fault
 from trioeval.providers.http.failures import classify
 from trioeval.providers.http.replies import is_success, read_json, text

@@ -1,6 +1,9 @@
+# Apart from `providers.generic.http`: together they exceed 600 lines.
 """Reading an entry of the suite: its keys, its templates and its files, with all that is wrong with them."""
 
+import ast
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,6 @@ from trioeval.errors import Problem
 from trioeval.providers.bounds import MOST_BYTES
 from trioeval.providers.config import Surroundings, read_config, show, to_snake
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
-from trioeval.providers.generic.code_keys import read_output, read_rewrite
 from trioeval.providers.generic.identity import (
     find_secrets,
     lane_key,
@@ -19,29 +21,161 @@ from trioeval.providers.generic.identity import (
     secrets_of_environment,
 )
 from trioeval.providers.generic.json_text import JsonText
-from trioeval.providers.generic.keys import KEYS, MARK, NOT_YET, TLS_FILES
-from trioeval.providers.generic.parts import find, read_parts
-from trioeval.providers.generic.raw_request import DROPPED, RawRequest, read_raw_request
-from trioeval.providers.generic.reply import Transform
+from trioeval.providers.generic.keys import (
+    DROPPED,
+    KEYS,
+    MARK,
+    NOT_YET,
+    SUCCESS,
+    TLS_FILES,
+    read_statuses,
+)
+from trioeval.providers.generic.reply import Transform, read_transform
 from trioeval.providers.generic.request import (
     Body,
     JsonBody,
     MultipartBody,
     RequestTemplate,
     TextBody,
+    find,
     is_json_type,
+    read_parts,
     text_body,
 )
-from trioeval.providers.generic.status import SUCCESS, read_statuses
 from trioeval.providers.generic.urls import parameters, url_fault
 from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, read_limit
 from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.prices import Price, read_price
+from trioeval.providers.programs.python import top_level_names
 from trioeval.providers.programs.workers import WorkerSpec
-from trioeval.scripting.javascript import Script
+from trioeval.scripting.javascript import Script, is_function
+from trioeval.scripting.python_syntax import python_fault
 
 _FILE = "file://"
+
+# A request as it is written on the wire: `request`, taken apart before anything is filled in. Its templates
+# are rendered afterwards, each in its place, so that no value can add a header or end the head.
+
+
+_METHOD = re.compile(r"[A-Z][A-Z-]*")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VERSION = re.compile(r"\s+HTTP/\d(?:\.\d)?\s*$")
+
+
+@attrs.frozen
+class RawRequest:
+    """The parts of a request; all but the method may hold templates."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    """With lower-case names, without those that are about one connection."""
+    body: str
+    """Empty if there is none."""
+    is_whole: bool = False
+    """Whether the request line itself says the scheme and the host."""
+
+
+def read_raw_request(text: str, scheme: str) -> RawRequest | str:
+    r"""Take a request apart.
+
+    Args:
+        text: Request line, headers, an empty line, the body; lines end in `\n` or `\r\n`.
+        scheme: `http` or `https`, for the URL.
+
+    Returns:
+        Its parts, or what is wrong with it, for the sentence "it …".
+
+    Example:
+        >>> read_raw_request("POST /ask HTTP/1.1\nHost: a.example\n\n{{prompt}}\n", "https")
+        RawRequest(method='POST', url='https://a.example/ask', headers={}, body='{{prompt}}', is_whole=False)
+    """
+    head, _, body = text.replace("\r\n", "\n").lstrip("\n").partition("\n\n")
+    first, *lines = head.rstrip("\n").split("\n")
+    method, _, target = _VERSION.sub("", first).strip().partition(" ")
+    target = target.strip()
+    if not _METHOD.fullmatch(method) or not target:
+        return 'must begin with a method and a path, as "POST /chat HTTP/1.1"'
+    headers: dict[str, str] = {}
+    host = ""
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _NAME.fullmatch(name):
+            # Not quoted: the line may hold a key.
+            return f'has a line {lines.index(line) + 2} that is no header; write "Name: value"'
+        low = name.lower()
+        if low == "host":
+            host = value.strip()
+        elif low in headers:
+            return f"has the header {name} twice"
+        elif low not in DROPPED:
+            headers[low] = value.strip()
+    is_whole = target.startswith(("http://", "https://"))
+    if not is_whole:
+        if not host:
+            return 'has no Host header; write "Host: example.com"'
+        target = f"{scheme}://{host}{target if target.startswith('/') else '/' + target}"
+    return RawRequest(method, target, headers, body.rstrip("\n"), is_whole)
+
+
+# The language of `transformRequest` and `transformResponse`, and what is wrong with them.
+
+
+DEFAULT_FUNCTION = "transform"
+"""The function of a Python file that names none."""
+
+_PYTHON = re.compile(r"file://(.+\.py)(?::(\w+))?")
+_REQUEST = ".config.transformRequest"
+
+
+def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
+    """What the prompt becomes: a script, or a template; or what is wrong with it."""
+    if text.startswith("file://"):
+        return Problem(_REQUEST, "files are not supported yet", "write the code itself")
+    if is_function(text):
+        script = Script(text.strip(), ("prompt", "vars", "context"))
+        fault = script.fault()
+        return script if fault is None else Problem(_REQUEST, fault)
+    fault = around.templates.syntax_error(text)
+    return text if fault is None else Problem(_REQUEST, fault)
+
+
+def read_output(text: str, around: Surroundings) -> Transform | Script | WorkerSpec | Problem:
+    """What finds the output: a transform, or the workers of a function in a Python file."""
+    found = _PYTHON.fullmatch(text.strip())
+    transform: Transform | Script | WorkerSpec | str = (
+        read_transform(text)
+        if found is None
+        else _read_function(found[1], found[2] or DEFAULT_FUNCTION, around)
+    )
+    if isinstance(transform, str):
+        return Problem(".config.transformResponse", transform)
+    return transform
+
+
+def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | str:
+    path = find(around, file)
+    if isinstance(path, str):
+        return path
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        source = path.read_text(encoding="utf-8", errors="replace")
+        return f"{show(file)} {python_fault(error, source)}"
+    except (OSError, ValueError) as error:
+        return f"{show(file)} cannot be loaded: {error}"
+    names = top_level_names(tree)
+    if names is not None and name not in names:
+        return f"there is no function {name} in {show(file)}"
+    return WorkerSpec(
+        name=f"transformResponse {file}:{name}",
+        executable=sys.executable,
+        file=path,
+        function=name,
+        cwd=around.directory.resolve(),
+        environ=around.environ,
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -1,5 +1,6 @@
 """`http:` and `https:`: a service that the suite describes, asked by the way that all providers share."""
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,14 +14,11 @@ import trio
 from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Shared, Surroundings, Templates, show, to_snake
+from trioeval.providers.config import Settings, Shared, Surroundings, Templates, show, to_snake
 from trioeval.providers.generic.auth import Token, TokenSource
 from trioeval.providers.generic.entry import Entry, read_entry
-from trioeval.providers.generic.identity import SHORTEST_VALUE, secret_texts
+from trioeval.providers.generic.identity import SHORTEST_VALUE, may_see_variables, secret_texts
 from trioeval.providers.generic.keys import PER_CALL
-from trioeval.providers.generic.parts import load_files
-from trioeval.providers.generic.queries import apply_query, query_workers
-from trioeval.providers.generic.question import fill, find_question
 from trioeval.providers.generic.reply import (
     Answer,
     MemberPath,
@@ -28,12 +26,14 @@ from trioeval.providers.generic.reply import (
     Reading,
     Transform,
     TransformError,
+    apply_query,
     engine_workers,
     plain,
+    query_workers,
     read_answer,
     script_output,
 )
-from trioeval.providers.generic.request import Filling
+from trioeval.providers.generic.request import Filling, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
 from trioeval.providers.http.endpoint import digest, is_secret_header
 from trioeval.providers.http.failures import classify
@@ -295,8 +295,69 @@ def _failure(reply: HttpReply, message: str) -> ProviderError:
     return ProviderError("bad_request", message, status=reply.status)
 
 
+# What decides the reply of a service, so that it may be kept for equal calls.
+
+
+READING = ("transform_response", "validate_status")
+"""Keys, in snake_case, that say how a reply is read."""
+
+
+def find_question(
+    entry: Entry, config: Mapping[str, Any], request: Request, templates: Templates
+) -> Question | None:
+    """All that decides the reply to a request; see `Cacheable`.
+
+    Args:
+        entry: What the config says.
+        config: As it is written, with what is different for this call.
+        request: What is asked.
+        templates: What fills in its variables.
+
+    Returns:
+        None where a function in a Python file or a file that goes along has a say: both may change, and
+        what a function looks at cannot be seen.
+
+    Raises:
+        ProviderError: `bad_request`: the request cannot be made.
+    """
+    if entry.function is not None or entry.request.files:
+        return None
+    said = {to_snake(str(key)): value for key, value in config.items()}
+    variables = dict(request.vars)
+    reading = {name: said[name] for name in READING if said.get(name) is not None}
+    if may_see_variables(entry.transform):
+        reading["vars"] = plain(variables)
+    if isinstance(entry.rewrite, Script):
+        # What it makes of the prompt is known when it has run: what it is given decides that.
+        given = json.dumps([said, request.prompt, variables], default=str)
+        asked = HttpRequest(entry.request.url, {}, given.encode(), entry.request.method or "")
+    else:
+        filling = fill(entry, entry.rewrite, request, templates)
+        asked = entry.request.render(filling, {})
+    return Question(
+        name=f"http:{urlsplit(asked.url).hostname or ''}",
+        service="http",
+        request=asked,
+        account=entry.request.auth.credential,
+        reading=reading,
+    )
+
+
+def fill(entry: Entry, rewrite: str | None, request: Request, templates: Templates) -> Filling:
+    """The variables of a call; the prompt is what a template makes of it.
+
+    Raises:
+        ProviderError: `bad_request`: the template cannot be rendered.
+    """
+    variables = {**request.vars, **entry.tools}
+    filling = Filling.of(templates, variables, request.prompt)
+    if rewrite is None:
+        return filling
+    return Filling.of(templates, variables, filling.text(rewrite, "transformRequest"))
+
+
 @attrs.frozen
-class GenericSettings:
+class GenericSettings(Settings):
     """A service that the suite describes."""
 
     entry: Entry

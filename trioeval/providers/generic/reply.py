@@ -21,15 +21,15 @@ import attrs
 from trioeval.errors import ProviderError, ProviderErrorKind, TrioevalError
 from trioeval.providers.base import Reply
 from trioeval.providers.config import show
+from trioeval.providers.generic.keys import SUCCESS
 from trioeval.providers.generic.request import is_json_type
-from trioeval.providers.generic.status import SUCCESS
 from trioeval.providers.http.failures import classify, excerpt
 from trioeval.providers.http.rate_hints import read_hints
 from trioeval.providers.http.replies import NOT_JSON, is_success, read_json, read_metadata
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.prices import Price
 from trioeval.providers.programs.exec import read_result
-from trioeval.providers.programs.workers import WorkerSpec
+from trioeval.providers.programs.workers import OutOfMemoryError, Workers, WorkerSpec
 from trioeval.providers.secrets import hide, hide_in, surely_keys
 from trioeval.rates.throttle import RateHint
 from trioeval.scripting.engine import program as engine
@@ -40,7 +40,7 @@ from trioeval.scripting.queries import program
 
 
 WORKERS = 2
-"""Scripts of one provider that run at once."""
+"""Scripts, and queries, of one provider or of one suite that run at once."""
 
 
 def engine_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
@@ -221,6 +221,55 @@ def _member(value: Any, step: str | int) -> Any:
 def _read_query(language: program.Language, query: str, name: str) -> Query | str:
     fault = program.fault(language, query)
     return Query(query, language) if fault is None else f"is not a {name}: {fault}"
+
+
+def query_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
+    """The workers that evaluate queries.
+
+    Args:
+        directory: Where they run; absolute.
+        environ: What they inherit.
+    """
+    return attrs.evolve(
+        WorkerSpec.of_own("the query", program.__file__, directory, environ, WORKERS),
+        memory_mb=program.MEMORY_MB,
+        largest=program.LARGEST,
+        grace=0.0,
+        limit_key=None,
+    )
+
+
+async def apply_query(
+    query: Query,
+    answer: Answer,
+    size: int,
+    workers: Workers,
+    *,
+    limit: float = program.TIME_LIMIT,
+) -> Any:
+    """What a query finds. A checkpoint unless it is quick.
+
+    Args:
+        query: What is looked for.
+        answer: Where.
+        size: Bytes or characters of the document, as JSON.
+        workers: From `query_workers`.
+        limit: Seconds that a query may take that is not quick, > 0.
+
+    Raises:
+        TransformError: It finds nothing, fails, or takes more than it may.
+    """
+    if query.is_quick(size):
+        return query.apply(answer)
+    arguments = query.arguments(answer)
+    try:
+        return query.output(await workers.call(arguments, limit))
+    except OutOfMemoryError as error:
+        raise query.failure(f"it takes more than {program.MEMORY_MB} MiB of memory") from error
+    except ProviderError as error:
+        if error.kind == "attempt_timeout":
+            raise query.failure(f"it takes longer than {limit:g} seconds") from error
+        raise query.failure(error.message) from error
 
 
 # The reply of a service, read as the suite says: is it a success, what of it is the output.

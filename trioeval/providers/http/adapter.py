@@ -1,184 +1,355 @@
 """A provider over HTTP: a pure adapter, and one exchange between its two halves.
 
-All that is known of a service's format is in the adapter's `build` and `parse`; they are tested without
-a network.
+All that is known of a service's format is in its adapter, which builds requests and reads replies; both are
+tested without a network.
 """
 
-import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from http import HTTPStatus
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Self
 
 import attrs
 import trio
 
-from trioeval.errors import ProviderError
+from trioeval.errors import Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import SLOW, has_more_marks, most_marks
 from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Shared
-from trioeval.providers.http.endpoint import Endpoint
+from trioeval.providers.config import Key, Settings, Shared, is_json_list, read_config, to_snake
+from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.replies import (
+    empty,
+    failure,
+    is_success,
+    read_failure,
+    read_hint,
+    read_metadata,
+    read_object,
+)
+from trioeval.providers.http.streams import EventReader, ServerEvent, read_events
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
-
-# Server-sent events: how services stream a reply.
-#
-# Pure. A stream is lines that end in LF, CR or both; an empty line ends an event. Only what providers use is
-# kept of the format: the event's name and its data. Other than a browser, who reads a whole stream takes its
-# end for the end of an event: services leave the last empty line out.
-#
-# Source: the "Server-sent events" section of the HTML standard.
-
-
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+from trioeval.usage import Usage
 
 
 @attrs.frozen
-class ServerEvent:
-    """One event of a stream."""
-
-    data: str
-    name: str = "message"
-
-
-@attrs.define
-class EventReader:
-    r"""Cuts a stream into events, however its parts arrive, in time that grows with its length alone.
+class PreparedBody:
+    """The fields of a JSON object that are the same for every call, written once.
 
     Example:
-        >>> reader = EventReader()
-        >>> list(reader.feed(b"data: 1\n\nda"))
-        [ServerEvent(data='1', name='message')]
-        >>> list(reader.feed(b"ta: 2\r\n\r\n"))
-        [ServerEvent(data='2', name='message')]
+        >>> PreparedBody.of({"model": "m"}).complete({"messages": []})
+        b'{"model":"m","messages":[]}'
     """
 
-    _open: list[bytes] = attrs.field(factory=list)
-    """The line whose end has not come, in the parts it came in."""
-    _is_first: bool = True
-    """Whether no line has ended yet."""
-    _after_cr: bool = False
-    """Whether the last part ended in a CR, the LF of which may come with the next."""
-    _data: list[str] = attrs.field(factory=list)
-    _name: str = ""
+    _fixed: bytes
+    """Between the braces."""
 
-    def feed(self, part: bytes) -> Iterator[ServerEvent]:
-        """The events that are complete with this part of the stream."""
-        if self._after_cr:
-            if not part:
-                return
-            part = part.removeprefix(b"\n")
-        self._after_cr = part.endswith(b"\r")
-        *ended, rest = _LINE_END.split(part)
-        if ended:
-            ended[0] = b"".join((*self._open, ended[0]))
-            self._open.clear()
-        if rest:
-            self._open.append(rest)
-        for line in ended:
-            if (event := self._line(line)) is not None:
-                yield event
+    @classmethod
+    def of(cls, fixed: Mapping[str, Any]) -> "PreparedBody":
+        """Write the fixed fields; they must be JSON."""
+        return cls(_write(fixed))
 
-    def finish(self) -> Iterator[ServerEvent]:
-        """The event that the end of the stream completes, if one is open."""
-        # The first LF ends an open line, or is taken for that of a CRLF.
-        return self.feed(b"\n\n")
-
-    def _line(self, line: bytes) -> ServerEvent | None:
-        if self._is_first:
-            line, self._is_first = line.removeprefix(_BYTE_ORDER_MARK), False
-        if not line:
-            event = ServerEvent("\n".join(self._data), self._name or "message")
-            found = bool(self._data)
-            self._data, self._name = [], ""
-            return event if found else None
-        field, _, value = line.decode("utf-8", "replace").partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            self._data.append(value)
-        elif field == "event":
-            self._name = value
-        return None
+    def complete(self, fields: Mapping[str, Any]) -> bytes:
+        """The object with these fields behind the others; none may be there already."""
+        return b"{" + b",".join(filter(None, (self._fixed, _write(fields)))) + b"}"
 
 
-def read_events(body: bytes) -> tuple[ServerEvent, ...]:
-    r"""The events of a whole stream.
+def _write(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()[1:-1]
 
-    Example:
-        >>> read_events(b"data: 1")
-        (ServerEvent(data='1', name='message'),)
+
+def _is_metrics(value: Any) -> bool:
+    return value == "ttft" or (is_json_list(value) and all(one == "ttft" for one in value))
+
+
+METRICS = Key("metrics", '"ttft", or a list of it', _is_metrics)
+"""The key of a config that asks for streams."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Adapter(ABC):
+    """One model of a service, and the format of its requests and replies.
+
+    A subclass says what its config may hold (`call_keys`, `entry_keys`), builds a body (`fixed_body`,
+    `prompt_fields`) and reads one (`read`). All else is the same for every service.
     """
-    reader = EventReader()
-    return (*reader.feed(body), *reader.finish())
 
+    endpoint: Endpoint
+    layers: tuple[Mapping[str, Any], ...] = attrs.field(default=({},), repr=False)
+    """The checked config of the entry and the options of calls over it, by snake_case key; None takes a
+    default away."""
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
+    """What the environment sets where the config says nothing."""
 
-class Adapter(Protocol):
-    """The pure half of a provider."""
+    call_keys: ClassVar[tuple[Key, ...]]
+    """Keys that may differ from call to call."""
+    entry_keys: ClassVar[tuple[Key, ...]] = ()
+    """Keys that are the same for all calls of an entry, besides those of the endpoint."""
+    path: ClassVar[str] = ""
+    """What is below the base URL."""
+    holder: ClassVar[str] = "the message"
+    """What holds the answer, for the error of an empty one."""
+    limit_key: ClassVar[str] = "max_tokens"
+    """The key of the config that bounds the length of a reply."""
+    origin_fields: ClassVar[Mapping[str, str]] = {"id": "id", "model": "model"}
+    """Names in the metadata, and the fields of a reply that they come from."""
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where the requests go."""
-        ...
+    @classmethod
+    def read_entry(
+        cls,
+        service: Service,
+        model: str,
+        config: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> "AdapterSettings | list[Problem]":
+        """Read the config of an entry.
+
+        Args:
+            service: How the service is reached.
+            model: The model's name, as the service knows it.
+            config: The entry's config; a null takes a default away.
+            environ: The environment; empty values count as absent.
+
+        Returns:
+            The settings, or everything that is wrong.
+        """
+        own_keys = (*cls.call_keys, *cls.entry_keys)
+        values, problems = read_config(config, (*own_keys, *ENDPOINT_KEYS))
+        endpoint, faults = cls.locate(service, model, values, environ)
+        defaults, wrong = cls.read_defaults(service, environ)
+        problems += [*faults, *wrong, *cls.find_conflicts(service, (values,))]
+        if endpoint is None or problems:
+            return problems
+        # What the endpoint has read stays there: no credential is kept twice.
+        names = {to_snake(key.name) for key in own_keys}
+        own = {name: value for name, value in values.items() if name in names}
+        return AdapterSettings(cls(endpoint=endpoint, layers=(own,), defaults=defaults))
+
+    @classmethod
+    def locate(
+        cls,
+        service: Service,
+        model: str,
+        values: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> tuple[Endpoint | None, list[Problem]]:
+        """The endpoint that an entry means; see `read_endpoint`."""
+        return read_endpoint(service, model, values, environ)
+
+    @classmethod
+    def read_defaults(
+        cls,
+        service: Service,  # noqa: ARG003 - for subclasses
+        environ: Mapping[str, str],  # noqa: ARG003 - likewise
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        """The defaults that the environment sets, and what is wrong with them."""
+        return {}, []
+
+    @classmethod
+    def find_conflicts(
+        cls,
+        service: Service,  # noqa: ARG003 - for subclasses
+        layers: Sequence[Mapping[str, Any]],  # noqa: ARG003 - likewise
+    ) -> list[Problem]:
+        """What is wrong with values of the last layer that are each right by themselves."""
+        return []
+
+    def with_options(self, options: Mapping[str, Any], /) -> Self:
+        """The adapter for one call, some of whose keys are different.
+
+        Raises:
+            ProviderError: `bad_request`, with everything that is wrong with them.
+        """
+        if not options:
+            return self
+        values, problems = read_config(options, self.call_keys)
+        layers = (*self.layers, values)
+        problems = problems or self.find_conflicts(self.endpoint.service, layers)
+        if problems:
+            told = "; ".join(map(_tell, problems))
+            raise ProviderError("bad_request", f"the options of the call are not right: {told}")
+        return attrs.evolve(self, layers=layers)
+
+    @cached_property
+    def given(self) -> Mapping[str, Any]:
+        """The values of all layers, the last one that names a key deciding."""
+        return {name: value for layer in self.layers for name, value in layer.items()}
 
     @property
     def streams(self) -> bool:
-        """Whether replies are asked for as streams, to time their first token."""
-        ...
+        """Whether replies are requested as streams, to time their first token."""
+        return bool(self.given.get("metrics"))
 
     @property
     def show_thinking(self) -> bool:
         """Whether reasoning belongs to the output; besides the request, all that decides what is read."""
-        ...
+        return self.given.get("show_thinking") is not False
 
-    def with_options(self, options: Mapping[str, Any], /) -> "Adapter":
-        """The same with some keys of its config different.
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return self.endpoint.url(self.path)
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of requests, the credential included."""
+        return self.endpoint.headers
+
+    @cached_property
+    def body(self) -> Mapping[str, Any]:
+        """All of the body that does not come from the prompt."""
+        return self.fixed_body()
+
+    @cached_property
+    def _prepared(self) -> PreparedBody:
+        return PreparedBody.of(self.body)
+
+    @abstractmethod
+    def fixed_body(self) -> Mapping[str, Any]:
+        """Compute `body`."""
+
+    @abstractmethod
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The fields of the body that hold a prompt.
 
         Raises:
-            ProviderError: `bad_request`, if there is no such key, or it may not have this value.
+            ProviderError: `bad_request`, if the prompt cannot be sent.
         """
-        ...
 
     def build(self, request: Request, /) -> HttpRequest:
         """The HTTP request that asks.
 
         Raises:
-            ProviderError: `bad_request`, if the prompt cannot be sent.
+            ProviderError: `bad_request`, if the prompt cannot be sent, or the options of the call are wrong.
         """
-        ...
+        return self.with_options(request.options).ask(request.prompt)
+
+    def ask(self, prompt: str) -> HttpRequest:
+        """The HTTP request for a prompt.
+
+        Raises:
+            ProviderError: See `prompt_fields`.
+        """
+        body = self._prepared.complete(self.prompt_fields(prompt))
+        return HttpRequest(self.url, self.headers, body)
 
     def parse(self, reply: HttpReply, /) -> Reply:
         """What was answered; of a stream, all of its events.
 
+        A prompt that the service refuses to take is a reply too (`is_refusal`).
+
         Raises:
-            ProviderError: The reply tells of a failure, or is not what the service promises.
+            ProviderError: The reply tells of a failure, is not what the service promises, or holds nothing.
         """
-        ...
+        if not is_success(reply):
+            return self.fail(reply, {})
+        reply = self._joined(reply)
+        data = read_object(self.endpoint, reply)
+        try:
+            failed = self.find_failure(reply, data)
+            if failed is not None:
+                return self.fail(failed, data)
+            answer = self._completed(self.read(data, reply), reply, data)
+        except RecursionError:
+            # Parsed it could still be; parts of it are written as JSON again.
+            raise self.failure("malformed_reply", "the reply is nested too deeply", reply) from None
+        if not answer.is_refusal and self.is_empty(data):
+            raise empty(self.holder, answer, self.endpoint, reply, limit=self.limit_key)
+        return answer
 
-    def speaks(self, event: ServerEvent, /) -> bool:
+    @abstractmethod
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """What the body of a success says; `parse` adds cost, hint, body and the usual metadata.
+
+        Raises:
+            ProviderError: It is not what the service promises.
+        """
+
+    def is_empty(self, data: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether a body that could be read holds nothing, not even an empty text."""
+        return False
+
+    def find_failure(self, reply: HttpReply, data: Mapping[str, Any]) -> HttpReply | None:
+        """The reply that says what failed, in spite of the status of a success; None if nothing did."""
+        return reply if data.get("error") else None
+
+    def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:  # noqa: ARG002 - for subclasses
+        """The reply that a failure is where the service will not take the prompt.
+
+        Args:
+            reply: What says it.
+            data: The body of a success; empty for any other status.
+
+        Raises:
+            ProviderError: It is any other failure.
+        """
+        return read_failure(self.endpoint, reply)
+
+    def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
+        """An error that names the URL and shows the beginning of the body."""
+        return failure(kind, message, self.endpoint, reply)
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - for subclasses
+        """US dollars; None where no price is known."""
+        price = self.endpoint.price
+        return None if price is None else price.cost(usage)
+
+    def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
         """Whether an event of a stream holds a part of the answer, or of its reasoning."""
-        ...
+        return False
+
+    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:  # noqa: ARG002 - likewise
+        """The body that the events of a stream make; None if they end too early."""
+        return None
+
+    def _completed(self, answer: Reply, reply: HttpReply, data: dict[str, Any]) -> Reply:
+        """The answer with what is read alike for every service."""
+        origin = {name: data.get(field) for name, field in self.origin_fields.items()}
+        return attrs.evolve(
+            answer,
+            hint=read_hint(self.endpoint, reply),
+            cost=self.cost(answer.usage, data),
+            raw=data,
+            metadata={**read_metadata(reply, origin), **answer.metadata},
+        )
+
+    def _joined(self, reply: HttpReply) -> HttpReply:
+        """The reply with one object as its body; the same reply, if it is no stream.
+
+        Written as JSON once more, so that halves of surrogate pairs from two events become one character.
+        """
+        kind = reply.headers.get("content-type", "")
+        if not kind.lower().startswith("text/event-stream"):
+            return reply
+        data = self.join(read_events(reply.body))
+        if data is None:
+            message = "the stream ended before the reply was complete"
+            raise self.failure("connection", message, reply)
+        try:
+            return attrs.evolve(reply, body=json.dumps(data).encode())
+        except RecursionError:
+            message = "the stream is nested too deeply"
+            raise self.failure("malformed_reply", message, reply) from None
 
 
-@runtime_checkable
-class HasAdapter(Protocol):
-    """Settings of a provider that asks one model of a service, over whatever client."""
-
-    @property
-    def adapter(self) -> Adapter:
-        """What builds its requests."""
-        ...
+def _tell(problem: Problem) -> str:
+    key = problem.path.removeprefix(".config").removeprefix(".")
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{key}: {problem.message}{hint}"
 
 
 @attrs.frozen
-class AdapterSettings:
-    """The settings of a provider that is an adapter and nothing else."""
+class AdapterSettings(Settings):
+    """The settings of a provider that asks one model of a service, over the client of the run."""
 
     adapter: Adapter
 
     @property
     def lane_key(self) -> str:
-        """That of the endpoint."""
+        """The one of the endpoint."""
         return self.adapter.endpoint.lane_key
 
     @property
@@ -188,7 +359,7 @@ class AdapterSettings:
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:
-        """The adapter with the client of the run."""
+        """The adapter with its client."""
         yield HttpProvider(self.adapter, await shared.http())
 
 
@@ -206,26 +377,30 @@ class HttpProvider:
             ProviderError: See `Adapter.build`, `Adapter.parse` and `HttpClient.send`; or
                 `attempt_timeout`.
         """
-        adapter = self.adapter
-        if request.options:
-            adapter = adapter.with_options(request.options)
-            request = attrs.evolve(request, options={})
-        ready = adapter.build(request)
-        if adapter.streams:
-            return await self._stream(adapter, ready)
-        endpoint = adapter.endpoint
-        ready = attrs.evolve(ready, max_reply_bytes=endpoint.max_reply_bytes)
-        return await read_reply(adapter, await exchange(self._client, ready, endpoint.timeout))
+        adapter = self.adapter.with_options(request.options)
+        most = adapter.endpoint.max_reply_bytes
+        ready = attrs.evolve(adapter.ask(request.prompt), max_reply_bytes=most)
+        return await self._ask(adapter, ready)
 
     def cache_question(self, request: Request, /) -> Question:
         """See `Cacheable`: what the adapter sends decides, over whatever client."""
-        return ask_for(self.adapter, request)
+        adapter = self.adapter.with_options(request.options)
+        endpoint = adapter.endpoint
+        return Question(
+            name=f"{endpoint.service.family}:{endpoint.model}",
+            service=endpoint.service.family,
+            request=adapter.ask(request.prompt),
+            account=endpoint.credential,
+            reading={"showThinking": adapter.show_thinking},
+        )
 
-    async def _stream(self, adapter: Adapter, ready: HttpRequest) -> Reply:
+    async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
+        timeout = adapter.endpoint.timeout
+        if not adapter.streams:
+            return await read_reply(adapter, await exchange(self._client, ready, timeout))
         started_at = trio.current_time()
         first_at: float | None = None
         events = EventReader()
-
         most = most_marks(SLOW)
 
         def speaks(event: ServerEvent) -> bool:
@@ -237,32 +412,11 @@ class HttpProvider:
             if first_at is None and any(map(speaks, events.feed(part))):
                 first_at = trio.current_time()
 
-        endpoint = adapter.endpoint
-        ready = attrs.evolve(ready, max_reply_bytes=endpoint.max_reply_bytes)
-        answer = await exchange(self._client, ready, endpoint.timeout, heard=listen)
+        answer = await exchange(self._client, ready, timeout, heard=listen)
         reply = await read_reply(adapter, answer)
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
         return attrs.evolve(reply, first_token=first_at - started_at)
-
-
-def ask_for(adapter: Adapter, request: Request) -> Question:
-    """All that decides the reply to a request.
-
-    Raises:
-        ProviderError: See `Adapter.build`.
-    """
-    if request.options:
-        adapter = adapter.with_options(request.options)
-        request = attrs.evolve(request, options={})
-    endpoint = adapter.endpoint
-    return Question(
-        name=f"{endpoint.service.family}:{endpoint.model}",
-        service=endpoint.service.family,
-        request=adapter.build(request),
-        account=endpoint.credential,
-        reading={"showThinking": adapter.show_thinking},
-    )
 
 
 async def read_reply(adapter: Adapter, reply: HttpReply) -> Reply:

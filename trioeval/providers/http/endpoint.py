@@ -120,6 +120,8 @@ class Endpoint:
     """With lower-case names, the credential included."""
     credential: str = attrs.field(repr=False)
     """What identifies the account: the key, without the word in front of it; "" if there is none."""
+    signing_secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """Texts that requests are signed with instead of carrying them, longest first."""
     organization: str = attrs.field(default="", repr=False)
     project: str = attrs.field(default="", repr=False)
     timeout: float = ATTEMPT_LIMIT
@@ -153,7 +155,7 @@ class Endpoint:
         """Texts that no message may contain, longest first."""
         values = [value for name, value in self.headers.items() if is_secret_name(name)]
         parts = {part for value in values for part in secret_parts(value)}
-        return longest_first({*parts, self.credential} - {""})
+        return longest_first({*parts, self.credential, *self.signing_secrets} - {""})
 
     @property
     def lane_key(self) -> str:

@@ -45,22 +45,14 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
     """The object that the body of a success is.
 
     Raises:
-        ProviderError: The reply tells of a failure, with whatever status, or is no JSON object.
+        ProviderError: `malformed_reply`: it is none.
     """
-    data = _read_success(endpoint, reply)
-    if data is None:
-        raise _classified(endpoint, reply)
+    data = read_json(reply.body)
+    if data is NOT_JSON:
+        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
+    if not isinstance(data, dict):
+        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
     return data
-
-
-def read_answer(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | Reply:
-    """Like `read_object`; where the service will not take the prompt, the reply that this is.
-
-    Raises:
-        ProviderError: The reply tells of any other failure, or is no JSON object.
-    """
-    data = _read_success(endpoint, reply)
-    return read_failure(endpoint, reply) if data is None else data
 
 
 def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
@@ -71,7 +63,7 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
     """
     found = find_refusal(reply)
     if found is None:
-        raise _classified(endpoint, reply)
+        raise classify(reply, secrets=endpoint.secrets, host=endpoint.host, model=endpoint.model)
     message = hide(found.message or FILTERED, endpoint.secrets)
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
@@ -83,22 +75,6 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
         raw=read_json(reply.body),
         metadata=read_metadata(reply, {}),
     )
-
-
-def _classified(endpoint: Endpoint, reply: HttpReply) -> ProviderError:
-    return classify(reply, secrets=endpoint.secrets, host=endpoint.host, model=endpoint.model)
-
-
-def _read_success(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | None:
-    """The object that the body of a success is; None if the reply tells of a failure."""
-    if not is_success(reply):
-        return None
-    data = read_json(reply.body)
-    if data is NOT_JSON:
-        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
-    if not isinstance(data, dict):
-        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
-    return None if data.get("error") else data
 
 
 def read_json(body: bytes | str) -> Any:

@@ -8,7 +8,7 @@ import attrs
 
 from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
-from trioeval.providers.config import Shared, show
+from trioeval.providers.config import Settings, Shared, show
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -21,7 +21,7 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
 
 
 @attrs.frozen
-class CustomSettings:
+class CustomSettings(Settings):
     """A callable of the caller, under the name that the suite uses."""
 
     name: str
@@ -31,11 +31,6 @@ class CustomSettings:
     def lane_key(self) -> str:
         """One lane for each name."""
         return self.name
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """None that could be known here."""
-        return ()
 
     @property
     def most_cost(self) -> float | None:

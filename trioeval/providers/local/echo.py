@@ -12,7 +12,7 @@ import trio
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import Shared, Surroundings
+from trioeval.providers.config import Settings, Shared, Surroundings
 from trioeval.usage import Usage
 
 
@@ -27,18 +27,13 @@ class EchoProvider:
 
 
 @attrs.frozen
-class EchoSettings:
+class EchoSettings(Settings):
     """There is nothing to say of an echo."""
 
     @property
     def lane_key(self) -> str:
         """All echoes share one lane."""
         return "echo"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator[EchoProvider]:

@@ -21,7 +21,15 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import Key, Shared, Surroundings, is_integer, read_config, show
+from trioeval.providers.config import (
+    Key,
+    Settings,
+    Shared,
+    Surroundings,
+    is_integer,
+    read_config,
+    show,
+)
 from trioeval.usage import Usage
 
 # A sentence model on this machine: an ONNX file and its tokenizer turn a text into a vector.
@@ -186,7 +194,7 @@ KEYS = (
 
 
 @attrs.frozen
-class EmbeddingSettings:
+class EmbeddingSettings(Settings):
     """A model whose files are there."""
 
     name: str
@@ -199,11 +207,6 @@ class EmbeddingSettings:
     def lane_key(self) -> str:
         """One lane for each model."""
         return f"local:embedding:{self.name}".removesuffix(":")
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["EmbeddingProvider"]:

@@ -24,6 +24,7 @@ from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
 from trioeval.providers.config import (
     Key,
+    Settings,
     Shared,
     Surroundings,
     is_number,
@@ -48,7 +49,7 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class ReplaySettings:
+class ReplaySettings(Settings):
     """What is replayed, and how fast."""
 
     file: str

@@ -15,7 +15,15 @@ import trio
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import Key, Shared, Surroundings, is_flag, is_json_list, read_config
+from trioeval.providers.config import (
+    Key,
+    Settings,
+    Shared,
+    Surroundings,
+    is_flag,
+    is_json_list,
+    read_config,
+)
 from trioeval.usage import Usage
 
 
@@ -30,7 +38,7 @@ KEYS = (
 
 
 @attrs.frozen
-class SequenceSettings:
+class SequenceSettings(Settings):
     """What is said."""
 
     inputs: tuple[Any, ...] = attrs.field(repr=False)
@@ -40,11 +48,6 @@ class SequenceSettings:
     def lane_key(self) -> str:
         """All sequences share one lane."""
         return "sequence"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["SequenceProvider"]:

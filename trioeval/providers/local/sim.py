@@ -34,6 +34,7 @@ from trioeval.errors import Problem, ProviderError, TemplateError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
     Key,
+    Settings,
     Shared,
     Surroundings,
     Templates,
@@ -83,7 +84,7 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class SimSettings:
+class SimSettings(Settings):
     """How a simulated model behaves."""
 
     model: str
@@ -106,11 +107,6 @@ class SimSettings:
     def lane_key(self) -> str:
         """One lane for each model."""
         return f"sim:{self.model}"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["SimProvider"]:

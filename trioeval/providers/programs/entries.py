@@ -20,6 +20,7 @@ from trioeval.providers.base import Request
 from trioeval.providers.command_secrets import secrets_of_command
 from trioeval.providers.config import (
     Key,
+    Settings,
     Shared,
     Surroundings,
     config_path,
@@ -265,7 +266,7 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class CommandAgentSettings:
+class CommandAgentSettings(Settings):
     """A command line whose program is an agent, and how it is run."""
 
     line: str

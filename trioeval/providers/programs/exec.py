@@ -25,6 +25,7 @@ from trioeval.providers.bounds import check_marks
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.config import (
     Key,
+    Settings,
     Shared,
     Surroundings,
     is_flag,
@@ -334,7 +335,7 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class ExecSettings:
+class ExecSettings(Settings):
     """A command line that can be run, and how."""
 
     line: str

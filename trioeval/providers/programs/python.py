@@ -1,4 +1,3 @@
-# Apart from `providers.abilities`: together they exceed 600 lines.
 """`python:<file>[:function]`: a function of the user's, mostly in worker processes.
 
 `Class.method` names a method that needs no object.
@@ -33,7 +32,16 @@ from trioeval.errors import CallError, Fault, Problem, ProviderError
 from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
-from trioeval.providers.config import Key, Shared, Surroundings, is_integer, is_text, show, to_snake
+from trioeval.providers.config import (
+    Key,
+    Settings,
+    Shared,
+    Surroundings,
+    is_integer,
+    is_text,
+    show,
+    to_snake,
+)
 from trioeval.providers.programs.entries import (
     DEFAULT_TIMEOUT,
     TIMEOUT,
@@ -311,7 +319,7 @@ class Caller(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class PythonSettings:
+class PythonSettings(Settings):
     """A function of a file, and where it runs."""
 
     name: str

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import (
     Key,
     Settings,
@@ -27,26 +27,14 @@ from trioeval.providers.config import (
     read_config,
     to_snake,
 )
-from trioeval.providers.http.adapter import HttpProvider, ServerEvent
+from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
-from trioeval.providers.http.failures import classify
-from trioeval.providers.http.replies import (
-    FILTERED,
-    count,
-    empty,
-    failure,
-    field,
-    is_success,
-    objects,
-    read_hint,
-    read_metadata,
-    read_object,
-    text,
-)
-from trioeval.providers.http.wire import HttpReply, HttpRequest
-from trioeval.providers.messages import to_messages
+from trioeval.providers.http.failures import classify, find_refusal
+from trioeval.providers.http.replies import FILTERED, count, field, objects, text
+from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
 from trioeval.providers.sdk.entries import check_extra
-from trioeval.providers.vendors.streams import read_data_uri, read_image_url, read_options
+from trioeval.providers.secrets import longest_first
 from trioeval.usage import Usage
 
 # Amazon Bedrock's Converse: a prompt to the arguments of a call, a reply to an output.
@@ -99,89 +87,56 @@ ARGUMENTS = (
 """Keys that are arguments of Converse under their own names."""
 
 
-@attrs.frozen
-class ConverseAdapter:
-    """One model, and all that its calls have in common."""
+class ConverseAdapter(Adapter):
+    """Converse, for any model behind it."""
 
-    endpoint: Endpoint
-    inference: Mapping[str, Any] = attrs.field(factory=dict)
-    arguments: Mapping[str, Any] = attrs.field(factory=dict)
-    show_thinking: bool = True
-    streams: bool = attrs.field(default=False, init=False)
+    call_keys = (*INFERENCE, *ARGUMENTS)
+    entry_keys = (Key("showThinking", "true or false", is_flag),)
+    limit_key = "maxTokens"
 
-    def with_options(self, options: Mapping[str, Any], /) -> "ConverseAdapter":
-        """The adapter for one call whose config differs in some keys.
+    @property
+    def url(self) -> str:
+        """The URL of the model."""
+        return self.endpoint.url(f"model/{self.endpoint.model}/converse")
 
-        Raises:
-            ProviderError: `bad_request`, if a key is not known or its value is wrong.
-        """
-        given = read_options(options, (*INFERENCE, *ARGUMENTS))
-        return attrs.evolve(
-            self,
-            inference=present({**self.inference, **named(INFERENCE, given)}),
-            arguments=present({**self.arguments, **named(ARGUMENTS, given)}),
-        )
+    def fixed_body(self) -> Mapping[str, Any]:
+        """The arguments of a call without the messages."""
+        inference = named(INFERENCE, self.given)
+        arguments = named(ARGUMENTS, self.given)
+        return {"inferenceConfig": inference, **arguments} if inference else arguments
 
-    def build(self, request: Request, /) -> HttpRequest:
-        """The request that Converse gets; its body holds the arguments of the call.
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The messages, and the system blocks if there are any."""
+        system, messages = _split(to_messages(prompt))
+        above = {"system": system} if system else {}
+        return {**above, "messages": messages}
 
-        Raises:
-            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, holds an image
-                that is not in it, or an option of this one call is wrong.
-        """
-        if request.options:
-            return self.with_options(request.options).build(attrs.evolve(request, options={}))
-        system, messages = _split(to_messages(request.prompt))
-        body = {
-            "messages": messages,
-            **({"system": system} if system else {}),
-            **({"inferenceConfig": self.inference} if self.inference else {}),
-            **self.arguments,
-        }
-        return HttpRequest(
-            f"{self.endpoint.base_url}/model/{self.endpoint.model}/converse",
-            self.endpoint.headers,
-            json.dumps(body, separators=(",", ":")).encode(),
-        )
+    def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
+        """See `Adapter.fail`; Bedrock's own codes say what kind of failure it is."""
+        if data or find_refusal(reply) is not None:
+            return super().fail(reply, data)
+        raise explain(reply, self.endpoint.secrets)
 
-    def parse(self, reply: HttpReply, /) -> Reply:
-        """What the model answered.
-
-        Raises:
-            ProviderError: The reply tells of a failure, or is not what Converse promises.
-        """
-        if not is_success(reply):
-            raise explain(reply, self.endpoint.secrets)
-        data = read_object(self.endpoint, reply)
-        content = field(data, "output", "message", "content")
-        if not isinstance(content, list):
-            what = "the reply is not one of Converse"
-            raise failure("malformed_reply", what, self.endpoint, reply)
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """The blocks of the message."""
+        if not isinstance(field(data, "output", "message", "content"), list):
+            raise self.failure("malformed_reply", "the reply is not one of Converse", reply)
         stop = text(data, "stopReason")
         finish_reason = None if stop is None else FINISH_BY_STOP.get(stop, stop.lower())
         is_filtered = finish_reason == "content_filter"
-        usage = _usage(data)
-        price = self.endpoint.price
         reason = text(data, "trace", "guardrail", "actionReason") or stop
-        answer = Reply(
-            output=self._output(objects(data, "output", "message", "content"))
-            or (FILTERED if is_filtered else ""),
-            usage=usage,
-            hint=read_hint(self.endpoint, reply),
-            cost=None if price is None else price.cost(usage),
+        output = self._output(objects(data, "output", "message", "content"))
+        return Reply(
+            output=output or (FILTERED if is_filtered else ""),
+            usage=_usage(data),
             finish_reason=finish_reason,
             is_refusal=is_filtered,
             guardrails=Guardrails(flagged=True, reason=reason) if is_filtered else None,
-            raw=data,
-            metadata=read_metadata(reply, data),
         )
-        if not content and not is_filtered:
-            raise empty("the message", answer, self.endpoint, reply, limit="maxTokens")
-        return answer
 
-    def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - see `Adapter`
-        """Nothing is streamed."""
-        return False
+    def is_empty(self, data: Mapping[str, Any]) -> bool:
+        """Whether the message has no block."""
+        return not field(data, "output", "message", "content")
 
     def _output(self, blocks: list[dict[str, Any]]) -> str:
         """The texts; beside tools and thoughts, every block in order."""
@@ -200,14 +155,10 @@ class ConverseAdapter:
 
 
 def named(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of some keys, by the name that Converse has for them."""
-    from_snake = {to_snake(key.name): key.name for key in keys}
-    return {name: values[snake] for snake, name in from_snake.items() if snake in values}
-
-
-def present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that say something: a null takes one away."""
-    return {name: value for name, value in values.items() if value is not None}
+    """The values of some keys that are not null, by the name that Converse has for them."""
+    names = {to_snake(key.name): key.name for key in keys}
+    known = ((name, values.get(snake)) for snake, name in names.items())
+    return {name: value for name, value in known if value is not None}
 
 
 def explain(reply: HttpReply, secrets: tuple[str, ...]) -> ProviderError:
@@ -296,13 +247,12 @@ ACCESS = (
 )
 """Keys that say who asks, and where."""
 
-KEYS = (
-    *INFERENCE,
-    *ARGUMENTS,
-    *ACCESS,
-    *(key for key in ENDPOINT_KEYS if key.name in ("timeoutMs", "maxResponseBytes", "price")),
-    Key("showThinking", "true or false", is_flag),
+_SHARED = tuple(
+    key for key in ENDPOINT_KEYS if key.name in ("timeoutMs", "maxResponseBytes", "price")
 )
+"""Keys of every service over HTTP that mean something here too."""
+
+KEYS = (*ConverseAdapter.call_keys, *ACCESS, *_SHARED, *ConverseAdapter.entry_keys)
 
 
 SECRET_VARIABLE = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
@@ -335,22 +285,15 @@ class Access:
 
 
 @attrs.frozen
-class BedrockSettings:
+class BedrockSettings(AdapterSettings):
     """An entry that is known to be right; boto3 is not imported yet."""
 
-    adapter: ConverseAdapter
     access: Access
-
-    @property
-    def lane_key(self) -> str:
-        """Region or URL, digest of who asks, and model."""
-        return self.adapter.endpoint.lane_key
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """What the config and the environment say of who asks; the id of a key is no secret."""
-        texts = (self.access.secret_access_key, self.access.session_token)
-        return tuple(one for one in texts if one)
+        return self.adapter.endpoint.signing_secrets
 
     @property
     def credential_choices(self) -> Mapping[str, str]:
@@ -378,24 +321,22 @@ def read(
     if not rest.strip():
         problems.append(Problem(".id", f'"{prefix}:" names no model', f"write {prefix}:<model>"))
     values, faults = read_config(config, KEYS)
-    access, missing = _access(present(values), around.environ)
-    endpoint, wrong = _endpoint(rest, access.region, present(values), around.environ)
+    given = {name: value for name, value in values.items() if value is not None}
+    access, missing = _access(given, around.environ)
+    endpoint, wrong = _endpoint(rest, access.region, given, around.environ)
     problems += [*faults, *missing, *wrong]
     if endpoint is None or problems:
         return problems
     if endpoint.base_url != endpoint.service.default_url:
         access = attrs.evolve(access, url=endpoint.base_url)
-    account = access.access_key_id or access.profile or ""
-    if values.get("access_key_id") is None:  # the environment, or a file of this machine
+    if "access_key_id" not in given:  # the environment, or a file of this machine
         endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
-    shown = values.get("show_thinking")
-    adapter = ConverseAdapter(
-        attrs.evolve(endpoint, credential=account),
-        inference=present(named(INFERENCE, values)),
-        arguments=present(named(ARGUMENTS, values)),
-        show_thinking=True if shown is None else shown,
-    )
-    return BedrockSettings(adapter, access)
+    account = access.access_key_id or access.profile or ""
+    signing = {access.secret_access_key or "", access.session_token or ""} - {""}
+    endpoint = attrs.evolve(endpoint, credential=account, signing_secrets=longest_first(signing))
+    not_own = {to_snake(key.name) for key in (*ACCESS, *_SHARED)}
+    own = {name: value for name, value in given.items() if name not in not_own}
+    return BedrockSettings(ConverseAdapter(endpoint=endpoint, layers=(own,)), access)
 
 
 def _access(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Access, list[Problem]]:
@@ -439,8 +380,8 @@ def _endpoint(
         url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
         needs_key=False,
     )
-    names = ("timeout_ms", "max_response_bytes", "price")
-    shared = {name: given[name] for name in names if name in given}
+    names = {to_snake(key.name) for key in _SHARED}
+    shared = {name: value for name, value in given.items() if name in names}
     url = given.get("endpoint_url")
     endpoint, problems = read_endpoint(service, model, {**shared, "api_base_url": url}, environ)
     path = ".config.endpointUrl"

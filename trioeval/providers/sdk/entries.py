@@ -15,7 +15,7 @@ import attrs
 
 from trioeval.errors import Problem
 from trioeval.providers.config import Reader, Settings, Shared, Surroundings
-from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider
+from trioeval.providers.http.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.wire import HttpClient, HttpRequest
 
@@ -61,21 +61,13 @@ SDKS: Mapping[str, Sdk] = {
 
 
 @attrs.frozen
-class SdkSettings:
-    """An entry that is right without the SDK, and so with it."""
+class SdkSettings(AdapterSettings):
+    """An entry that is right without the SDK, and so with it.
+
+    Its lane is that of the entry without the SDK: the service counts both together.
+    """
 
     name: str
-    adapter: Adapter
-
-    @property
-    def lane_key(self) -> str:
-        """The one of the entry without the SDK: the service counts both together."""
-        return self.adapter.endpoint.lane_key
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Those of the endpoint."""
-        return self.adapter.endpoint.secrets
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
@@ -105,14 +97,14 @@ def read(
     if isinstance(plain, list):
         return [*problems, *plain]
     instead = f"use {sdk.plain}:{rest}"
-    if not isinstance(plain, AdapterSettings):
+    if type(plain) is not AdapterSettings:
         message = "this takes more than one request, and an SDK is asked for one"
         problems.append(Problem(".id", message, instead))
     elif plain.adapter.streams and not sdk.can_stream:
         message = "the first token is not timed through this SDK"
         problems.append(Problem(".config.metrics", message, instead))
     elif not problems:
-        return SdkSettings(sdk.name, plain.adapter)
+        return SdkSettings(plain.adapter, sdk.name)
     return problems
 
 

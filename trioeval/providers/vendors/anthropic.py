@@ -2,41 +2,30 @@
 """Anthropic messages: a request to a body, a reply to an output."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.providers.base import Guardrails, Reply, Request
-from trioeval.providers.config import Settings, Surroundings, read_config, to_snake
-from trioeval.providers.http.adapter import AdapterSettings, ServerEvent
-from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
+from trioeval.errors import Problem
+from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.http.adapter import METRICS, Adapter
+from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.replies import (
     FILTERED,
     NOT_JSON,
     count,
-    empty,
-    failure,
     field,
     objects,
-    read_answer,
-    read_hint,
     read_json,
-    read_metadata,
     text,
 )
-from trioeval.providers.http.wire import HttpReply, HttpRequest
+from trioeval.providers.http.streams import ServerEvent, Texts, load_event
+from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors.anthropic_request import read_conversation
-from trioeval.providers.vendors.streams import (
-    PreparedBody,
-    Texts,
-    join_stream,
-    load_event,
-    read_options,
-)
 from trioeval.usage import Usage
 
 # Anthropic messages: a stream of events, and the message that it tells of.
@@ -47,14 +36,6 @@ from trioeval.usage import Usage
 
 SPOKEN = ("text", "thinking", "partial_json")
 """Members of a delta that are a part of the answer, or of its reasoning."""
-
-
-def speaks(event: ServerEvent) -> bool:
-    """Whether an event holds a part of the answer, or of its reasoning."""
-    if "content_block_delta" not in event.data:
-        return False
-    delta = field(load_event(event), "delta")
-    return any(text(delta, name) for name in SPOKEN)
 
 
 def read_message(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
@@ -160,105 +141,89 @@ FINISH_REASONS: Mapping[str, str] = {
 """By the service's own word; others stay what they are."""
 
 
-@attrs.frozen(kw_only=True, slots=False)
-class MessagesAdapter:
-    """One model, and all that its requests have in common."""
+class MessagesAdapter(Adapter):
+    """Anthropic messages."""
 
-    endpoint: Endpoint
-    given: Mapping[str, Any] = attrs.field(factory=lambda: anthropic_body.gather({}), repr=False)
-    """The checked config, as `anthropic_body.gather` gives it."""
-    defaults: Mapping[str, Any] = attrs.field(factory=dict)
-    """What the environment says where the config says nothing."""
-    streams: bool = False
+    call_keys = anthropic_body.CALL_KEYS
+    entry_keys = (METRICS,)
+    path = "messages"
 
-    def with_options(self, options: Mapping[str, Any]) -> "MessagesAdapter":
-        """The adapter for one call whose config differs in some keys.
+    @classmethod
+    def read_defaults(
+        cls,
+        service: Service,  # noqa: ARG003 - the same for every service
+        environ: Mapping[str, str],
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        """See `anthropic_request.read_defaults`."""
+        return anthropic_body.read_defaults(environ)
 
-        Raises:
-            ProviderError: `bad_request`, if a key is not known or its value is wrong.
-        """
-        layer = read_options(options, anthropic_body.CALL_KEYS)
-        given = anthropic_body.merge(self.given, layer)
-        problems = anthropic_body.find_conflicts(layer) + anthropic_body.check_budget(given)
-        if problems:
-            told = "; ".join(
-                f"{one.path.removeprefix('.config.')} {one.message}" for one in problems
-            )
-            raise ProviderError("bad_request", f"the options of the call are not right: {told}")
-        return attrs.evolve(self, given=given)
-
-    def build(self, request: Request, /) -> HttpRequest:
-        """The HTTP request that asks the model.
-
-        Raises:
-            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, or an option
-                of the call is wrong.
-        """
-        if request.options:
-            return self.with_options(request.options).build(attrs.evolve(request, options={}))
-        said = read_conversation(request.prompt, self.given.get("system"))
-        above = {} if said.system is None else {"system": said.system}
-        body = self._prepared.complete({**above, "messages": said.messages})
-        return HttpRequest(self.endpoint.url("messages"), self._headers, body)
-
-    def parse(self, reply: HttpReply, /) -> Reply:
-        """What the model answered; of a stream, all of its events.
-
-        A prompt that the service refuses to take is a reply too (`is_refusal`).
-
-        Raises:
-            ProviderError: The reply tells of a failure, is not a message, or is one that holds nothing.
-        """
-        reply = join_stream(self.endpoint, reply, read_message)
-        data = read_answer(self.endpoint, reply)
-        if isinstance(data, Reply):
-            return data
-        if not isinstance(data.get("content"), list):
-            raise failure("malformed_reply", "the reply is not a message", self.endpoint, reply)
-        stop = text(data, "stop_reason")
-        finish_reason = None if stop is None else FINISH_REASONS.get(stop, stop.lower())
-        refusal = _refusal(data) if stop == "refusal" else None
-        blocks = objects(data, "content")
-        usage = _usage(data.get("usage"))
-        price = self.endpoint.price
-        output = self._output(blocks)
-        answer = Reply(
-            output=output if output or refusal is None else refusal.reason or FILTERED,
-            usage=usage,
-            hint=read_hint(self.endpoint, reply),
-            cost=None if price is None else price.cost(usage),
-            finish_reason=finish_reason,
-            is_refusal=refusal is not None,
-            guardrails=refusal,
-            raw=data,
-            metadata=read_metadata(reply, data),
-        )
-        if refusal is None and not any(map(_says_something, blocks)):
-            raise empty("the message", answer, self.endpoint, reply, limit="max_tokens")
-        return answer
-
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether an event holds a part of the answer, or of its reasoning."""
-        return speaks(event)
+    @classmethod
+    def find_conflicts(
+        cls,
+        service: Service,  # noqa: ARG003 - the same for every service
+        layers: Sequence[Mapping[str, Any]],
+    ) -> list[Problem]:
+        """What keys of one layer say twice, and thinking that may take all tokens of the reply."""
+        given = anthropic_body.merge(layers)
+        return anthropic_body.find_conflicts(layers[-1]) + anthropic_body.check_budget(given)
 
     @cached_property
-    def _body(self) -> Mapping[str, Any]:
-        return anthropic_body.fixed_body(self.endpoint.model, self.given, self.defaults)
+    def given(self) -> Mapping[str, Any]:
+        """See `anthropic_request.merge`."""
+        return anthropic_body.merge(self.layers)
 
     @cached_property
-    def _prepared(self) -> PreparedBody:
-        return PreparedBody.of({**self._body, "stream": True} if self.streams else self._body)
-
-    @cached_property
-    def _headers(self) -> Mapping[str, str]:
+    def headers(self) -> Mapping[str, str]:
+        """Those of the endpoint, the version, and the beta features that are asked for or needed."""
         asked = self.endpoint.headers.get("anthropic-beta", "")
         betas = [name.strip() for name in asked.split(",") if name.strip()]
-        betas += anthropic_body.list_betas(self.given, self._body)
+        betas += anthropic_body.list_betas(self.given, self.body)
         union = {"anthropic-beta": ",".join(dict.fromkeys(betas))} if betas else {}
         return {"anthropic-version": VERSION, **self.endpoint.headers, **union}
 
+    def fixed_body(self) -> Mapping[str, Any]:
+        """The body without messages and system text."""
+        body = anthropic_body.fixed_body(self.endpoint.model, self.given, self.defaults)
+        return {**body, "stream": True} if self.streams else body
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The messages, and the system text if there is one."""
+        said = read_conversation(prompt, self.given.get("system"))
+        above = {} if said.system is None else {"system": said.system}
+        return {**above, "messages": said.messages}
+
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """The blocks of the message."""
+        if not isinstance(data.get("content"), list):
+            raise self.failure("malformed_reply", "the reply is not a message", reply)
+        stop = text(data, "stop_reason")
+        refusal = _refusal(data) if stop == "refusal" else None
+        output = self._output(objects(data, "content"))
+        return Reply(
+            output=output if output or refusal is None else refusal.reason or FILTERED,
+            usage=_usage(data.get("usage")),
+            finish_reason=None if stop is None else FINISH_REASONS.get(stop, stop.lower()),
+            is_refusal=refusal is not None,
+            guardrails=refusal,
+        )
+
+    def is_empty(self, data: Mapping[str, Any]) -> bool:
+        """Whether no block says anything."""
+        return not any(map(_says_something, objects(data, "content")))
+
+    def speaks(self, event: ServerEvent, /) -> bool:
+        """Whether an event holds a part of the answer, or of its reasoning."""
+        if "content_block_delta" not in event.data:
+            return False
+        delta = field(load_event(event), "delta")
+        return any(text(delta, name) for name in SPOKEN)
+
+    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
+        """See `read_message`."""
+        return read_message(events)
+
     def _output(self, blocks: list[dict[str, Any]]) -> Any:
-        if anthropic_body.wants_json(self._body):
+        if anthropic_body.wants_json(self.body):
             data = read_json("".join(filter(None, (text(block, "text") for block in blocks))))
             if data is not NOT_JSON:
                 return data
@@ -278,11 +243,6 @@ class MessagesAdapter:
             case _:
                 return json.dumps(block, ensure_ascii=False)
 
-    @property
-    def show_thinking(self) -> bool:
-        """Whether the model's reasoning belongs to the output."""
-        return self.given.get("show_thinking") is not False
-
 
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
@@ -293,23 +253,7 @@ def read(
     if not model.strip():
         hint = f"write {prefix}:messages:<model>"
         return [Problem(".id", f'"{prefix}:{rest}" names no model', hint)]
-    values, problems = read_config(config, anthropic_body.KEYS)
-    problems += anthropic_body.find_conflicts(values) + anthropic_body.check_budget(values)
-    endpoint, faults = read_endpoint(ANTHROPIC, model, values, around.environ)
-    defaults, more = anthropic_body.read_defaults(around.environ)
-    problems += [*faults, *more]
-    if endpoint is None or problems:
-        return problems
-    names = {to_snake(key.name) for key in anthropic_body.CALL_KEYS}
-    own = {name: value for name, value in values.items() if name in names}
-    return AdapterSettings(
-        MessagesAdapter(
-            endpoint=endpoint,
-            given=anthropic_body.gather(own),
-            defaults=defaults,
-            streams=bool(values.get("metrics")),
-        )
-    )
+    return MessagesAdapter.read_entry(ANTHROPIC, model, config, around.environ)
 
 
 def _says_something(block: Mapping[str, Any]) -> bool:

@@ -24,11 +24,9 @@ from trioeval.providers.config import (
     is_texts,
     show,
 )
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS
 from trioeval.providers.http.replies import NOT_JSON, objects, read_json, text
-from trioeval.providers.messages import to_messages
+from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
 from trioeval.providers.vendors.chat import is_schema_format, read_function, read_schema
-from trioeval.providers.vendors.streams import METRICS, read_data_uri, read_image_url
 
 # From the text of a prompt to what Anthropic calls messages: system texts stand beside them.
 #
@@ -207,9 +205,6 @@ CALL_KEYS = (
 )
 """Keys that may differ from call to call."""
 
-
-KEYS = (*CALL_KEYS, *ENDPOINT_KEYS, METRICS)
-
 _WHOLE = ("extra_body", "passthrough")
 """Merged over everything, the last one last."""
 
@@ -295,11 +290,14 @@ def gather(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**layer, "output_config": config}
 
 
-def merge(given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What `gather` gave, with one more layer over it; its None takes away what was said before."""
-    layer = gather(values)
-    old = {} if values.get("output_config", {}) is None else given["output_config"]
-    return {**given, **layer, "output_config": {**old, **layer["output_config"]}}
+def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The layers as `gather` gives them, each over the one before; its None takes away what that says."""
+    given = gather({})
+    for values in layers:
+        layer = gather(values)
+        old = {} if values.get("output_config", {}) is None else given["output_config"]
+        given |= {**layer, "output_config": {**old, **layer["output_config"]}}
+    return given
 
 
 def fixed_body(model: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,7 +305,7 @@ def fixed_body(model: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
 
     Args:
         model: The model's name.
-        given: From `gather`; None takes a default away.
+        given: From `merge`; None takes a default away.
         defaults: From `read_defaults`.
 
     Example:

@@ -24,9 +24,9 @@ from trioeval.providers.config import (
     is_text,
     is_texts,
     show,
-    to_snake,
 )
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Service
+from trioeval.providers.http.adapter import METRICS
+from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.replies import (
     FILTERED,
     NOT_JSON,
@@ -38,7 +38,6 @@ from trioeval.providers.http.replies import (
     text,
 )
 from trioeval.providers.vendors.openai_models import is_reasoning
-from trioeval.providers.vendors.streams import METRICS
 from trioeval.usage import Usage
 
 # What chat completions write in one way and other services in another: tools, choices, schemas.
@@ -320,15 +319,6 @@ ENTRY_KEYS = (
     METRICS,
 )
 """Keys that are the same for all calls of an entry."""
-
-KEYS = (*CALL_KEYS, *ENTRY_KEYS, *ENDPOINT_KEYS)
-"""All keys of an entry."""
-
-CALL_NAMES = frozenset(to_snake(key.name) for key in CALL_KEYS)
-"""Those of `CALL_KEYS`, in snake_case."""
-
-OWN_NAMES = CALL_NAMES | {to_snake(key.name) for key in ENTRY_KEYS}
-"""All but those of the endpoint, in snake_case."""
 
 _BY_NAME = {key.name: key for key in PARAMETERS}
 

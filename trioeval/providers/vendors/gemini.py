@@ -1,15 +1,14 @@
 # Apart from `providers.vendor_hosts`: one module a vendor, loaded when a suite names it.
-"""Gemini generateContent: a request to a body, a reply to an output."""
+"""Gemini generateContent and embedContent: a request to a body, a reply to an output."""
 
 import re
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.providers.base import Reply, Request
+from trioeval.errors import Problem
+from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import (
     Key,
     Settings,
@@ -17,158 +16,131 @@ from trioeval.providers.config import (
     is_count,
     is_json_object,
     is_text,
-    read_config,
     show,
     to_snake,
 )
-from trioeval.providers.http.adapter import AdapterSettings, ServerEvent
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.adapter import METRICS, Adapter
+from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
 from trioeval.providers.http.replies import (
+    FILTERED,
+    NOT_JSON,
     count,
-    empty,
-    failure,
     field,
     objects,
-    read_hint,
-    read_metadata,
+    read_json,
     read_number,
-    read_object,
     text,
 )
-from trioeval.providers.http.wire import HttpReply, HttpRequest
+from trioeval.providers.http.streams import ServerEvent, Texts, load_event
+from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.vendors import gemini_request as gemini_body
-from trioeval.providers.vendors.gemini_reply import (
-    IN_EVERY_REPLY,
-    Answer,
-    read_blocked,
-    read_candidate,
-    read_usage,
-)
 from trioeval.providers.vendors.gemini_request import read_contents
-from trioeval.providers.vendors.streams import (
-    PreparedBody,
-    Texts,
-    join_stream,
-    load_event,
-    read_options,
-)
 from trioeval.usage import Usage
 
-# Gemini embedContent: a text to its vector.
+# What the fields of a reply mean: output, why it ended, filters, tokens. The service leaves out what is
+# empty or 0, so that hardly any field must be there.
 
 
-CALL_KEYS = (
-    Key("taskType", "text", is_text),
-    Key("title", "text", is_text),
-    Key("outputDimensionality", "a whole number of at least 1", is_count),
-    Key("passthrough", "an object", is_json_object),
+FINISH_REASONS: Mapping[str, str] = {"STOP": "stop", "MAX_TOKENS": "length"}
+"""By the service's own word; others stay what they are, in lower case."""
+
+FILTERS = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "MODEL_ARMOR",
+    }
 )
-"""Keys that may differ from call to call."""
+"""Reasons to finish that are those of a filter."""
 
-KEYS = (*CALL_KEYS, *ENDPOINT_KEYS)
-
-_NAMES = {
-    "task_type": "taskType",
-    "title": "title",
-    "output_dimensionality": "outputDimensionality",
-}
+IN_EVERY_REPLY = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion"})
+"""Fields one of which every reply has."""
 
 
-@attrs.frozen(kw_only=True, slots=False)
-class EmbedAdapter:
-    """One model, and all that its requests have in common."""
+def read_blocked(data: Mapping[str, Any]) -> Reply | None:
+    """The answer where the prompt was not let through to the model; None if it was."""
+    feedback = data.get("promptFeedback")
+    blocked = text(feedback, "blockReason")
+    if blocked is None:
+        return None
+    reason = text(feedback, "blockReasonMessage") or blocked
+    return Reply(
+        output=reason,
+        finish_reason="content_filter",
+        is_refusal=True,
+        guardrails=Guardrails(flagged=True, flagged_input=True, reason=reason),
+    )
 
-    endpoint: Endpoint
-    given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """The checked config, by snake_case key."""
-    streams: bool = attrs.field(default=False, init=False)
-    show_thinking: bool = attrs.field(default=False, init=False)
 
-    def with_options(self, options: Mapping[str, Any]) -> "EmbedAdapter":
-        """The adapter for one call whose config differs in some keys.
+def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking: bool) -> Reply:
+    """The answer that a candidate is.
 
-        Raises:
-            ProviderError: `bad_request`, if a key is not known or its value is wrong.
-        """
-        return attrs.evolve(self, given={**self.given, **read_options(options, CALL_KEYS)})
-
-    def build(self, request: Request, /) -> HttpRequest:
-        """The HTTP request for the vector of a prompt.
-
-        Raises:
-            ProviderError: `bad_request`, if an option of the call is wrong.
-        """
-        if request.options:
-            return self.with_options(request.options).build(attrs.evolve(request, options={}))
-        body = self._prepared.complete({"content": {"parts": [{"text": request.prompt}]}})
-        url = self.endpoint.url(f"models/{self.endpoint.model}:embedContent")
-        return HttpRequest(url, self.endpoint.headers, body)
-
-    def parse(self, reply: HttpReply, /) -> Reply:
-        """The vector, as a list of numbers.
-
-        Raises:
-            ProviderError: The reply tells of a failure, or holds no vector.
-        """
-        data = read_object(self.endpoint, reply)
-        values = field(data, "embedding", "values")
-        vector = [read_number(value) for value in values] if isinstance(values, list) else []
-        if not vector or None in vector:
-            raise failure("malformed_reply", "the reply holds no vector", self.endpoint, reply)
-        usage = read_usage(data)
-        price = self.endpoint.price
+    Args:
+        candidate: The first one of a reply.
+        as_json: Whether a text that is JSON is taken as its value.
+        show_thinking: Whether its thoughts stand before the text.
+    """
+    reason = text(candidate, "finishReason")
+    parts = objects(candidate, "content", "parts")
+    output = _output(parts, as_json, show_thinking)
+    if reason in FILTERS:
+        why = text(candidate, "finishMessage") or reason
         return Reply(
-            output=vector,
-            usage=usage,
-            hint=read_hint(self.endpoint, reply),
-            cost=None if price is None else price.cost(_paid(usage)),
-            raw=data,
-            metadata=read_metadata(reply, data),
+            output=output or FILTERED,
+            finish_reason="content_filter",
+            is_refusal=True,
+            guardrails=Guardrails(flagged=True, flagged_output=True, reason=why),
         )
-
-    def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - vectors are not streamed
-        """No event does: a vector comes as a whole."""
-        return False
-
-    @cached_property
-    def _prepared(self) -> PreparedBody:
-        fixed = {name: self.given.get(key) for key, name in _NAMES.items()}
-        known = {name: value for name, value in fixed.items() if value is not None}
-        return PreparedBody.of(known | (self.given.get("passthrough") or {}))
+    rated = bool(objects(candidate, "safetyRatings"))
+    return Reply(
+        output=output,
+        finish_reason=None if reason is None else FINISH_REASONS.get(reason, reason.lower()),
+        guardrails=Guardrails(flagged=False) if rated else None,
+        log_probs=_log_probs(candidate),
+    )
 
 
-def _paid(usage: Usage) -> Usage:
-    """A vector costs by its text alone."""
-    return attrs.evolve(usage, completion=0)
+def read_usage(data: Any) -> Usage:
+    """Tokens; what tools put into the prompt, and thoughts, are reported apart and added here."""
+    usage = field(data, "usageMetadata")
+    thoughts = count(usage, "thoughtsTokenCount")
+    return Usage(
+        prompt=_sum(count(usage, "promptTokenCount"), count(usage, "toolUsePromptTokenCount")),
+        completion=_sum(count(usage, "candidatesTokenCount"), thoughts),
+        total=count(usage, "totalTokenCount"),
+        cached=count(usage, "cachedContentTokenCount"),
+        reasoning=thoughts,
+    )
 
 
-# Where the Gemini API is: its version is a part of the path.
+def _output(parts: Sequence[Mapping[str, Any]], as_json: bool, show_thinking: bool) -> Any:  # noqa: FBT001
+    shown = [part for part in parts if show_thinking or not part.get("thought")]
+    if not all(isinstance(part.get("text"), str) for part in shown):
+        return shown
+    thoughts = "".join(part["text"] for part in shown if part.get("thought"))
+    said = "".join(part["text"] for part in shown if not part.get("thought"))
+    if as_json and (data := read_json(said)) is not NOT_JSON:
+        return data
+    return f"Thinking: {thoughts}\n\n{said}" if thoughts else said
 
 
-VERSION = "v1beta"
-
-GOOGLE = Service(
-    family="google",
-    default_url="https://generativelanguage.googleapis.com",
-    key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    host_variables=("GOOGLE_API_HOST",),
-    url_variables=("GOOGLE_API_BASE_URL",),
-    host_path="",
-    key_header="x-goog-api-key",
-    path=f"/{VERSION}",
-)
+def _log_probs(candidate: Mapping[str, Any]) -> tuple[float, ...] | None:
+    chosen = objects(candidate, "logprobsResult", "chosenCandidates")
+    found = [read_number(one.get("logProbability")) for one in chosen]
+    numbers = tuple(number for number in found if number is not None)
+    return numbers if numbers and len(numbers) == len(found) else None
 
 
-def read_google(
-    model: str, values: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[Endpoint | None, list[Problem]]:
-    """The endpoint that an entry means; its `apiVersion` stands in the path. See `read_endpoint`."""
-    version = values.get("api_version") or VERSION
-    rest = {name: value for name, value in values.items() if name != "api_version"}
-    if not version.isalnum():
-        fault = f"must be letters and digits, as {VERSION}, got {show(version)}"
-        return None, [Problem(".config.apiVersion", fault)]
-    return read_endpoint(attrs.evolve(GOOGLE, path=f"/{version}"), model, rest, environ)
+def _sum(*counts: int | None) -> int | None:
+    """The sum of what was reported; None if nothing was."""
+    known = [one for one in counts if one is not None]
+    return sum(known) if known else None
 
 
 # Gemini generateContent: a stream of replies that each hold a part, and the reply that they make.
@@ -180,15 +152,6 @@ def read_google(
 
 _IN_TEXTS = frozenset({"text", "thought", "thoughtSignature"})
 _IN_LISTS = ("chosenCandidates", "topCandidates")
-
-
-def speaks(event: ServerEvent) -> bool:
-    """Whether an event holds a part of the answer, or of its reasoning."""
-    return any(
-        part.keys() - _IN_TEXTS or text(part, "text")
-        for candidate in objects(load_event(event), "candidates")
-        for part in objects(candidate, "content", "parts")
-    )
 
 
 def read_reply(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
@@ -249,112 +212,153 @@ def _continues(before: dict[str, Any], part: dict[str, Any]) -> bool:
     return are_texts and bool(before.get("thought")) == bool(part.get("thought"))
 
 
+VERSION = "v1beta"
+
+GOOGLE = Service(
+    family="google",
+    default_url="https://generativelanguage.googleapis.com",
+    key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    host_variables=("GOOGLE_API_HOST",),
+    url_variables=("GOOGLE_API_BASE_URL",),
+    host_path="",
+    key_header="x-goog-api-key",
+    path=f"/{VERSION}",
+)
+
 _MODEL = re.compile(r"[A-Za-z0-9._-]+")
 
 
-@attrs.frozen(kw_only=True, slots=False)
-class GenerateAdapter:
-    """One model, and all that its requests have in common."""
+class GoogleAdapter(Adapter):
+    """What the Gemini API has in common: where it is, and how it counts."""
 
-    endpoint: Endpoint
-    given: Mapping[str, Any] = attrs.field(factory=lambda: gemini_body.gather({}), repr=False)
-    """The checked config, as `gemini_body.gather` gives it."""
-    streams: bool = False
+    method = ""
+    """What a model is asked to do, as the URL says it."""
+
+    @classmethod
+    def locate(
+        cls,
+        service: Service,
+        model: str,
+        values: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> tuple[Endpoint | None, list[Problem]]:
+        """The endpoint; its `apiVersion` is a part of the path."""
+        version = values.get("api_version") or VERSION
+        rest = {name: value for name, value in values.items() if name != "api_version"}
+        if not version.isalnum():
+            fault = f"must be letters and digits, as {VERSION}, got {show(version)}"
+            return None, [Problem(".config.apiVersion", fault)]
+        return read_endpoint(attrs.evolve(service, path=f"/{version}"), model, rest, environ)
 
     @property
-    def show_thinking(self) -> bool:
-        """Whether the model's thoughts stand before its text."""
-        return self.given.get("show_thinking") is not False
+    def url(self) -> str:
+        """The URL of the model's method."""
+        return self.endpoint.url(f"models/{self.endpoint.model}:{self.method}")
 
-    def with_options(self, options: Mapping[str, Any]) -> "GenerateAdapter":
-        """The adapter for one call whose config differs in some keys.
 
-        Raises:
-            ProviderError: `bad_request`, if a key is not known or its value is wrong.
-        """
-        layer = read_options(options, gemini_body.CALL_KEYS)
-        problems = gemini_body.find_conflicts(layer)
-        if problems:
-            told = "; ".join(
-                f"{one.path.removeprefix('.config.')} {one.message}" for one in problems
-            )
-            raise ProviderError("bad_request", f"the options of the call are not right: {told}")
-        given = gemini_body.merge(self.given, layer)
-        return attrs.evolve(self, given=given)
+class GenerateAdapter(GoogleAdapter):
+    """Answers of a model."""
 
-    def build(self, request: Request, /) -> HttpRequest:
-        """The HTTP request that asks the model.
+    call_keys = gemini_body.CALL_KEYS
+    entry_keys = (METRICS,)
+    holder = "the candidate"
+    limit_key = "maxOutputTokens"
+    origin_fields = {"id": "responseId", "model": "modelVersion"}  # noqa: RUF012 - never changed
 
-        Raises:
-            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, or an option
-                of the call is wrong.
-        """
-        if request.options:
-            return self.with_options(request.options).build(attrs.evolve(request, options={}))
-        said = read_contents(request.prompt, self.given.get("system_instruction"))
+    @classmethod
+    def find_conflicts(
+        cls,
+        service: Service,  # noqa: ARG003 - the same for every service
+        layers: Sequence[Mapping[str, Any]],
+    ) -> list[Problem]:
+        """See `gemini_request.find_conflicts`."""
+        return gemini_body.find_conflicts(layers[-1])
+
+    @property
+    def method(self) -> str:  # type: ignore[override] # never assigned
+        """Generate as a whole or as a stream."""
+        return "streamGenerateContent?alt=sse" if self.streams else "generateContent"
+
+    def fixed_body(self) -> Mapping[str, Any]:
+        """The body without contents and instruction."""
+        return gemini_body.fixed_body(gemini_body.merge(self.layers))
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The contents, and the instruction if there is one."""
+        said = read_contents(prompt, self.given.get("system_instruction"))
         above = {} if said.instruction is None else {"systemInstruction": said.instruction}
-        body = self._prepared.complete({**above, "contents": said.contents})
-        method = "streamGenerateContent?alt=sse" if self.streams else "generateContent"
-        url = self.endpoint.url(f"models/{self.endpoint.model}:{method}")
-        return HttpRequest(url, self.endpoint.headers, body)
+        return {**above, "contents": said.contents}
 
-    def parse(self, reply: HttpReply, /) -> Reply:
-        """What the model answered; of a stream, all of its events.
-
-        A prompt that was blocked is a reply too (`is_refusal`).
-
-        Raises:
-            ProviderError: The reply tells of a failure, or holds no answer.
-        """
-        reply = join_stream(self.endpoint, reply, read_reply)
-        data = read_object(self.endpoint, reply)
-        answer = self._answer(data)
-        if answer is None:
-            if data.get("candidates") or not data.keys() & IN_EVERY_REPLY:
-                what = "the reply is not one of generateContent"
-                raise failure("malformed_reply", what, self.endpoint, reply)
-            what = "the reply holds no candidate"
-            raise failure("empty_reply", what, self.endpoint, reply)
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """The first candidate, or why the prompt was blocked."""
         usage = read_usage(data)
-        price = self.endpoint.price
-        named = {"id": data.get("responseId"), "model": data.get("modelVersion")}
-        whole = Reply(
-            output=answer.output,
-            usage=usage,
-            hint=read_hint(self.endpoint, reply),
-            cost=None if price is None else price.cost(usage),
-            finish_reason=answer.finish_reason,
-            is_refusal=answer.is_refusal,
-            guardrails=answer.guardrails,
-            log_probs=answer.log_probs,
-            raw=data,
-            metadata=read_metadata(reply, named),
-        )
-        if answer.is_empty:
-            raise empty("the candidate", whole, self.endpoint, reply, limit="maxOutputTokens")
-        return whole
+        candidates = objects(data, "candidates")
+        if candidates:
+            answer = read_candidate(
+                candidates[0],
+                as_json=gemini_body.wants_json(self.body),
+                show_thinking=self.show_thinking,
+            )
+            return attrs.evolve(answer, usage=usage)
+        blocked = read_blocked(data)
+        if blocked is not None:
+            return attrs.evolve(blocked, usage=usage)
+        if data.get("candidates") or not data.keys() & IN_EVERY_REPLY:
+            what = "the reply is not one of generateContent"
+            raise self.failure("malformed_reply", what, reply)
+        raise self.failure("empty_reply", "the reply holds no candidate", reply)
+
+    def is_empty(self, data: Mapping[str, Any]) -> bool:
+        """Whether the candidate has no part; an empty text is one."""
+        return not objects(objects(data, "candidates")[0], "content", "parts")
 
     def speaks(self, event: ServerEvent, /) -> bool:
         """Whether an event holds a part of the answer, or of its reasoning."""
-        return speaks(event)
-
-    @cached_property
-    def _body(self) -> Mapping[str, Any]:
-        return gemini_body.fixed_body(self.given)
-
-    @cached_property
-    def _prepared(self) -> PreparedBody:
-        return PreparedBody.of(self._body)
-
-    def _answer(self, data: Mapping[str, Any]) -> Answer | None:
-        candidates = objects(data, "candidates")
-        if not candidates:
-            return read_blocked(data)
-        return read_candidate(
-            candidates[0],
-            as_json=gemini_body.wants_json(self._body),
-            show_thinking=self.show_thinking,
+        return any(
+            part.keys() - _IN_TEXTS or text(part, "text")
+            for candidate in objects(load_event(event), "candidates")
+            for part in objects(candidate, "content", "parts")
         )
+
+    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
+        """See `read_reply`."""
+        return read_reply(events)
+
+
+class EmbedAdapter(GoogleAdapter):
+    """Vectors of texts."""
+
+    call_keys = (
+        Key("taskType", "text", is_text),
+        Key("title", "text", is_text),
+        Key("outputDimensionality", "a whole number of at least 1", is_count),
+        Key("passthrough", "an object", is_json_object),
+    )
+    method = "embedContent"
+    show_thinking = False
+
+    def fixed_body(self) -> Mapping[str, Any]:
+        """The parameters under their own names."""
+        names = {to_snake(key.name): key.name for key in self.call_keys[:-1]}
+        fixed = {name: self.given.get(key) for key, name in names.items()}
+        known = {name: value for name, value in fixed.items() if value is not None}
+        return known | (self.given.get("passthrough") or {})
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The text as content."""
+        return {"content": {"parts": [{"text": prompt}]}}
+
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """The vector, as a list of numbers."""
+        values = field(data, "embedding", "values")
+        vector = [read_number(value) for value in values] if isinstance(values, list) else []
+        if not vector or None in vector:
+            raise self.failure("malformed_reply", "the reply holds no vector", reply)
+        return Reply(output=vector, usage=read_usage(data))
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
+        """That of the text alone."""
+        return super().cost(attrs.evolve(usage, completion=0), data)
 
 
 def read(
@@ -368,36 +372,5 @@ def read(
     if kind not in ("", "embedding", "embeddings") or not _MODEL.fullmatch(model):
         hint = f"write {prefix}:<model> or {prefix}:embedding:<model>"
         return [Problem(".id", f'"{prefix}:{rest}" is no model of Gemini', hint)]
-    if kind:
-        return _read_embedding(model, config, around)
-    values, problems = read_config(config, gemini_body.KEYS)
-    problems += gemini_body.find_conflicts(values)
-    endpoint, faults = read_google(model, values, around.environ)
-    problems += faults
-    if endpoint is None or problems:
-        return problems
-    return AdapterSettings(
-        GenerateAdapter(
-            endpoint=endpoint,
-            given=gemini_body.gather(_only(values, gemini_body.CALL_KEYS)),
-            streams=bool(values.get("metrics")),
-        )
-    )
-
-
-def _read_embedding(
-    model: str, config: Mapping[str, Any], around: Surroundings
-) -> Settings | list[Problem]:
-    values, problems = read_config(config, KEYS)
-    endpoint, faults = read_google(model, values, around.environ)
-    problems += faults
-    if endpoint is None or problems:
-        return problems
-    own = _only(values, CALL_KEYS)
-    return AdapterSettings(EmbedAdapter(endpoint=endpoint, given=own))
-
-
-def _only(values: Mapping[str, Any], keys: tuple[Key, ...]) -> dict[str, Any]:
-    """Those of the values that are no business of the endpoint's."""
-    names = {to_snake(key.name) for key in keys}
-    return {name: value for name, value in values.items() if name in names}
+    adapter = EmbedAdapter if kind else GenerateAdapter
+    return adapter.read_entry(GOOGLE, model, config, around.environ)

@@ -6,7 +6,7 @@ Pure. What the service calls `generationConfig` may be given as that object or a
 the other. Nothing has a default: the service's own depend on the model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -25,10 +25,8 @@ from trioeval.providers.config import (
     is_texts,
     to_snake,
 )
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS
-from trioeval.providers.messages import to_messages
+from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
 from trioeval.providers.vendors.chat import Function, is_schema_format, read_function, read_schema
-from trioeval.providers.vendors.streams import METRICS, read_data_uri, read_image_url
 
 # From the text of a prompt to what Gemini calls contents: roles, parts, and an instruction beside them.
 #
@@ -222,12 +220,6 @@ CALL_KEYS = (
 )
 """Keys that may differ from call to call."""
 
-KEYS = (
-    *CALL_KEYS,
-    *ENDPOINT_KEYS,
-    METRICS,
-)
-
 _SCHEMAS = ("responseSchema", "responseJsonSchema")
 """The same in two dialects; the service takes one of them."""
 
@@ -282,22 +274,25 @@ def gather(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**layer, "generation_config": generation}
 
 
-def merge(given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What `gather` gave, with one more layer over it; its None takes away what was said before."""
-    layer = gather(values)
-    old, new = given["generation_config"], layer["generation_config"]
-    if values.get("generation_config", {}) is None:
-        old = {}
-    if _has_schema(new):
-        old = {name: value for name, value in old.items() if name not in _SCHEMAS}
-    return {**given, **layer, "generation_config": {**old, **new}}
+def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The layers as `gather` gives them, each over the one before; its None takes away what that says."""
+    given = gather({})
+    for values in layers:
+        layer = gather(values)
+        old, new = given["generation_config"], layer["generation_config"]
+        if values.get("generation_config", {}) is None:
+            old = {}
+        if _has_schema(new):
+            old = {name: value for name, value in old.items() if name not in _SCHEMAS}
+        given |= {**layer, "generation_config": {**old, **new}}
+    return given
 
 
 def fixed_body(given: Mapping[str, Any]) -> dict[str, Any]:
     """All of the body that does not come from the prompt.
 
     Args:
-        given: From `gather`; None takes away what an earlier layer said.
+        given: From `merge`; None takes away what an earlier layer said.
 
     Example:
         >>> fixed_body(gather({"response_schema": {"type": "OBJECT"}}))

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from trioeval.errors import Problem
 from trioeval.providers.config import Settings, Surroundings, to_snake
 from trioeval.providers.http.endpoint import Service
-from trioeval.providers.vendors.openai_chat import read_chat
+from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.openai_models import needs_responses
-from trioeval.providers.vendors.openai_other import read_embedding, read_moderation
+from trioeval.providers.vendors.openai_other import EmbeddingAdapter, ModerationAdapter
 from trioeval.providers.vendors.openai_responses import read_responses
 from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES, named_service
 
@@ -21,11 +21,11 @@ KindReader: TypeAlias = Callable[
 ]
 
 READERS: Mapping[str, KindReader] = {
-    "chat": read_chat,
+    "chat": ChatAdapter.read_entry,
     "responses": read_responses,
-    "embedding": read_embedding,
-    "embeddings": read_embedding,
-    "moderation": read_moderation,
+    "embedding": EmbeddingAdapter.read_entry,
+    "embeddings": EmbeddingAdapter.read_entry,
+    "moderation": ModerationAdapter.read_entry,
 }
 """Who reads the entries of a kind."""
 

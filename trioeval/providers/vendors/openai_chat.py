@@ -2,35 +2,24 @@
 """OpenAI chat completions: a request to a body, a reply to an output."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, ProviderError
-from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import is_integer, read_config
-from trioeval.providers.http.adapter import AdapterSettings, ServerEvent
-from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
-from trioeval.providers.http.replies import (
-    empty,
-    failure,
-    field,
-    objects,
-    read_answer,
-    read_failure,
-    read_hint,
-    read_metadata,
-    read_number,
-    text,
-)
-from trioeval.providers.http.wire import HttpReply, HttpRequest
+from trioeval.errors import Problem
+from trioeval.providers.base import Reply
+from trioeval.providers.config import is_integer
+from trioeval.providers.http.adapter import Adapter
+from trioeval.providers.http.endpoint import Service
+from trioeval.providers.http.replies import field, objects, read_number, text
+from trioeval.providers.http.streams import ServerEvent, Texts, load_event
+from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.messages import to_messages
 from trioeval.providers.vendors.chat import (
     CALL_KEYS,
-    KEYS,
-    OWN_NAMES,
+    ENTRY_KEYS,
     body_parameters,
     check_body,
     is_empty,
@@ -41,13 +30,6 @@ from trioeval.providers.vendors.chat import (
     read_output,
     read_usage,
     read_variables,
-)
-from trioeval.providers.vendors.streams import (
-    PreparedBody,
-    Texts,
-    join_stream,
-    load_event,
-    read_options,
 )
 from trioeval.usage import Usage
 
@@ -78,12 +60,6 @@ JOINED = frozenset(
 
 DEPTH = 4
 """How deep objects are joined: choice, message, tool call, function. Deeper ones come whole."""
-
-
-def speaks(event: ServerEvent) -> bool:
-    """Whether a chunk holds a part of the answer, or of its reasoning."""
-    deltas = (one.get("delta") for one in objects(load_event(event), "choices"))
-    return any(field(delta, name) for delta in deltas for name in SPOKEN)
 
 
 def join_chunks(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
@@ -166,166 +142,99 @@ class _Choices:
         return calls
 
 
-@attrs.frozen(kw_only=True, slots=False)
-class ChatAdapter:
-    """One model, and all that its requests have in common."""
+class ChatAdapter(Adapter):
+    """Chat completions."""
 
-    endpoint: Endpoint
-    values: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """What the entry says of its requests, by key in snake_case; None takes a default away."""
-    variables: Mapping[str, Any] = attrs.field(factory=dict)
-    """Defaults that the environment sets, likewise."""
+    call_keys = CALL_KEYS
+    entry_keys = ENTRY_KEYS
+    path = "chat/completions"
+
+    @classmethod
+    def read_defaults(
+        cls, service: Service, environ: Mapping[str, str]
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        """See `read_variables`."""
+        return read_variables(service, environ)
+
+    @classmethod
+    def find_conflicts(cls, service: Service, layers: Sequence[Mapping[str, Any]]) -> list[Problem]:
+        """See `check_body`."""
+        return check_body(service, layers[-1])
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
         """What the body holds besides model and messages, and what is passed through."""
-        endpoint = self.endpoint
-        return body_parameters(endpoint.service, endpoint.model, self.values, self.variables)
+        return body_parameters(
+            self.endpoint.service, self.endpoint.model, self.given, self.defaults
+        )
 
-    @cached_property
-    def streams(self) -> bool:
-        """Whether replies are asked for as streams, to time their first token."""
-        return bool(self.values.get("metrics"))
-
-    @property
-    def show_thinking(self) -> bool:
-        """Whether the model's reasoning stands before its text."""
-        return self.values.get("show_thinking") is not False
-
-    @cached_property
-    def passthrough(self) -> Mapping[str, Any]:
-        """Merged last, over everything."""
-        return self.values.get("passthrough") or {}
-
-    @cached_property
-    def prepared(self) -> PreparedBody:
+    def fixed_body(self) -> Mapping[str, Any]:
         """The body without its messages."""
         body: dict[str, Any] = {"model": self.endpoint.model, **self.parameters}
         if self.streams:
             body["stream"] = True
             if "stream_options" not in self.endpoint.service.rejects:
                 body["stream_options"] = {"include_usage": True}
-        return PreparedBody.of({**body, **self.passthrough})
+        return {**body, **(self.given.get("passthrough") or {})}
 
-    def with_options(self, options: Mapping[str, Any]) -> "ChatAdapter":
-        """The adapter for one call, some of whose keys are different.
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The messages."""
+        return {"messages": to_messages(prompt)}
 
-        Raises:
-            ProviderError: `bad_request`, if there are no such keys for one call, or not with such values.
-        """
-        values = read_options(options, CALL_KEYS)
-        problems = check_body(self.endpoint.service, values)
-        if problems:
-            told = "; ".join(
-                f"{one.path.removeprefix('.config.')}: {one.message}" for one in problems
-            )
-            raise ProviderError("bad_request", f"the options of the call are not right: {told}")
-        return attrs.evolve(self, values={**self.values, **values})
+    def find_failure(self, reply: HttpReply, data: Mapping[str, Any]) -> HttpReply | None:
+        """That of the whole, or that of a choice, which a router reports when the service behind it fails."""
+        error = field(_first_choice(data), "error")
+        if data.get("error") or not isinstance(error, dict):
+            return super().find_failure(reply, data)
+        return attrs.evolve(reply, body=json.dumps({"error": error}).encode())
 
-    def build(self, request: Request, /) -> HttpRequest:
-        """The HTTP request that asks the model.
-
-        Raises:
-            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, or the
-                options of the call are wrong.
-        """
-        if request.options:
-            own = self.with_options(request.options)
-            return own.build(attrs.evolve(request, options={}))
-        body = self.prepared.complete({"messages": to_messages(request.prompt)})
-        return HttpRequest(self.endpoint.url("chat/completions"), self.endpoint.headers, body)
-
-    def parse(self, reply: HttpReply, /) -> Reply:
-        """What the model answered.
-
-        A prompt that the service refuses to take is a reply too (`is_refusal`).
-
-        Raises:
-            ProviderError: The reply tells of a failure, is not a chat completion, or is one that holds
-                nothing.
-        """
-        endpoint = self.endpoint
-        reply = join_stream(endpoint, reply, join_chunks)
-        data = read_answer(endpoint, reply)
-        if isinstance(data, Reply):
-            return data
-        choices = data.get("choices")
-        if choices == []:
-            raise failure("empty_reply", "the reply holds no choice", endpoint, reply)
-        choice = choices[0] if isinstance(choices, list) else None
-        if (failed := field(choice, "error")) and isinstance(failed, dict):
-            # Of a router, when the service behind it fails.
-            told = attrs.evolve(reply, body=json.dumps({"error": failed}).encode())
-            return read_failure(endpoint, told)
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """The first choice."""
+        if data.get("choices") == []:
+            raise self.failure("empty_reply", "the reply holds no choice", reply)
+        choice = _first_choice(data)
         message = field(choice, "message")
         if not isinstance(message, dict):
-            what = "the reply is not a chat completion"
-            raise failure("malformed_reply", what, endpoint, reply)
+            raise self.failure("malformed_reply", "the reply is not a chat completion", reply)
         finish_reason = read_finish_reason(choice)
-        guardrails = read_guardrails(data, choice, finish_reason)
-        usage = read_usage(data)
-        answer = Reply(
+        form = field(self.body, "response_format")
+        return Reply(
             output=read_output(
                 message,
                 finish_reason,
-                as_json=self._wants_json,
+                as_json=isinstance(form, Mapping) and form.get("type") == "json_schema",
                 show_thinking=self.show_thinking,
             ),
-            usage=usage,
-            hint=read_hint(endpoint, reply),
-            cost=self._cost(data, usage),
+            usage=read_usage(data),
             finish_reason=finish_reason,
             is_refusal=bool(text(message, "refusal")) or finish_reason == "content_filter",
-            guardrails=guardrails,
+            guardrails=read_guardrails(data, choice, finish_reason),
             log_probs=read_log_probs(choice),
-            raw=data,
-            metadata=read_metadata(reply, data) | read_extras(data, message),
+            metadata=read_extras(data, message),
         )
-        if is_empty(message) and not answer.is_refusal:
-            raise empty("the message", answer, endpoint, reply, limit="max_tokens")
-        return answer
 
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether an event holds a part of the answer, or of its reasoning."""
-        return speaks(event)
+    def is_empty(self, data: Mapping[str, Any]) -> bool:
+        """Whether the message says nothing."""
+        return is_empty(_first_choice(data)["message"])
 
-    @cached_property
-    def _wants_json(self) -> bool:
-        form = {**self.parameters, **self.passthrough}.get("response_format")
-        return isinstance(form, Mapping) and form.get("type") == "json_schema"
-
-    def _cost(self, data: Any, usage: Usage) -> float | None:
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
         """US dollars: what the tokens cost by their price, else what the service says."""
-        if self.endpoint.price is not None:
-            return self.endpoint.price.cost(usage)
         named = self.endpoint.service.cost_field
-        told = read_number(field(data, *named)) if named else None
+        if self.endpoint.price is not None or not named:
+            return super().cost(usage, data)
+        told = read_number(field(data, *named))
         return told if told is None or told >= 0 else None
 
+    def speaks(self, event: ServerEvent, /) -> bool:
+        """Whether a chunk holds a part of the answer, or of its reasoning."""
+        deltas = (one.get("delta") for one in objects(load_event(event), "choices"))
+        return any(field(delta, name) for delta in deltas for name in SPOKEN)
 
-def read_chat(
-    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
-) -> AdapterSettings | list[Problem]:
-    """Read the config of an entry.
+    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
+        """See `join_chunks`."""
+        return join_chunks(events)
 
-    A null takes a default away: `temperature: null` sends none.
 
-    Args:
-        service: How the service is reached.
-        model: The model's name, as the service knows it.
-        config: The entry's config.
-        environ: The environment; empty values count as absent.
-
-    Returns:
-        The settings, or everything that is wrong.
-    """
-    values, problems = read_config(config, KEYS)
-    endpoint, faults = read_endpoint(service, model, values, environ)
-    problems += faults
-    variables, faults = read_variables(service, environ)
-    problems += faults + check_body(service, values)
-    if endpoint is None or problems:
-        return problems
-    # What the endpoint has read stays there: no credential is kept twice.
-    own = {name: value for name, value in values.items() if name in OWN_NAMES}
-    return AdapterSettings(ChatAdapter(endpoint=endpoint, values=own, variables=variables))
+def _first_choice(data: Mapping[str, Any]) -> Any:
+    choices = data.get("choices")
+    return choices[0] if choices and isinstance(choices, list) else None

@@ -2,9 +2,8 @@
 """OpenAI responses: a request to a body, a reply to an output."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -12,33 +11,22 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.providers.base import Guardrails, Provider, Reply, Request
-from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Key, Settings, Shared, is_flag, read_config
-from trioeval.providers.http.adapter import (
-    Adapter,
-    AdapterSettings,
-    ServerEvent,
-    ask_for,
-    read_reply,
-)
-from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.config import Key, Shared, is_flag
+from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
+from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.replies import (
     FILTERED,
-    NOT_JSON,
     count,
-    empty,
-    failure,
     field,
     is_success,
     objects,
-    read_failure,
-    read_hint,
     read_json,
     read_metadata,
     text,
 )
-from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.http.streams import ServerEvent, load_event
+from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.vendors.chat import ENTRY_KEYS, read_variables
 from trioeval.providers.vendors.openai_models import is_reasoning
 from trioeval.providers.vendors.responses_messages import (
@@ -56,8 +44,6 @@ from trioeval.providers.vendors.responses_messages import (
     to_body,
     to_input,
 )
-from trioeval.providers.vendors.streams import PreparedBody, join_stream, load_event, read_options
-from trioeval.usage import Usage
 
 # OpenAI responses that are made in the background: asked for, looked after, and stopped if unwanted.
 #
@@ -76,60 +62,31 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of a response that is still being made."""
 
 
-@attrs.frozen
-class BackgroundSettings:
+class BackgroundSettings(AdapterSettings):
     """The settings of a provider whose responses are made in the background."""
 
-    adapter: Adapter
-
-    @property
-    def lane_key(self) -> str:
-        """That of the endpoint."""
-        return self.adapter.endpoint.lane_key
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Those of the endpoint."""
-        return self.adapter.endpoint.secrets
-
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator[Provider]:
+    async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
         """The adapter with the client of the run."""
         yield BackgroundProvider(self.adapter, await shared.http())
 
 
-@attrs.frozen
-class BackgroundProvider:
-    """Asks a service that answers later."""
+class BackgroundProvider(HttpProvider):
+    """Asks a service that answers later.
 
-    adapter: Adapter
-    _client: HttpClient = attrs.field(repr=False)
+    A look that fails is a failure of the call, and stops the response: only the lane repeats.
+    """
 
-    async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. A checkpoint, unless the prompt cannot be sent.
-
-        A look that fails is a failure of the call, and stops the response: only the lane repeats.
-
-        Raises:
-            ProviderError: See `Adapter.build`, `Adapter.parse` and `HttpClient.send`; or
-                `attempt_timeout`.
-        """
-        endpoint = self.adapter.endpoint
-        most = endpoint.max_reply_bytes
-        ready = attrs.evolve(self.adapter.build(request), max_reply_bytes=most)
-        timeout = endpoint.timeout
+    async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
+        timeout = adapter.endpoint.timeout
         with trio.move_on_after(timeout):
             reply = await self._client.send(ready)
             response_id = read_unfinished(reply)
             if response_id:
                 reply = await self._wait_finished(f"responses/{quote(response_id, safe='')}")
-            return await read_reply(self.adapter, reply)
+            return await read_reply(adapter, reply)
         msg = f"no finished response within {timeout:g} seconds (timeoutMs)"
         raise ProviderError("attempt_timeout", msg)
-
-    def cache_question(self, request: Request, /) -> Question:
-        """See `Cacheable`."""
-        return ask_for(self.adapter, request)
 
     async def _wait_finished(self, path: str) -> HttpReply:
         """The reply that tells of the finished response, or of a failure."""
@@ -190,13 +147,6 @@ ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"
 """Events that hold the whole response."""
 
 
-def speaks(event: ServerEvent) -> bool:
-    """Whether an event holds a part of the answer; some services name it in the data alone."""
-    if event.name == "message":
-        return text(load_event(event), "type") in SPOKEN
-    return event.name in SPOKEN
-
-
 def read_response(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
     """The response that a stream tells of, as it would have come without one.
 
@@ -226,220 +176,151 @@ def read_response(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
     return None
 
 
-KEYS = (
-    *PARAMETERS,
-    *ENTRY_KEYS,
-    Key("background", "true or false", is_flag),
-    CHAT["omitDefaults"],
-    CHAT["showThinking"],
-    *ENDPOINT_KEYS,
-)
-"""All keys of an entry."""
+class ResponsesAdapter(Adapter):
+    """Responses."""
 
+    call_keys = PARAMETERS
+    entry_keys = (
+        *ENTRY_KEYS,
+        Key("background", "true or false", is_flag),
+        CHAT["omitDefaults"],
+        CHAT["showThinking"],
+    )
+    path = "responses"
+    holder = "the response"
+    limit_key = "max_output_tokens"
 
-@attrs.frozen(kw_only=True, slots=False)
-class ResponsesAdapter:
-    """One model, and all that its requests have in common."""
+    @classmethod
+    def read_defaults(
+        cls, service: Service, environ: Mapping[str, str]
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        """See `read_variables`."""
+        return read_variables(service, environ)
 
-    endpoint: Endpoint
-    reasons: bool = False
-    """Whether the model thinks before it answers."""
-    layers: tuple[Mapping[str, Any], ...] = attrs.field(default=(), repr=False)
-    """What the body holds besides model and input, from `to_body`, the strongest last."""
-    passthrough: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Merged last, over everything."""
-    show_thinking: bool = True
-    streams: bool = False
-    background: bool = False
-    """Whether the service answers at once, and goes on by itself."""
+    @classmethod
+    def find_conflicts(
+        cls,
+        service: Service,  # noqa: ARG003 - the same for every service
+        layers: Sequence[Mapping[str, Any]],
+    ) -> list[Problem]:
+        """A stream and the background exclude each other."""
+        if not (layers[-1].get("metrics") and layers[-1].get("background")):
+            return []
+        fault = "a response that is made in the background has no first token to wait for"
+        return [Problem(".config.metrics", fault, "leave metrics or background out")]
 
-    def with_options(self, options: Mapping[str, Any]) -> "ResponsesAdapter":
-        """The adapter for one call, some of whose keys are different.
-
-        Raises:
-            ProviderError: `bad_request`, if there are no such keys, or not with such values.
-        """
-        values = read_options(options, PARAMETERS)
-        passthrough = {**self.passthrough, **(values.get("passthrough") or {})}
-        return attrs.evolve(self, layers=(*self.layers, to_body(values)), passthrough=passthrough)
-
-    def build(self, request: Request, /) -> HttpRequest:
-        """The HTTP request that asks the model.
-
-        Raises:
-            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, or if the
-                options of the request are not right.
-        """
-        if request.options:
-            return self.with_options(request.options).build(attrs.evolve(request, options={}))
-        body = self._prepared.complete({"input": to_input(request.prompt)})
-        return HttpRequest(self.endpoint.url("responses"), self.endpoint.headers, body)
-
-    def parse(self, reply: HttpReply, /) -> Reply:
-        """What the model answered.
-
-        A prompt that the service refuses to take is a reply too (`is_refusal`).
-
-        Raises:
-            ProviderError: The reply tells of a failure, is not a response or not a finished one, or is one
-                that holds nothing.
-        """
-        if not is_success(reply):
-            return read_failure(self.endpoint, reply)
-        reply = join_stream(self.endpoint, reply, read_response)
-        data = self._data(reply)
-        try:
-            if data.get("error"):
-                return self._read_error(reply, data)
-            self._check(reply, data)
-            return self._read(reply, data)
-        except RecursionError:
-            # Parsed it could still be; parts of it are written as JSON again.
-            what = "the reply is nested too deeply"
-            raise failure("malformed_reply", what, self.endpoint, reply) from None
-
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether an event holds a part of the answer, or of its reasoning."""
-        return speaks(event)
-
-    @cached_property
-    def _fixed(self) -> dict[str, Any]:
+    def fixed_body(self) -> Mapping[str, Any]:
         """The body of a request, but for its input."""
-        own: dict[str, Any] = {"model": self.endpoint.model}
-        own |= merge(self.layers, reasons=self.reasons)
+        said = self.given.get("is_reasoning_model")
+        reasons = is_reasoning(self.endpoint.model) if said is None else bool(said)
+        omit = bool(self.given.get("omit_defaults"))
+        defaults = pick_defaults(self.defaults, reasons=reasons, omit=omit)
+        body: dict[str, Any] = {"model": self.endpoint.model}
+        body |= merge(map(to_body, (defaults, *self.layers)), reasons=reasons)
         if self.streams:
-            own["stream"] = True
-        if self.background:
-            own["background"] = True
-        return {**own, **self.passthrough}
+            body["stream"] = True
+        if self.given.get("background"):
+            body["background"] = True
+        for layer in self.layers:
+            body |= layer.get("passthrough") or {}
+        return body
 
-    @cached_property
-    def _prepared(self) -> PreparedBody:
-        return PreparedBody.of(self._fixed)
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """The input."""
+        return {"input": to_input(prompt)}
 
-    def _data(self, reply: HttpReply) -> dict[str, Any]:
-        data = read_json(reply.body)
-        if data is NOT_JSON:
-            raise failure("malformed_reply", "the reply is not JSON", self.endpoint, reply)
-        if not isinstance(data, dict):
-            raise failure("malformed_reply", "the reply is not a JSON object", self.endpoint, reply)
-        return data
+    def find_failure(self, reply: HttpReply, data: Mapping[str, Any]) -> HttpReply | None:
+        """The error of a failed response; the rest may be too large to look for an error in."""
+        if not data.get("error"):
+            return None
+        return attrs.evolve(reply, body=json.dumps({"error": data["error"]}).encode())
 
-    def _read_error(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
-        """The refusal that a failed response is; or what it failed by, raised."""
-        # The rest of a response may be too large to look for an error in.
-        told = attrs.evolve(reply, body=json.dumps({"error": data["error"]}).encode())
-        refused = read_failure(self.endpoint, told)
+    def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
+        """The refusal that a failed response is, with what it cost; or what it failed by, raised."""
+        refused = super().fail(reply, data)
+        if not data:
+            return refused
         usage = read_usage(data.get("usage"))
         return attrs.evolve(
             refused,
             usage=usage,
-            cost=self._cost(usage),
+            cost=self.cost(usage, data),
             raw=data,
             metadata=read_metadata(reply, data),
         )
 
-    def _check(self, reply: HttpReply, data: Mapping[str, Any]) -> None:
-        """Raise unless it is a finished response."""
-        status = text(data, "status") or "completed"
-        if status in ("failed", "cancelled"):
-            raise failure("server", f"the response ended as {status}", self.endpoint, reply)
-        if status in UNFINISHED:
-            what = f"the response is still {status}"
-            raise failure("malformed_reply", what, self.endpoint, reply)
-        if not isinstance(data.get("output"), list):
-            raise failure("malformed_reply", "the reply is not a response", self.endpoint, reply)
-
-    def _read(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """The items of a finished response."""
+        self._check(data, reply)
         items = objects(data, "output")
         finish_reason = read_finish_reason(data, items)
         refusal = read_refusal_text(items)
         is_filtered = finish_reason == "content_filter"
+        is_refusal = is_filtered or refusal is not None
         output = read_output(
             items,
             show_thinking=self.show_thinking,
             wants_json=refusal is None and self._wants_json(data),
         )
-        usage = read_usage(data.get("usage"))
         extras = {
             "service_tier": text(data, "service_tier"),
             "annotations": read_annotations(items),
         }
-        answer = Reply(
+        return Reply(
             output=(output or FILTERED) if is_filtered else output,
-            usage=usage,
-            hint=read_hint(self.endpoint, reply),
-            cost=self._cost(usage),
+            usage=read_usage(data.get("usage")),
             finish_reason=finish_reason,
-            is_refusal=is_filtered or refusal is not None,
+            is_refusal=is_refusal,
             guardrails=Guardrails(flagged=True, flagged_output=True, reason=refusal)
-            if is_filtered or refusal is not None
+            if is_refusal
             else None,
             log_probs=read_log_probs(items),
-            raw=data,
-            metadata=read_metadata(reply, data) | {k: v for k, v in extras.items() if v},
+            metadata={k: v for k, v in extras.items() if v},
         )
-        if is_empty(items) and not is_filtered:
-            limit = "max_output_tokens"
-            raise empty("the response", answer, self.endpoint, reply, limit=limit)
-        return answer
+
+    def is_empty(self, data: Mapping[str, Any]) -> bool:
+        """Whether no item says anything."""
+        return is_empty(objects(data, "output"))
+
+    def speaks(self, event: ServerEvent, /) -> bool:
+        """Whether an event holds a part of the answer; some services name it in the data alone."""
+        if event.name == "message":
+            return text(load_event(event), "type") in SPOKEN
+        return event.name in SPOKEN
+
+    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
+        """See `read_response`."""
+        return read_response(events)
+
+    def _check(self, data: Mapping[str, Any], reply: HttpReply) -> None:
+        """Raise unless it is a finished response."""
+        status = text(data, "status") or "completed"
+        if status in ("failed", "cancelled"):
+            raise self.failure("server", f"the response ended as {status}", reply)
+        if status in UNFINISHED:
+            raise self.failure("malformed_reply", f"the response is still {status}", reply)
+        if not isinstance(data.get("output"), list):
+            raise self.failure("malformed_reply", "the reply is not a response", reply)
 
     def _wants_json(self, data: Mapping[str, Any]) -> bool:
         """Whether the answer was to be JSON by a schema; the service repeats what it was asked for."""
-        asked = data if isinstance(data.get("text"), dict) else self._fixed
+        asked = data if isinstance(data.get("text"), dict) else self.body
         return bool(field(asked, "text", "format", "type") == "json_schema")
-
-    def _cost(self, usage: Usage) -> float | None:
-        price = self.endpoint.price
-        return None if price is None else price.cost(usage)
 
 
 def read_responses(
     service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
-) -> Settings | list[Problem]:
-    """Read the config of an entry.
-
-    A null takes a default away: `temperature: null` sends none.
-
-    Args:
-        service: How the service is reached.
-        model: The model's name, as the service knows it.
-        config: The entry's config.
-        environ: The environment; empty values count as absent.
-
-    Returns:
-        The settings, or everything that is wrong.
+) -> AdapterSettings | list[Problem]:
+    """Read the config of an entry; see `Adapter.read_entry`.
 
     Example:
         >>> from trioeval.providers.vendors.services import SERVICES
         >>> config = {"apiBaseUrl": "http://127.0.0.1:8080/v1", "max_tokens": 5}
         >>> settings = read_responses(SERVICES["openai"], "m-1", config, {})
-        >>> settings.adapter.build(Request(prompt="2 + 2 = ?")).url
+        >>> settings.adapter.ask("2 + 2 = ?").url
         'http://127.0.0.1:8080/v1/responses'
     """
-    values, problems = read_config(config, KEYS)
-    endpoint, faults = read_endpoint(service, model, values, environ)
-    problems += faults
-    variables, faults = read_variables(service, environ)
-    problems += faults
-    streams, background = bool(values.get("metrics")), bool(values.get("background"))
-    if streams and background:
-        fault = "a response that is made in the background has no first token to wait for"
-        problems.append(Problem(".config.metrics", fault, "leave metrics or background out"))
-    if endpoint is None or problems:
-        return problems
-    shown = values.get("show_thinking")
-    said = values.get("is_reasoning_model")
-    reasons = is_reasoning(model) if said is None else bool(said)
-    defaults = pick_defaults(variables, reasons=reasons, omit=bool(values.get("omit_defaults")))
-    own = {key.name: values[key.name] for key in PARAMETERS if key.name in values}
-    adapter = ResponsesAdapter(
-        endpoint=endpoint,
-        reasons=reasons,
-        layers=(to_body(defaults), to_body(own)),
-        passthrough=values.get("passthrough") or {},
-        show_thinking=True if shown is None else shown,
-        streams=streams,
-        background=background,
-    )
-    return BackgroundSettings(adapter) if background else AdapterSettings(adapter)
+    found = ResponsesAdapter.read_entry(service, model, config, environ)
+    if isinstance(found, list) or not found.adapter.given.get("background"):
+        return found
+    return BackgroundSettings(found.adapter)

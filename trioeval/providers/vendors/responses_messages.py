@@ -327,10 +327,12 @@ _NAMES = frozenset(key.name for key in PARAMETERS)
 _IN_PARTS = ("reasoning", "text")
 """Fields whose members are merged one by one."""
 
-_TRANSLATED = frozenset(
-    {*LIMITS, *_IN_PARTS, "reasoning_effort", "response_format", "verbosity"}
-    | {"tools", "tool_choice", "passthrough"}
+_UNCHANGED = (
+    _NAMES
+    - {*LIMITS, *_IN_PARTS, "reasoning_effort", "response_format", "verbosity"}
+    - {"tools", "tool_choice", "passthrough"}
 )
+"""Keys that go into the body as they are, but for `logprobs`."""
 
 
 def pick_defaults(variables: Mapping[str, Any], *, reasons: bool, omit: bool) -> dict[str, Any]:
@@ -357,7 +359,7 @@ def to_body(values: Mapping[str, Any]) -> dict[str, Any]:
         >>> to_body({"max_tokens": 5, "reasoning_effort": "low", "user": None})
         {'user': None, 'max_output_tokens': 5, 'reasoning': {'effort': 'low'}}
     """
-    body = {name: value for name, value in values.items() if name not in _TRANSLATED}
+    body = {name: value for name, value in values.items() if name in _UNCHANGED}
     for name in LIMITS:
         if name in values:
             body["max_output_tokens"] = values[name]

@@ -11,17 +11,13 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from trioeval.grading import output_text
-from trioeval.report.head import agent_of
-from trioeval.report.records import title_of_test
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
-from trioeval.report.usage import was_judged
-
-_STATUSES = ("PASS", "FAIL", "ERROR")
+from trioeval.run import Status
 
 
 def csv_chunks(*parts: Results) -> Iterator[str]:
@@ -35,14 +31,12 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
     names = _names(parts)
     yield _line(_headings(parts, names, described=described), escape=escape)
     for results in parts:
-        for _, group in itertools.groupby(results.shown(), key=lambda row: row["testIdx"]):
-            by_column = {row["promptIdx"]: row for row in group}
+        for _, group in itertools.groupby(results.shown(), key=lambda row: row.test_idx):
+            by_column = {row.prompt_idx: row for row in group}
             some = next(iter(by_column.values()))
             cells = [] if results.task is None else [results.task]
-            cells += [title_of_test(some) or ""] if described else []
-            cells += [
-                output_text(some["vars"][name]) if name in some["vars"] else "" for name in names
-            ]
+            cells += [some.title or ""] if described else []
+            cells += [output_text(some.vars[name]) if name in some.vars else "" for name in names]
             for part in parts:
                 for prompt_idx, totals in enumerate(part.totals.columns):
                     row = by_column.get(prompt_idx) if part is results else None
@@ -129,48 +123,39 @@ def _judged(totals: ColumnTotals) -> bool:
     return totals.usage.judges is not None
 
 
-def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
+def _cells(row: RowRecord | None, totals: ColumnTotals) -> list[str]:
     metrics = totals.metrics
     if row is None:
         more = len(_QUESTION) if totals.questions.total else 0
         more += len(_AGENT) if totals.attempts is not None else 0
         return [""] * (6 + len(metrics) + more + (len(_GRADING) if _judged(totals) else 0))
-    response, graded, named = row["response"], row["gradingResult"], row["namedScores"]
-    output = None if response is None else response["output"]
+    named = row.named_scores
     rounded = {name: round(score, 2) for name, score in named.items()}
-    # A row without a verdict says in its place why there is none.
-    reason = row["error"] if graded is None else graded["reason"]
     return [
-        "" if output is None else output_text(output),
-        _STATUSES[row["failureReason"]],
-        f"{row['score']:.2f}",
+        "" if row.output is None else output_text(row.output),
+        "ERROR" if row.status is Status.NOT_RUN else row.status.name,
+        f"{row.score:.2f}",
         output_text(rounded) if rounded else "",
         *(f"{named[metric]:.2f}" if metric in named else "" for metric in metrics),
         *(_question_cells(row) if totals.questions.total else ()),
         *(_agent_cells(row) if totals.attempts is not None else ()),
-        reason or "",
+        row.reason or "",
         *(_grading_cells(row) if _judged(totals) else ()),
         "",
     ]
 
 
-def _question_cells(row: Mapping[str, Any]) -> list[str]:
-    question = row.get("question", {})
-    return [question.get("outcome", ""), question.get("agentAnswer", "")]
+def _question_cells(row: RowRecord) -> list[str]:
+    return [row.question.get("outcome", ""), row.question.get("agentAnswer", "")]
 
 
-def _agent_cells(row: Mapping[str, Any]) -> list[str]:
-    agent = agent_of(row)
-    return ["" if agent is None else str(len(agent.attempts))]
+def _agent_cells(row: RowRecord) -> list[str]:
+    return ["" if row.agent is None else str(len(row.agent.attempts))]
 
 
-def _grading_cells(row: Mapping[str, Any]) -> list[str]:
-    judges = row["tokenUsage"]["assertions"]
-    cost = row["metadata"]["trioeval"].get("gradingCost")
-    return [
-        str(judges["total"]) if was_judged(row["tokenUsage"]) else "",
-        "" if cost is None else output_text(cost),
-    ]
+def _grading_cells(row: RowRecord) -> list[str]:
+    facts = (row.judge_tokens, row.grading_cost)
+    return ["" if fact is None else output_text(fact) for fact in facts]
 
 
 def _line(cells: Iterable[str], *, escape: bool) -> str:

@@ -290,11 +290,7 @@ def datasette_chunks(*parts: Results) -> Iterator[str]:
 
 
 def datasette_metadata(database: str) -> dict[str, Any]:
-    """What Datasette is to know of a database of runs.
-
-    Args:
-        database: The name of its file, without the suffix.
-    """
+    """What Datasette is to know of a database of runs."""
     tables = {name: view.json() for name, view in VIEWS.items()}
     hidden = {name: {"hidden": True} for name in HIDDEN}
     about = {"title": "Runs of trioeval", "description": "Runs, their rows, and what they cost."}

@@ -28,7 +28,7 @@ def document(results: Results) -> dict[str, Any]:
             "version": 3,
             "timestamp": head.utc_created,
             "prompts": [_column_json(results, idx) for idx in range(len(results.columns))],
-            "results": results.shown(),
+            "results": (record.json for record in results.shown()),
             **({"neverBegan": list(results.never_began)} if results.never_began else {}),
             "stats": {
                 "successes": totals.count(Status.PASS),

@@ -26,7 +26,7 @@ import attrs
 
 from trioeval.errors import OutputError
 from trioeval.report.formats.json import compact
-from trioeval.report.records import own_of, shown_of, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.totals import place_of
 from trioeval.report.usage import was_judged
@@ -95,37 +95,36 @@ class Sample:
     """The same without what may be large."""
 
 
-def sample_of(record: Mapping[str, Any], sample_id: str | int, epoch: int) -> Sample:
+def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
     """The sample that a row is.
 
     Args:
-        record: As `row_json` makes it.
+        record: The row.
         sample_id: What its repeats share.
         epoch: Which of them it is, from 1.
     """
     scores, numbers = _scores(record)
-    asked = _messages(record["prompt"]["raw"])
-    question = record.get("question", {})
-    model = record["provider"]["id"]
+    asked = _messages(record.prompt)
+    question, model = record.question, record.provider_id
     shared: Json = {
         "id": sample_id,
         "epoch": epoch,
         "input": question.get("question") or asked or "",
-        "target": _target(record, question),
+        "target": _target(record),
         "scores": scores or None,
         "metadata": _metadata(record),
         **_usages(record, model),
-        "uuid": record["id"],
+        "uuid": record.id,
     }
     if "answers" in question:
         shared["choices"] = [_text(answer) for answer in question["answers"]]
-    if description := record["testCase"]["description"]:
+    if description := record.test.get("description"):
         shared["description"] = description
-    if record["latencyMs"] is not None:
-        shared["working_time"] = record["latencyMs"] / 1000
+    if record.latency_ms is not None:
+        shared["working_time"] = record.latency_ms / 1000
     messages = [*_as_messages(asked), *_answer(record, model)]
-    error = record["error"] or "no reason is known"
-    failed = not status_of(record).has_verdict
+    error = record.error or "no reason is known"
+    failed = not record.status.has_verdict
     whole = {
         **shared,
         "messages": messages,
@@ -161,28 +160,26 @@ def model_usage(usage: Mapping[str, Any], cost: float | None) -> Json:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _scores(record: Mapping[str, Any]) -> tuple[dict[str, Json], dict[str, float]]:
+def _scores(record: RowRecord) -> tuple[dict[str, Json], dict[str, float]]:
     """The scores of a row, and what they are as numbers."""
-    verdict = record["gradingResult"]
-    status = status_of(record)
-    if not status.has_verdict:
+    if not record.status.has_verdict:
         return {}, {}
-    passed = status is Status.PASS
-    told: Json = {"answer": _text(shown_of(record))}
-    if verdict is not None:
-        told["explanation"] = verdict["reason"]
-    named = {f"metric:{name}": value for name, value in record["namedScores"].items()}
-    numbers = {VERDICT: float(passed), SCORE: record["score"], **named}
+    passed = record.status is Status.PASS
+    told: Json = {"answer": _text(record.shown)}
+    if record.verdict is not None:
+        told["explanation"] = record.reason
+    named = {f"metric:{name}": value for name, value in record.named_scores.items()}
+    numbers = {VERDICT: float(passed), SCORE: record.score, **named}
     scores: dict[str, Json] = {VERDICT: {"value": _CORRECT if passed else _INCORRECT, **told}}
     scores |= {name: {"value": numbers[name]} for name in (SCORE, *named)}
     return scores, numbers
 
 
-def _target(record: Mapping[str, Any], question: Mapping[str, Any]) -> str | list[str]:
+def _target(record: RowRecord) -> str | list[str]:
     """What should have been answered, as far as that is said; otherwise an empty text."""
-    found = [_text(answer) for answer in question.get("correctAnswers", ())]
+    found = [_text(answer) for answer in record.question.get("correctAnswers", ())]
     if not found:
-        for assertion in record["testCase"]["assert"]:
+        for assertion in record.test.get("assert", ()):
             value = assertion.get("value")
             if assertion["type"] in _EXPECTED and value is not None:
                 found += map(_text, value if isinstance(value, list) else [value])
@@ -213,15 +210,14 @@ def _as_messages(asked: str | list[Json] | None) -> list[Json]:
     return [] if asked is None else [{"role": "user", "content": asked, "source": "input"}]
 
 
-def _answer(record: Mapping[str, Any], model: str) -> Iterator[Json]:
-    response = record["response"]
-    if response is not None:
-        content = _text(response["output"])
+def _answer(record: RowRecord, model: str) -> Iterator[Json]:
+    if record.response is not None:
+        content = _text(record.output)
         yield {"role": "assistant", "content": content, "source": "generate", "model": model}
 
 
-def _output(record: Mapping[str, Any], model: str) -> Json:
-    response = record["response"]
+def _output(record: RowRecord, model: str) -> Json:
+    response = record.response
     if response is None:
         return {"model": model}
     found: Json = {
@@ -233,23 +229,23 @@ def _output(record: Mapping[str, Any], model: str) -> Json:
         "completion": _text(response["output"]),
         "usage": model_usage(response["tokenUsage"], response["cost"]),
     }
-    if record["latencyMs"] is not None:
-        found["time"] = record["latencyMs"] / 1000
+    if record.latency_ms is not None:
+        found["time"] = record.latency_ms / 1000
     return found
 
 
-def _usages(record: Mapping[str, Any], model: str) -> Json:
+def _usages(record: RowRecord, model: str) -> Json:
     found = {}
-    if record["response"] is not None or record["tokenUsage"]["numRequests"]:
-        found["model_usage"] = {model: model_usage(record["tokenUsage"], record["cost"])}
-    if was_judged(record["tokenUsage"]):
-        used = model_usage(record["tokenUsage"]["assertions"], own_of(record).get("gradingCost"))
+    if record.response is not None or record.usage["numRequests"]:
+        found["model_usage"] = {model: model_usage(record.usage, record.cost)}
+    if was_judged(record.usage):
+        used = model_usage(record.usage["assertions"], record.grading_cost)
         found["role_usage"] = {"grader": used}
     return found
 
 
-def _metadata(record: Mapping[str, Any]) -> Json:
-    return {"vars": record["vars"], **record["metadata"]}
+def _metadata(record: RowRecord) -> Json:
+    return {"vars": record.vars, **record.json["metadata"]}
 
 
 def _text(value: Any) -> str:
@@ -286,7 +282,6 @@ _UNSAFE = re.compile(r"[^\w.:+@ -]")
 _UNSAFE_IN_FILES = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME = 60  # characters of a model in the name of a file
 _ID = 100  # characters of the id of a sample that is a text
-_REPEAT = re.compile(r"-repeat-(\d+)$")
 
 
 @attrs.frozen
@@ -391,12 +386,12 @@ class _Sums:
     model: str | None = None
     scores: dict[str, _Scores] = attrs.field(factory=dict)
 
-    def add(self, sample: Sample, record: Mapping[str, Any]) -> None:
+    def add(self, sample: Sample, record: RowRecord) -> None:
         self.ids[str(sample.id)] = sample.id
         self.epochs = max(self.epochs, sample.epoch)
         self.samples += 1
         self.unscored += not sample.scores
-        self.model = self.model or record["provider"]["id"]
+        self.model = self.model or record.provider_id
         for name, value in sample.scores.items():
             self.scores.setdefault(name, _Scores()).add(sample.id, value)
 
@@ -411,12 +406,10 @@ def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
     ids: dict[int, list[str | int]] = {}
     seen: Counter[tuple[int, int]] = Counter()
     for record in column.part.shown(column.prompt_idx):
-        outcome = own_of(record)["outcome"]
-        sums.cut += outcome in UNBEGUN or outcome == "interrupted"
-        if outcome in UNBEGUN:
+        sums.cut += record.outcome in UNBEGUN or record.outcome == "interrupted"
+        if record.outcome in UNBEGUN:
             continue
-        repeat = _REPEAT.search(record["id"])
-        epoch = 1 if repeat is None else int(repeat[1]) + 1
+        epoch = record.repeat + 1
         test = place_of(record).test
         alike, place = ids.setdefault(test, []), seen[test, epoch]
         seen[test, epoch] += 1
@@ -427,11 +420,11 @@ def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
         yield sample
 
 
-def _sample_id(record: Mapping[str, Any], taken: Container[str]) -> str | int:
+def _sample_id(record: RowRecord, taken: Container[str]) -> str | int:
     """That of its question or case, or else the number of its test."""
-    said = record.get("question", {}).get("id") or record["testCase"].get("case")
+    said = record.question.get("id") or record.test.get("case")
     plain = _UNSAFE.sub("_", said)[:_ID] if isinstance(said, str) else ""
-    number: int = record["testIdx"]
+    number = record.test_idx
     if plain.strip(" .") and plain not in taken:
         return plain
     if str(number) not in taken:

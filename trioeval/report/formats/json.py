@@ -37,12 +37,7 @@ def compact(value: Any) -> str:
 
 
 def indented(value: Any, margin: str = "\n") -> str:
-    """JSON text on many lines, two spaces a level; otherwise as `compact`.
-
-    Args:
-        value: As for `to_json`.
-        margin: What begins a line at the level of the value.
-    """
+    """JSON text on many lines, two spaces a level; otherwise as `compact`."""
     text = _quick_text(value, indent=True) or to_json(value, indent=2)
     # No text of JSON has a line break in it: all that there are separate its parts.
     return text.replace("\n", margin)

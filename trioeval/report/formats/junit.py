@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.columns import dataset_lines, failure_line, trouble
-from trioeval.report.head import agent_lines, agent_of
-from trioeval.report.records import name_of_test
+from trioeval.report.records import RowRecord, agent_lines
 from trioeval.report.results import Results
 from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals
-from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.text import score_text
 
@@ -111,11 +109,7 @@ _SKIPPED = {"not_run"}
 
 
 def junit_chunks(*parts: Results) -> Iterator[str]:
-    """The XML text of all rows, a case at a time.
-
-    Args:
-        parts: One run, or its tasks.
-    """
+    """The XML text of all rows, a case at a time."""
     counts = _counts([column for part in parts for column in part.totals.columns], parts)
     yield HEADER
     yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"
@@ -176,61 +170,53 @@ def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> d
     }
 
 
-def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
-    number, name = row["testIdx"], inert(name_of_test(row), _NAME)
+def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
+    name = inert(row.name, _NAME)
     about = {
         "classname": suite_name,
-        "name": f"{number}: {name}" if name else str(number),
-        "time": _seconds(row["latencyMs"] or 0),
+        "name": f"{row.test_idx}: {name}" if name else str(row.test_idx),
+        "time": _seconds(row.latency_ms or 0),
     }
     yield f"<testcase{xml_attributes(about)}>"
     yield "  <properties>"
     for key, value in _properties(row).items():
         yield f"    <property{xml_attributes({'name': key, 'value': value})}/>"
     yield "  </properties>"
-    if not row["success"]:
+    if row.status is not Status.PASS:
         yield "  " + _trouble(row)
-    if (agent := agent_of(row)) is not None:
-        yield f"  <system-out>{xml_text(chr(10).join(agent_lines(agent)))}</system-out>"
+    if row.agent is not None:
+        yield f"  <system-out>{xml_text(chr(10).join(agent_lines(row.agent)))}</system-out>"
     yield "</testcase>"
 
 
-def _properties(row: Mapping[str, Any]) -> dict[str, object]:
-    judges, own = row["tokenUsage"]["assertions"], row["metadata"]["trioeval"]
-    question = row.get("question", {})
+def _properties(row: RowRecord) -> dict[str, object]:
     facts = {
-        "score": row["score"],
-        **{f"score.{name}": score for name, score in row["namedScores"].items()},
-        "tokens": row["tokenUsage"]["total"],
-        "cost": row["cost"],
-        "grading.tokens": judges["total"] if was_judged(row["tokenUsage"]) else None,
-        "grading.cost": own.get("gradingCost"),
-        "outcome": question.get("outcome"),
-        "answer": question.get("agentAnswer"),
+        "score": row.score,
+        **{f"score.{name}": score for name, score in row.named_scores.items()},
+        "tokens": row.tokens,
+        "cost": row.cost,
+        "grading.tokens": row.judge_tokens,
+        "grading.cost": row.grading_cost,
+        "outcome": row.question.get("outcome"),
+        "answer": row.question.get("agentAnswer"),
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def _trouble(row: Mapping[str, Any]) -> str:
-    reason = row["error"] or "assertion failed"
+def _trouble(row: RowRecord) -> str:
+    reason = row.error or "assertion failed"
     attributes = {"message": inert(reason, _MESSAGE)}
-    if row["failureReason"] == 1:
-        parts = (row["gradingResult"] or {}).get("componentResults", ())
-        failed = [_type(part) for part in parts if not part["pass"]]
-        lines = [f"Score: {score_text(row['score'])}", f"Reason: {reason}"]
+    if row.status is Status.FAIL:
+        failed = [part.type or "assertion" for part in row.parts if not part.passed]
+        lines = [f"Score: {score_text(row.score)}", f"Reason: {reason}"]
         lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
         text = xml_text("\n".join(lines))
-        kind = row["question"]["outcome"] if "question" in row else "assertion"
+        kind = row.question.get("outcome", "assertion")
         return f"<failure{xml_attributes({**attributes, 'type': kind})}>{text}</failure>"
-    if row["metadata"].get("trioeval", {}).get("outcome") in _SKIPPED:
+    if row.outcome in _SKIPPED:
         return f"<skipped{xml_attributes(attributes)}/>"
     text = xml_text(reason)
     return f"<error{xml_attributes({**attributes, 'type': 'error'})}>{text}</error>"
-
-
-def _type(part: Mapping[str, Any]) -> str:
-    named = part.get("assertion") or part.get("metadata", {}).get("assertionSet") or {}
-    return str(named.get("type", "assertion"))
 
 
 def _seconds(milliseconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.report.activity import WAIT_WORDS, longest_waits
 from trioeval.report.columns import dataset_lines
-from trioeval.report.records import name_of_test, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
 from trioeval.report.summary import unfinished_line
@@ -88,10 +88,6 @@ _BACKTICKS = re.compile("`+")
 def code(text: object, width: int = _NAME) -> str:
     r"""Foreign text as a span of code, which fits into a cell of a table too; a dash if there is none.
 
-    Args:
-        text: Anything.
-        width: Characters that are shown.
-
     Example:
         >>> print(code("a | b <i>"), code("`x`"), code(""))
         `a \| b <i>` `` `x` `` –
@@ -107,11 +103,7 @@ def code(text: object, width: int = _NAME) -> str:
 
 
 def markdown_chunks(*parts: Results) -> Iterator[str]:
-    """The page of a run.
-
-    Args:
-        parts: The run, or its tasks; one at least.
-    """
+    """The page of a run."""
     first, *_ = parts
     description = first.head.config.get("description")
     yield "## trioeval" + (f": {code(description)}" if description else "") + "\n\n"
@@ -210,20 +202,20 @@ def _failures(part: Results) -> Iterator[str]:
 def _bad_rows(part: Results, headings: Sequence[str]) -> Iterator[Sequence[str]]:
     found = 0
     for row in part.shown():
-        if status_of(row) not in {Status.PASS, Status.NOT_RUN}:
+        if row.status not in {Status.PASS, Status.NOT_RUN}:
             yield _bad_row(row, headings)
             found += 1
             if found == _FAILURES:
                 return
 
 
-def _bad_row(row: Mapping[str, Any], headings: Sequence[str]) -> Sequence[str]:
+def _bad_row(row: RowRecord, headings: Sequence[str]) -> Sequence[str]:
     return (
-        str(row["testIdx"]),
-        code(name_of_test(row)),
-        headings[row["promptIdx"]],
-        status_of(row).name,
-        code(row["error"] or "", _REASON),
+        str(row.test_idx),
+        code(row.name),
+        headings[row.prompt_idx],
+        row.status.name,
+        code(row.error or "", _REASON),
     )
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
@@ -20,15 +20,12 @@ from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.files.parquet import Parquet
 from trioeval.grading import output_text
 from trioeval.report.formats.json import compact
-from trioeval.report.records import output_of, own_of, status_of, title_of_test
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 
 _BATCH = 2000  # rows
 _HALF = re.compile("[\ud800-\udfff]")
-_REPEAT = re.compile(r"-repeat-(\d+)\Z")
 _WHOLE = 2**63  # numbers beyond it have no place in a column of whole numbers
-
-Record: TypeAlias = Mapping[str, Any]
 
 
 @attrs.frozen
@@ -39,82 +36,68 @@ class ParquetColumn:
     kind: ColumnType
     about: str
     """What it holds, in one sentence of `docs/howto/export.md`."""
-    get: Callable[[Results, Record], Any]
+    get: Callable[[Results, RowRecord], Any]
 
 
-def _usage(name: str) -> Callable[[Results, Record], Any]:
-    return lambda _part, record: (record.get("tokenUsage") or {}).get(name)
+def _of(name: str) -> Callable[[Results, RowRecord], Any]:
+    return lambda _, row: getattr(row, name)
 
 
-def _own(name: str) -> Callable[[Results, Record], Any]:
-    return lambda _part, record: own_of(record).get(name)
+def _usage(name: str) -> Callable[[Results, RowRecord], Any]:
+    return lambda _, row: row.usage.get(name)
 
 
-def _response(name: str) -> Callable[[Results, Record], Any]:
-    return lambda _part, record: (record["response"] or {}).get(name)
+def _own(name: str) -> Callable[[Results, RowRecord], Any]:
+    return lambda _, row: row.own.get(name)
 
 
-def _of(name: str) -> Callable[[Results, Record], Any]:
-    return lambda _part, record: record.get(name)
+def _response(name: str) -> Callable[[Results, RowRecord], Any]:
+    return lambda _, row: (row.response or {}).get(name)
 
 
-def _repeat(_part: Results, record: Record) -> int:
-    found = _REPEAT.search(record["id"])
-    return 0 if found is None else int(found[1])
-
-
-def _reason(_part: Results, record: Record) -> str | None:
-    return (record["gradingResult"] or {}).get("reason")
+def _reason(_part: Results, row: RowRecord) -> str | None:
+    return (row.verdict or {}).get("reason")
 
 
 PARQUET_COLUMNS: Sequence[ParquetColumn] = (
     ParquetColumn("run", "text", "the run's id", lambda part, _: part.head.eval_id),
     ParquetColumn("task", "text", "the task's id", lambda part, _: part.task),
     ParquetColumn("row_id", "text", "the row's id, as everywhere", _of("id")),
-    ParquetColumn("test", "int", "the number of its test, from 0", _of("testIdx")),
-    ParquetColumn("prompt_number", "int", "that of its provider and prompt", _of("promptIdx")),
-    ParquetColumn("repeat", "int", "that of its repetition", _repeat),
-    ParquetColumn(
-        "provider",
-        "text",
-        "label or id of the provider",
-        lambda _, record: record["provider"]["label"] or record["provider"]["id"],
-    ),
-    ParquetColumn(
-        "prompt_label", "text", "label of the prompt", lambda _, record: record["prompt"]["label"]
-    ),
-    ParquetColumn(
-        "description",
-        "text",
-        "what the suite calls the test",
-        lambda _, record: title_of_test(record),
-    ),
+    ParquetColumn("test", "int", "the number of its test, from 0", _of("test_idx")),
+    ParquetColumn("prompt_number", "int", "that of its provider and prompt", _of("prompt_idx")),
+    ParquetColumn("repeat", "int", "that of its repetition", _of("repeat")),
+    ParquetColumn("provider", "text", "label or id of the provider", _of("provider")),
+    ParquetColumn("prompt_label", "text", "label of the prompt", _of("prompt_label")),
+    ParquetColumn("description", "text", "what the suite calls the test", _of("title")),
     ParquetColumn("vars", "json", "its variables", _of("vars")),
-    ParquetColumn(
-        "prompt", "text", "what was asked, rendered", lambda _, record: record["prompt"]["raw"]
-    ),
+    ParquetColumn("prompt", "text", "what was asked, rendered", _of("prompt")),
     ParquetColumn(
         "output",
         "text",
         "what was answered, after transforms; JSON text where it is no text",
-        lambda _, record: output_of(record),
+        _of("output"),
     ),
     ParquetColumn(
         "status",
         "text",
         "`pass`, `fail`, `error` or `not_run`",
-        lambda _, record: status_of(record).value,
+        lambda _, row: row.status.value,
     ),
     ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
-    ParquetColumn("outcome", "text", "how its job ended", _own("outcome")),
-    ParquetColumn("reason", "text", "why it passed or failed", _reason),
+    ParquetColumn("outcome", "text", "how its job ended", _of("outcome")),
+    ParquetColumn(
+        "reason",
+        "text",
+        "why it passed or failed",
+        _reason,
+    ),
     ParquetColumn("error", "text", "why it failed, or has no verdict", _of("error")),
     ParquetColumn(
         "error_kind", "text", "in which of the known ways its call failed", _own("errorKind")
     ),
-    ParquetColumn("metrics", "json", "its named scores", _of("namedScores")),
+    ParquetColumn("metrics", "json", "its named scores", _of("named_scores")),
     ParquetColumn(
-        "latency_ms", "float", "milliseconds until the reply was there", _of("latencyMs")
+        "latency_ms", "float", "milliseconds until the reply was there", _of("latency_ms")
     ),
     ParquetColumn("wait_ms", "float", "milliseconds that it waited for its lane", _own("waitMs")),
     ParquetColumn(
@@ -125,14 +108,14 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
     ParquetColumn("prompt_tokens", "int", "those of what was asked", _usage("prompt")),
     ParquetColumn("completion_tokens", "int", "those of the reply", _usage("completion")),
     ParquetColumn("cost_usd", "float", "US dollars, judges left out", _of("cost")),
-    ParquetColumn("grading_cost_usd", "float", "US dollars of judges", _own("gradingCost")),
+    ParquetColumn("grading_cost_usd", "float", "US dollars of judges", _of("grading_cost")),
     ParquetColumn("cached", "bool", "whether the reply came from the cache", _response("cached")),
     ParquetColumn("finish_reason", "text", "why the model stopped", _response("finishReason")),
     ParquetColumn(
         "metadata",
         "json",
         "what the test says of itself",
-        lambda _, record: record["testCase"]["metadata"],
+        lambda _, row: row.test.get("metadata"),
     ),
 )
 
@@ -173,7 +156,9 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
         parquet.close()
 
 
-def _batches(rows: Iterable[tuple[Results, Record]]) -> Iterator[list[tuple[Results, Record]]]:
+def _batches(
+    rows: Iterable[tuple[Results, RowRecord]],
+) -> Iterator[list[tuple[Results, RowRecord]]]:
     """Rows in handy portions; without rows one that is empty."""
     rows = iter(rows)
     batch = list(itertools.islice(rows, _BATCH))
@@ -182,7 +167,7 @@ def _batches(rows: Iterable[tuple[Results, Record]]) -> Iterator[list[tuple[Resu
         yield batch
 
 
-def _values(batch: Sequence[tuple[Results, Record]]) -> Mapping[str, Sequence[Any]]:
+def _values(batch: Sequence[tuple[Results, RowRecord]]) -> Mapping[str, Sequence[Any]]:
     return {
         column.name: [_value(column.kind, column.get(part, record)) for part, record in batch]
         for column in PARQUET_COLUMNS

@@ -1,6 +1,6 @@
 """The page of two runs: what became better, worse or another answer, and both answers side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -13,7 +13,7 @@ from trioeval.report.html_report.inert_text import plain
 from trioeval.report.html_report.page import Packs, page_chunks
 from trioeval.report.html_report.run_page import CELL_FIELDS, NAME, cell_json, test_name
 from trioeval.report.html_report.summary import minute_text, title_of
-from trioeval.report.records import stripped
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.totals import percent
 from trioeval.run import Status
@@ -63,11 +63,11 @@ def compare_chunks(
 class _Last:
     """Knows which record was read last."""
 
-    record: Mapping[str, Any] = attrs.field(factory=dict)
+    record: RowRecord = attrs.field(init=False)
     number: int = -1
 
-    def of(self, parts: Sequence[Results]) -> Iterator[Mapping[str, Any]]:
-        records = (record for results in parts for record in results.records(None))
+    def of(self, parts: Sequence[Results]) -> Iterator[RowRecord]:
+        records = (record for results in parts for record in results.rows())
         for self.number, self.record in enumerate(records):
             yield self.record
 
@@ -97,7 +97,7 @@ class _Compared:
                 wanted.extend(bytes(max(0, place + 1 - len(wanted))))
                 wanted[place] = 1
             cell = None
-            record = stripped((self._old if change.after is None else new).record, self.strip)
+            record = (self._old if change.after is None else new).record.stripped(self.strip)
             if change.after is not None:
                 cell = cell_json(record, rows)
                 rows += 1
@@ -112,7 +112,7 @@ class _Compared:
         rows = 0
         for record, is_shown in zip(self._old.of(self._before), wanted, strict=False):
             if is_shown:
-                shown = stripped(record, self.strip)
+                shown = record.stripped(self.strip)
                 yield from index.add([self._old.number, cell_json(shown, rows)])
                 yield from details.add(details_json(shown, details.most))
                 rows += 1
@@ -120,7 +120,7 @@ class _Compared:
         yield from details.rest()
 
 
-def _line(change: RowChange, record: Mapping[str, Any], cell: Any) -> list[Any]:
+def _line(change: RowChange, record: RowRecord, cell: Any) -> list[Any]:
     task = "" if change.task is None else f"{change.task}: "
     return [
         change.test_idx,

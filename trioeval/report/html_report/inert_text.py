@@ -17,10 +17,6 @@ def plain(text: object, most: int) -> str:
 
     What a script puts into a page as text needs nothing more; what stands in markup needs `inert_html`.
 
-    Args:
-        text: Anything.
-        most: Characters that are shown.
-
     Example:
         >>> plain("a\r\nb\x1b[1m \u202e" + "x" * 9, 9)
         'a\nb\ufffd[1m … (19 characters)'
@@ -34,10 +30,6 @@ def plain(text: object, most: int) -> str:
 
 def inert_html(text: object, most: int) -> str:
     r"""Foreign text as it may stand in the markup of a page.
-
-    Args:
-        text: Anything.
-        most: Characters that are shown.
 
     Example:
         >>> inert_html("<b>\x1b[1m" + "x" * 9, 8), inert_html('a "b"', 9)

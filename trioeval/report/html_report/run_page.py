@@ -19,7 +19,7 @@ from trioeval.report.html_report.inert_text import inert_html, plain
 from trioeval.report.html_report.page import Packs, page_chunks
 from trioeval.report.html_report.summary import lines_of, minute_text, sentence_of, title_of
 from trioeval.report.question_eval import run_sentence, sentence
-from trioeval.report.records import name_of_test, own_of, shown_of, status_of
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
@@ -94,29 +94,26 @@ CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metric
 """What stands in a cell, in this order; `status` by its place among pass, fail, error and not run."""
 
 
-def cell_json(record: Mapping[str, Any], row: int) -> list[Any]:
+def cell_json(record: RowRecord, row: int) -> list[Any]:
     """A row in the order of `CELL_FIELDS`.
 
     Args:
-        record: As `row_json` made it, without what must not be shown.
+        record: Without what must not be shown.
         row: Its number among those that the page has details of.
     """
-    status, own = status_of(record), own_of(record)
-    graded = record["gradingResult"]
-    reason = record["error"] if graded is None else graded["reason"]
+    status, reason = record.status, record.reason
     # The reason of an error is what is shown of it, and nobody asks why a row has passed.
     why = plain(reason, _WHY) if status is Status.FAIL and reason else ""
-    if status.has_verdict and own["outcome"] not in {"done", "failed"}:
-        why = f"{own['outcome']}: {why}" if why else str(own["outcome"])
-    metrics = {
-        plain(name, NAME): score for name, score in [*record["namedScores"].items()][:_METRICS]
-    }
+    if status.has_verdict and record.outcome not in {"done", "failed"}:
+        why = f"{record.outcome}: {why}" if why else record.outcome
+    scores = itertools.islice(record.named_scores.items(), _METRICS)
+    metrics = {plain(name, NAME): score for name, score in scores}
     return [
         _STATUSES.index(status),
-        record["score"],
-        record["latencyMs"],
-        record["tokenUsage"]["total"],
-        record["cost"],
+        record.score,
+        record.latency_ms,
+        record.tokens,
+        record.cost,
         said_of(record),
         why,
         metrics or None,
@@ -124,9 +121,9 @@ def cell_json(record: Mapping[str, Any], row: int) -> list[Any]:
     ]
 
 
-def said_of(record: Mapping[str, Any]) -> str:
+def said_of(record: RowRecord) -> str:
     """What stands for a row where there is little room, as one line."""
-    shown = shown_of(record)
+    shown = record.shown
     if shown is None:
         return ""
     text = output_text(shown)
@@ -134,9 +131,9 @@ def said_of(record: Mapping[str, Any]) -> str:
     return plain(" ".join(text[: 8 * _SAID].split()), _SAID).partition("… (")[0]
 
 
-def test_name(record: Mapping[str, Any]) -> str:
+def test_name(record: RowRecord) -> str:
     """What the test of a row is called, as one line."""
-    return plain(" ".join(name_of_test(record)[: 8 * NAME].split()), NAME)
+    return plain(" ".join(record.name[: 8 * NAME].split()), NAME)
 
 
 # The lanes of a run as a page draws them: of each execution what was in flight, refused and waited for.
@@ -285,12 +282,12 @@ def _packs(parts: Sequence[Results]) -> Iterator[Markup]:
 
 def _rows(results: Results, index: Packs, details: Packs) -> Iterator[str]:
     rows = itertools.count()
-    for test_idx, group in itertools.groupby(results.shown(), key=lambda row: row["testIdx"]):
+    for test_idx, group in itertools.groupby(results.shown(), key=lambda row: row.test_idx):
         cells: list[Any] = [None] * len(results.columns)
         name = None
         for record in group:
             name = test_name(record) if name is None else name
-            cells[record["promptIdx"]] = cell_json(record, next(rows))
+            cells[record.prompt_idx] = cell_json(record, next(rows))
             yield from details.add(details_json(record, details.most))
         yield from index.add([test_idx, name, cells])
     yield from index.rest()

@@ -12,9 +12,8 @@ import attrs
 from trioeval.agent.planner import Entry
 from trioeval.store.cache.file import Owners
 from trioeval.store.database import open_database, open_reading, store_error
-from trioeval.store.planner.owners import SILENT_BEATS, seems_alive
+from trioeval.store.planner.owners import SILENT_BEATS, PlannerSettings, seems_alive
 from trioeval.store.planner.queue import read_entries, read_problems, readable_text
-from trioeval.store.planner.transactions import PlannerSettings
 from trioeval.store.schema import RUNS
 
 _BUSY = 5.0  # seconds that others may keep the database locked

@@ -13,6 +13,7 @@ Where the file of a lock is gone, locks say nothing: such a program lives as lon
 
 import contextlib
 import json
+import math
 import os
 import re
 import secrets
@@ -25,7 +26,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.agent.journal import ProcessIdentity
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, UsageError
 from trioeval.store.cache.file import Owners
 from trioeval.store.database import RunLock, is_running
 from trioeval.store.facts import RunFacts
@@ -114,6 +115,31 @@ SILENT_BEATS = 3
 
 Fate: TypeAlias = Literal["lives", "dying", "dead"]
 """`dying` has died, and what it has left running is being ended: it keeps its places until that is over."""
+
+
+@attrs.frozen(kw_only=True)
+class PlannerSettings:
+    """How often a program looks, and says that it lives.
+
+    Raises:
+        UsageError: A time is not > 0.
+    """
+
+    heartbeat: float = 5.0
+    """Seconds between two signs of life; for programs of other machines, three without one are a death."""
+    poll: float = 0.5
+    """Seconds between two looks at what others changed, while something of this program waits."""
+    patience: float = 30.0
+    """Seconds that the database may be locked, full, or otherwise not to be written."""
+
+    def __attrs_post_init__(self) -> None:
+        wrong = [
+            f"{name} is {value:g}"
+            for name, value in attrs.asdict(self).items()
+            if not 0 < value <= math.inf
+        ]
+        if wrong:
+            raise UsageError(f"times of a planner are > 0 seconds: {', '.join(wrong)}")
 
 
 @attrs.frozen(eq=False)

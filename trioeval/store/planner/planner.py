@@ -15,8 +15,10 @@ the background.
 """
 
 import contextlib
+import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,15 +26,31 @@ from typing import TypeVar
 import attrs
 import trio
 
-from trioeval.agent.planner import Entry, Recovery, Submission, check_limit, check_submission
+from trioeval.agent.planner import Entry, Submission
 from trioeval.agent.processes import end_survivors
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.cache.file import Owners
 from trioeval.store.cache.single_flight import again
-from trioeval.store.database import IN_MEMORY, open_database, open_memory, open_patiently
-from trioeval.store.planner.owners import enter
-from trioeval.store.planner.queue import Line
-from trioeval.store.planner.transactions import PlannerSettings, Transactions
+from trioeval.store.database import (
+    IN_MEMORY,
+    BusyError,
+    open_database,
+    open_memory,
+    open_patiently,
+    store_error,
+)
+from trioeval.store.planner.owners import (
+    SILENT_BEATS,
+    Incarnation,
+    Neighbours,
+    PlannerSettings,
+    Remains,
+    beat,
+    enter,
+    is_known,
+    write_owner,
+)
+from trioeval.store.planner.queue import Line, Recovery, read_entries, readable_text
 from trioeval.store.records import plain
 from trioeval.store.schema import RUNS
 
@@ -46,6 +64,18 @@ _STAYS = (
     "{}: {}; what this program had in the line of agents stands there until its run is resumed or deleted, "
     "and is in nobody's way"
 )
+_RETRY = 0.02  # seconds; whoever keeps it locked is waited for by the database itself
+_REST = 0.2
+_WARN_AFTER = 2.0
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CANTOPEN,
+}
 _END_WITHIN = 5.0  # seconds that a program which is to end may take to leave the line
 _END_PATIENCE = 4.0  # of these, for trouble of the database
 _LOOK = 0.05  # seconds between two looks whether somebody else has ended what a dead program left running
@@ -92,12 +122,11 @@ async def open_planner(
         b queued 1
         [('b', 'running')]
     """
-    check_limit(limit)
+    _check_limit(limit)
     tell = warn or _ignore
     if database is None:
         with contextlib.closing(open_memory(RUNS)) as connection:
-            alone = Transactions(IN_MEMORY, connection, enter(None), settings, wall, tell)
-            yield AgentPlanner(IN_MEMORY, alone, limit, settings, tell)
+            yield AgentPlanner(IN_MEMORY, connection, enter(None), limit, settings, tell, wall)
         return
     connection = await open_patiently(
         partial(open_database, database, RUNS),
@@ -109,8 +138,7 @@ async def open_planner(
     failure: Exception | None = None
     with contextlib.closing(connection):
         me = await trio.to_thread.run_sync(enter, database)
-        transactions = Transactions(database, connection, me, settings, wall, tell)
-        planner = AgentPlanner(database, transactions, limit, settings, tell)
+        planner = AgentPlanner(database, connection, me, limit, settings, tell, wall)
         try:
             for problem in (await planner.recover()).problems:
                 planner.warn(problem)
@@ -128,7 +156,7 @@ async def open_planner(
             # Its places must go to others also when it is cancelled.
             with trio.move_on_after(_END_WITHIN, shield=True):
                 await planner.clear()
-            transactions.leave_remains()
+            planner.leave_remains()
             if me.lock is not None and planner.is_gone:
                 me.lock.release()
             elif me.lock is not None:
@@ -151,20 +179,36 @@ class _Seat:
     """Set when it runs, or has left, or nobody can say."""
 
 
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise UsageError(f"the planner lets at least 1 root task run at once, not {limit}")
+
+
 @attrs.define(eq=False)
 class AgentPlanner:
-    """The line of a database, as one program sees it. Made by `open_planner`."""
+    """The line of a database, as one program sees it. Made by `open_planner`.
+
+    Its transactions come one after the other, on a connection of their own: in a thread, except for tables
+    in memory, which never block, and during whose transactions a virtual clock must not move. What is awaited
+    returns or raises without a checkpoint since its transaction; cancelled, it has changed nothing.
+    """
 
     _database: Path
-    _transactions: Transactions = attrs.field(repr=False)
+    _connection: sqlite3.Connection = attrs.field(repr=False)
+    _me: Incarnation
     _limit: int
     _settings: PlannerSettings
     warn: Callable[[str], None] = attrs.field(repr=False)
+    _wall: Callable[[], float] = attrs.field(repr=False)
     is_gone: bool = attrs.field(init=False, default=True)
     """Whether nothing of this program stands in the line."""
     _seats: dict[str, _Seat] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
     """What has left the line and still stands in it, with its outcome."""
+    _running: Sequence[str] = attrs.field(init=False, default=(), repr=False)
+    """What of this program ran when the change began that goes on."""
+    _waiting: Sequence[Submission] = attrs.field(init=False, default=(), repr=False)
+    """What of it waited then."""
     _somebody: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
     """Set when somebody waits for a turn."""
     _deaths: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
@@ -172,6 +216,19 @@ class AgentPlanner:
     _ending: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _is_known: bool = attrs.field(init=False, default=False, repr=False)
     _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
+    _remains: dict[str, Remains] = attrs.field(init=False, factory=dict, repr=False)
+    """What programs that have died have left running, and this one is to end; their locks are held here."""
+    _has_warned: bool = attrs.field(init=False, default=False)
+    """Whether a warning says that the database cannot be used now."""
+    _owners: Owners = attrs.field(init=False, repr=False)
+    _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
+    _thread: trio.CapacityLimiter = attrs.field(
+        init=False, factory=partial(trio.CapacityLimiter, 1), repr=False
+    )
+
+    def __attrs_post_init__(self) -> None:
+        self._owners = Owners.of(self._database)
+        self._connection.text_factory = readable_text
 
     async def submit(self, submission: Submission, /) -> Entry:
         """See `Planner.submit`.
@@ -179,7 +236,12 @@ class AgentPlanner:
         Less than a millisecond, and as long as others keep the database locked. What a program that has died
         has left running of it is ended before.
         """
-        check_submission(submission)
+        if not submission.id.strip():
+            raise UsageError(
+                f"{submission.task}: a submission to the planner needs an id; it has {submission.id!r}"
+            )
+        if submission.id in submission.depends_on:
+            raise UsageError(f"{submission.id}: it depends on itself, and would wait for ever")
         for id_ in (submission.id, *submission.depends_on):
             if plain(id_) != id_:
                 raise UsageError(f"{id_!r}: an id with characters that no database holds")
@@ -191,7 +253,7 @@ class AgentPlanner:
             return line.entry(named.id) if is_there else None
 
         while (entry := await self._change(put)) is None:
-            if self._transactions.remains:
+            if self._remains:
                 await self._end_remains()
             else:
                 await trio.sleep(_LOOK)
@@ -230,20 +292,42 @@ class AgentPlanner:
         if seat is None or self._seats.get(id_) is not seat:
             raise UsageError(f"{id_}: it does not stand in the line for this program")
 
-    async def finish(self, id_: str, /, *, done: bool, schedule: bool = True) -> None:
-        """See `Planner.finish`."""
-        await self._go(id_, done, schedule=schedule)
+    async def finish(self, id_: str, /, *, done: bool | None, schedule: bool = True) -> None:
+        """See `Planner.finish`. Without `schedule` nobody gets the place yet: no more is to begin here."""
+        seat = self._seats.pop(id_, None)
+        if seat is not None:
+            seat.news.set()
+        self._left[id_] = done
 
-    async def leave(self, id_: str, /) -> None:
-        """See `Planner.leave`."""
-        await self._go(id_, None, schedule=True)
+        def let_next(line: Line) -> None:
+            if schedule:
+                line.schedule(self._limit)
+
+        if not self._is_in_memory:
+            await self._change(let_next)
+            return
+        # It takes no time, and perhaps no later transaction would make up for it.
+        with trio.CancelScope(shield=True):
+            await self._change(let_next)
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def snapshot(self) -> Sequence[Entry]:
-        """See `Planner.snapshot`."""
-        return await self._transactions.entries()
+        """Everything in the line that can be read, by order. Without side effects.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        work = partial(self._transact, "DEFERRED", partial(read_entries, self._connection))
+        return await self._patiently(partial(self._run, work), self._settings.patience)
 
     async def recover(self) -> Recovery:
-        """See `Planner.recover`. What is found running of programs that have died is ended."""
+        """Take places back from programs that have died, and end what they have left running.
+
+        A second call finds nothing more.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
 
         def look(line: Line) -> Recovery:
             found = line.recover()
@@ -252,15 +336,20 @@ class AgentPlanner:
 
         found = await self._change(look)
         told = tuple(f"{self._database}: {problem}" for problem in found.problems)
-        if self._transactions.remains:
+        if self._remains:
             await self._end_processes()
             later = await self._change(look)
             found = Recovery((*found.requeued, *later.requeued), later.kept)
         return attrs.evolve(found, problems=told)
 
     async def set_limit(self, limit: int, /) -> None:
-        """See `Planner.set_limit`."""
-        check_limit(limit)
+        """Let so many root tasks run at once from now on, ≥ 1. None that runs is stopped.
+
+        Raises:
+            UsageError: It is less than 1.
+            StoreError: The database cannot be used; the limit holds all the same.
+        """
+        _check_limit(limit)
         self._limit = limit
         await self._change(lambda line: line.schedule(limit))
 
@@ -298,23 +387,11 @@ class AgentPlanner:
             if not self.is_gone:
                 self.warn(_STAYS.format(self._database, reason))
 
-    async def _go(self, id_: str, done: bool | None, *, schedule: bool) -> None:  # noqa: FBT001
-        seat = self._seats.pop(id_, None)
-        if seat is not None:
-            seat.news.set()
-        self._left[id_] = done
-
-        def let_next(line: Line) -> None:
-            if schedule:
-                line.schedule(self._limit)
-
-        if not self._transactions.are_in_memory:
-            await self._change(let_next)
-            return
-        # It takes no time, and perhaps no later transaction would make up for it.
-        with trio.CancelScope(shield=True):
-            await self._change(let_next)
-        await trio.lowlevel.checkpoint_if_cancelled()
+    def leave_remains(self) -> None:
+        """Leave to others what has not been ended."""
+        for one in self._remains.values():
+            one.lock.leave()
+        self._remains.clear()
 
     async def _keep_alive(self) -> None:
         is_told = False
@@ -331,9 +408,9 @@ class AgentPlanner:
                 is_told = False
 
     def _say_alive(self, line: Line) -> tuple[str, ...]:
-        self._transactions.say_alive()
+        beat(self._connection, self._me, self._wall())
         # Otherwise what waits for a damaged entry would wait for ever.
-        problems = line.mend(trio.from_thread.run_sync(self._waiting))
+        problems = line.mend(self._waiting)
         line.schedule(self._limit)
         return problems
 
@@ -362,7 +439,7 @@ class AgentPlanner:
     async def _end_remains(self) -> None:
         """End what programs have left running that have died, and then let others have their places."""
         await self._end_processes()
-        owners = list(self._transactions.remains)
+        owners = list(self._remains)
 
         def take_back(line: Line) -> None:
             line.take_back(owners)
@@ -372,34 +449,41 @@ class AgentPlanner:
 
     async def _end_processes(self) -> None:
         async with self._ending:
-            for one in list(self._transactions.remains.values()):
+            for one in list(self._remains.values()):
                 if not one.is_over:
                     await end_survivors(one.processes)
                     one.is_over = True
 
     async def _change(self, act: Callable[[Line], T], *, patience: float | None = None) -> T:
-        """Change the line, and learn what of this program runs. See `Transactions`."""
-        left: dict[str, bool | None] = {}
-        found: list[T] = []
+        """Change the line, and learn what of this program runs.
 
-        def prepare() -> Callable[[Line, bool], tuple[T, frozenset[str], bool]]:
-            left.clear()
-            left.update(self._left)
+        Args:
+            act: Changes the line, in the thread.
+            patience: Seconds that trouble of the database may last; None is that of the settings.
+
+        Raises:
+            UsageError: Whatever is done raised it.
+            StoreError: The database cannot be used.
+        """
+
+        async def attempt() -> T:
+            left = dict(self._left)
+            # Taken before the thread begins: with the right to write it may not wait for the event loop,
+            # which may wait for the same right. What leaves meanwhile is settled by the next change.
+            seats = self._seats.items()
+            self._running = [id_ for id_, seat in seats if seat.is_running]
+            self._waiting = [seat.submission for _, seat in seats if not seat.is_running]
 
             def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
                 if is_anew and self._is_known:
-                    line.restore(*trio.from_thread.run_sync(self._own))
+                    line.restore(self._running, [one.id for one in self._waiting])
                 line.settle(left)
                 return act(line), line.started(), is_anew
 
-            return work
-
-        def learn(written: tuple[T, frozenset[str], bool]) -> None:
-            result, running, is_anew = written
-            found.append(result)
+            result, running, is_anew = await self._run(partial(self._write, work))
             self._error = None
             self.is_gone = False
-            if self._transactions.remains:
+            if self._remains:
                 self._deaths.set()
             for id_ in left:  # one that left meanwhile once more was not there any more
                 del self._left[id_]
@@ -407,20 +491,77 @@ class AgentPlanner:
             if is_anew and self._is_known:
                 self.warn(_TAKEN_FOR_DEAD.format(self._database))
             self._is_known = True
+            return result
 
-        await self._transactions.change(prepare, learn, patience=patience)
-        return found[0]
-
-    def _own(self) -> tuple[Sequence[str], Sequence[str]]:
-        """What of this program runs, and what waits."""
-        seats = self._seats.items()
-        return (
-            [id_ for id_, seat in seats if seat.is_running],
-            [id_ for id_, seat in seats if not seat.is_running],
+        return await self._patiently(
+            attempt, self._settings.patience if patience is None else patience
         )
 
-    def _waiting(self) -> list[Submission]:
-        return [seat.submission for seat in self._seats.values() if not seat.is_running]
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]], patience: float) -> T:
+        """Try again while there is trouble that may pass. Nobody else tries between: all keep their order."""
+        begun = trio.current_time()
+        async with self._turn:
+            while True:
+                try:
+                    result = await attempt()
+                except StoreError as error:
+                    waited = trio.current_time() - begun
+                    if waited >= patience or not _may_pass(error):
+                        raise
+                    if waited >= _WARN_AFTER and not self._has_warned:
+                        self._has_warned = True
+                        self.warn(
+                            f"{error}; the line of agents waits for it, at most {patience:g} s"
+                        )
+                    rest = _RETRY if isinstance(error, BusyError) else _REST
+                else:
+                    self._has_warned = False
+                    return result
+                await trio.sleep(rest)
+
+    @property
+    def _is_in_memory(self) -> bool:
+        """Whether no other program shares the queue."""
+        return self._me.lock is None
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._is_in_memory:  # after a checkpoint, which taking `_turn` is
+            return work()
+        return await trio.to_thread.run_sync(work, limiter=self._thread)
+
+    def _write(self, act: Callable[[Line, bool], T]) -> T:
+        now = self._wall()
+        since = now - SILENT_BEATS * self._settings.heartbeat
+        neighbours = Neighbours(self._connection, self._owners, self._me, since, self._remains)
+        line = Line(self._connection, neighbours, self._me.id, _utc(now))
+
+        def work() -> T:
+            is_anew = not is_known(self._connection, self._me)
+            if is_anew:
+                write_owner(self._connection, self._me, _utc(now), now)
+            return act(line, is_anew)
+
+        is_committed = False
+        try:
+            result = self._transact("IMMEDIATE", work)
+            is_committed = True
+        finally:
+            neighbours.close(committed=is_committed)
+        return result
+
+    def _transact(self, kind: str, work: Callable[[], T]) -> T:
+        try:
+            self._connection.execute(f"BEGIN {kind}")
+            result = work()
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise store_error(self._database, RUNS, error) from error
+        else:
+            return result
+        finally:
+            if self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # what went wrong is told already
+                    self._connection.execute("ROLLBACK")
 
     def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
         """Wake those who may run."""
@@ -429,3 +570,13 @@ class AgentPlanner:
             if seat is not None:
                 seat.is_running = True
                 seat.news.set()
+
+
+def _may_pass(error: StoreError) -> bool:
+    """Whether the database may be used again by itself, or when somebody has made room."""
+    return getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF in _PASSING
+
+
+def _utc(now: float) -> str:
+    stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")

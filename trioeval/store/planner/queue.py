@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 
 import attrs
 
-from trioeval.agent.planner import Entry, EntryState, Recovery, Submission
+from trioeval.agent.planner import Entry, EntryState, Submission
 from trioeval.errors import UsageError
 from trioeval.store.planner.owners import Fate, Neighbours, problem_of_owner
 from trioeval.store.schema import BLOCK_BITS, LEVELS
@@ -54,6 +54,18 @@ def _rank() -> str:
 
 
 _RANK = _rank()
+
+
+@attrs.frozen
+class Recovery:
+    """What was found of programs that have died."""
+
+    requeued: tuple[str, ...] = ()
+    """Ids that were running, and stand in the line again with their order, without an owner."""
+    kept: tuple[str, ...] = ()
+    """Ids that run in programs that live, this one among them; they count against the limit."""
+    problems: tuple[str, ...] = ()
+    """Entries that cannot be read, each in a sentence; they are held back, and everything else goes on."""
 
 
 @attrs.frozen(eq=False)

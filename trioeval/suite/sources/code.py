@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from trioeval.documents.files import FILE, Around
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.grading import quote
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.evaluator import program as evaluator
@@ -52,14 +52,11 @@ def load_filters(mapping: Mapping[str, Any], around: Around) -> dict[str, Callab
         MistakenError: Everything that is wrong, relative to the mapping.
     """
     found: dict[str, Callable[..., Any]] = {}
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for name, named in mapping.items():
-        try:
+        with mistakes.below(name):
             found[name] = _load(name, named, around)
-        except MistakenError as error:
-            mistakes += [mistake.below(name) for mistake in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return found
 
 
@@ -326,7 +323,7 @@ def transform_vars_of_each(
         MistakenError: The same; its path begins with the position of the test, if there are several.
     """
     found = _transform_vars_run(text, [[dict(test), _context()] for test in tests], around)
-    mistakes = []
+    mistakes = Mistakes()
     for position, value in enumerate(found):
         if not isinstance(value, dict):
             message = f"transformVars must give an object of variables, got {kind(value)}"
@@ -334,8 +331,7 @@ def transform_vars_of_each(
                 "code on several lines needs a return" if value is None and "\n" in text else None
             )
             mistakes.append(Mistake(message, hint, at=(position,) if len(tests) > 1 else ()))
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return [{**test, **value} for test, value in zip(tests, found, strict=True)]
 
 
@@ -416,3 +412,27 @@ def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: f
             at = (position,) if len(calls) > 1 else ()
             raise MistakenError(Mistake(f"transformVars fails: {answer['error']}", at=at))
     return [answer["value"] for answer in told]
+
+
+_PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
+_TARGET = "write file://<file>.py:<function>"
+
+
+def python_target(value: Any, around: Around, what: str) -> str:
+    """The same with an absolute path.
+
+    Args:
+        value: As it stands in the suite.
+        around: What the path is relative to.
+        what: What is named so, in the plural, for messages.
+
+    Raises:
+        MistakenError: It names no function of a Python file, or there is none.
+    """
+    if not isinstance(value, str):
+        raise MistakenError(Mistake(f"must be text, got {kind(value)}", _TARGET))
+    if not _PYTHON_FUNCTION.fullmatch(value):
+        message = f"{what} are functions in Python files, got {quote(value)}"
+        raise MistakenError(Mistake(message, _TARGET))
+    file, function = code_file(value, around)
+    return f"{FILE}{file}:{function}"

@@ -28,13 +28,13 @@ import attrs
 
 from trioeval.documents import check_plain
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import show_path
 from trioeval.documents.placing import shortened
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
 from trioeval.suite.model import Test
-from trioeval.suite.sources.plain_tests import complete
+from trioeval.suite.sources.values import complete
 from trioeval.text import read_integer
 
 CHECKED_AT_ONCE = 20_000
@@ -188,12 +188,10 @@ class _Reader:
             MistakenError: Everything that is wrong with them.
         """
         tests: list[Test] = []
-        mistakes: list[Mistake] = []
+        mistakes = Mistakes()
         for place in places:
-            try:
+            with mistakes.below():
                 tests.append(self.test(place))
-            except MistakenError as error:
-                mistakes += error.parts
         if mistakes:
             raise MistakenError(*shortened(mistakes, self.lines.file))
         return tuple(tests)
@@ -307,7 +305,7 @@ def read_line(line: bytes) -> Any:
         MistakenError: It is not JSON or not UTF-8, or has a key twice in one object, or a number or a text
             that there is not.
     """
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -330,8 +328,7 @@ def read_line(line: bytes) -> Any:
     except RecursionError:
         raise MistakenError(Mistake("nested too deeply")) from None
     mistakes += check_plain(data)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return data
 
 

@@ -19,7 +19,7 @@ import attrs
 
 from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around, unanchored
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, nearest
 from trioeval.documents.patterns import is_glob
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import object_hook, strict_converter
@@ -237,14 +237,11 @@ def _with_files(data: Any, around: Around) -> Any:
 
 def _members(members: Iterable[tuple[Any, Any]], around: Around) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for step, member in members:
-        try:
+        with mistakes.below(step):
             found.append((step, _with_files(member, around)))
-        except MistakenError as error:
-            mistakes += (mistake.below(step) for mistake in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return found
 
 
@@ -300,14 +297,12 @@ def read_prompts(entry: Any, around: Around) -> tuple[Prompt, ...]:
     folder, text = unanchored(given.raw or "")
     if folder is not None:
         around = attrs.evolve(around, directory=folder)
-    try:
+    with below(*at):
         if text.startswith(_EXEC):
             return (_program(given, text.removeprefix(_EXEC).strip(), around),)
         if not (files := _files(text, around)):
             return (_prompt(given, text, given.label),)
         return tuple(prompt for file in files for prompt in _in_file(file, text, given, around))
-    except MistakenError as error:
-        raise MistakenError(*(mistake.below(*at) for mistake in error.parts)) from None
 
 
 def _given(entry: Any) -> tuple[_Entry, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import attrs
 from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around
 from trioeval.documents.merge import Origin
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, nearest
 from trioeval.documents.placing import read_placed, shortened
 from trioeval.documents.references import resolve_references
 from trioeval.grading import Computed, quote
@@ -20,9 +20,8 @@ from trioeval.suite.model import Test
 from trioeval.suite.sources.code import call_function
 from trioeval.suite.sources.csv_tests import read_csv_tests, read_xlsx_tests
 from trioeval.suite.sources.jsonl_tests import read_jsonl_tests
-from trioeval.suite.sources.plain_tests import complete
 from trioeval.suite.sources.prompts import read_python, read_text
-from trioeval.suite.sources.values import JAVASCRIPT, with_files
+from trioeval.suite.sources.values import JAVASCRIPT, complete, with_files
 
 # Values of assertions that a program computes: `file://<file>[:<function>]`.
 
@@ -128,18 +127,15 @@ def read_tests(
         file = around.file(book["file"])
         return _checked_some(read_xlsx_tests(file, book["sheet"], around, structure), file, around)
     tests: list[Test] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     files = around.files(reference)
     for file in files:
-        try:
+        with mistakes.below():
             found = _checked_some(_from_file(file, around, structure, alone=alone), file, around)
             if len(files) == 1:
                 return found
             tests += found
-        except MistakenError as error:
-            mistakes += error.parts
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tuple(tests)
 
 
@@ -160,28 +156,23 @@ def _checked_some(tests: Sequence[Test], file: Path, around: Around) -> Sequence
 def _generated(
     reference: Mapping[str, Any], around: Around, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
-    mistakes = [
+    mistakes = Mistakes(
         Mistake(
             f"{quote(key)} is not a key here", nearest(key, ("config", "path")), at=(key,), key=True
         )
         for key in reference.keys() - {"path", "config"}
-    ]
+    )
     path = reference.get("path")
     if not isinstance(path, str):
         mistakes.append(Mistake(f"must be the name of a file, got {kind(path)}", at=("path",)))
-    if mistakes:
-        raise MistakenError(*mistakes)
-    try:
+    mistakes.raise_any()
+    with below("path"):
         script = _SCRIPT.fullmatch(str(path).removeprefix(FILE))
         if script is None:
             return read_tests(str(path), around, structure, alone=True)
         _check_scheme(str(path))
-    except MistakenError as error:
-        raise MistakenError(*(mistake.below("path") for mistake in error.parts)) from None
-    try:
+    with below("config"):
         config = [with_files(reference["config"], around)] if "config" in reference else []
-    except MistakenError as error:
-        raise MistakenError(*(mistake.below("config") for mistake in error.parts)) from None
     return _from_script(script, config, around, structure)
 
 
@@ -270,13 +261,10 @@ def _structured(
     numbered: bool,
 ) -> Sequence[Test]:
     tests: list[Test] = []
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for position, entry in enumerate(entries):
-        try:
+        with mistakes.below(position):
             description = f"Row #{position + 1}" if numbered else None
             tests.append(structure(complete(entry, around, beside, description)))
-        except MistakenError as error:
-            mistakes += (mistake.below(position) for mistake in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return tests

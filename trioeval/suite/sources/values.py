@@ -10,7 +10,7 @@ from typing import Any
 
 from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind
 from trioeval.documents.patterns import is_glob
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import camel
@@ -47,15 +47,12 @@ def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
     Raises:
         MistakenError: Files that there are not, that cannot be read, or whose function fails.
     """
-    found, mistakes = [], []
+    found, mistakes = [], Mistakes()
     for key, value in config.items():
         keep = _keep if camel(str(key)) in _CODE_KEYS else _run
-        try:
+        with mistakes.below(key):
             found.append((key, with_files(value, around, program=keep)))
-        except MistakenError as error:
-            mistakes += [mistake.below(key) for mistake in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return {key: value for key, value in found if value is not _UNKNOWN}
 
 
@@ -112,14 +109,11 @@ def with_files(value: Any, around: Around, *, program: Callable[[str, Around], A
 def _members(
     members: Any, around: Around, program: Callable[[str, Around], Any]
 ) -> list[tuple[Any, Any]]:
-    found, mistakes = [], []
+    found, mistakes = [], Mistakes()
     for step, member in members:
-        try:
+        with mistakes.below(step):
             found.append((step, with_files(member, around, program=program)))
-        except MistakenError as error:
-            mistakes += [mistake.below(step) for mistake in error.parts]
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return [(step, value) for step, value in found if value is not _UNKNOWN]
 
 
@@ -171,14 +165,11 @@ def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
     if isinstance(reference, str):
         return _variables(reference, around)
     found: dict[str, Any] = {}
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for position, one in enumerate(reference):
-        try:
+        with mistakes.below(position):
             found |= _variables(one, around)
-        except MistakenError as error:
-            mistakes += (mistake.below(position) for mistake in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return found
 
 
@@ -209,7 +200,7 @@ def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str,
         MistakenError: Files that there are not, and names that variables cannot have.
     """
     found: dict[str, Any] = {}
-    mistakes: list[Mistake] = []
+    mistakes = Mistakes()
     for name, value in variables.items():
         if name in RESERVED and not (name == _CONVERSATION and isinstance(value, list)):
             message = f"{quote(name)} shadows a reserved name"
@@ -218,12 +209,9 @@ def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str,
         if name == "env":
             message = 'the variable "env" hides the environment from templates'
             around.warn(Mistake(message, "give it another name", at=(name,), key=True))
-        try:
+        with mistakes.below(name):
             found[name] = _resolved(value, around)
-        except MistakenError as error:
-            mistakes += (mistake.below(name) for mistake in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
+    mistakes.raise_any()
     return found
 
 
@@ -237,10 +225,8 @@ def _resolved(value: Any, around: Around) -> Any:
         return value
     found: list[Any] = []
     for position, member in enumerate(value):
-        try:
+        with below(position):
             found += _names(member, around) if names_file(member) else [member]
-        except MistakenError as error:
-            raise MistakenError(*(mistake.below(position) for mistake in error.parts)) from None
     return found
 
 
@@ -359,3 +345,40 @@ def _pdf_text(file: Path) -> str:
     except (pypdf.errors.PyPdfError, OSError, ValueError) as error:
         raise MistakenError(Mistake(f"cannot be read as PDF: {error}", file=file)) from None
     return "\n\n".join(pages).strip(SPACES)
+
+
+_READ_LATER = {"vars", "assert"}
+"""Their members name files for other reasons: values of one row, and functions."""
+
+
+def complete(entry: Any, around: Around, beside: Around, description: str | None) -> Any:
+    """One test of a file, with the files read that it names.
+
+    Args:
+        entry: The test, or the name of a file that holds it.
+        around: What names with `file://` are relative to.
+        beside: What other names, and those of files of variables, are relative to.
+        description: What it is called if it has no description.
+
+    Raises:
+        MistakenError: Files that there are not, or that are wrong; or it is no object.
+    """
+    if isinstance(entry, str):
+        named = entry.startswith(FILE)
+        entry = with_files(entry if named else FILE + entry, around if named else beside)
+    if not isinstance(entry, dict):
+        raise MistakenError(Mistake(f"a test must be an object, got {kind(entry)}"))
+    found: dict[str, Any] = {}
+    mistakes = Mistakes()
+    for key, value in entry.items():
+        with mistakes.below(key):
+            if key == "vars" and isinstance(value, str | list):
+                found[key] = read_vars(value, beside)
+            elif key in _READ_LATER and not isinstance(value, str):
+                found[key] = value
+            else:
+                found[key] = with_files(value, around)
+    mistakes.raise_any()
+    if description is not None and not found.get("description"):
+        found["description"] = description
+    return found

@@ -1,0 +1,322 @@
+# Apart from `cli.progress.run`: what tasks of each type do, without the rest of the run.
+"""What tasks of questions, datasets and agents are doing: a line for each, and for `--verbose` each event."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import attrs
+
+from trioeval.agent.protocols import (
+    AgentEvent,
+    AttemptEnded,
+    AttemptGoesOn,
+    AttemptStarted,
+    AttemptWaiting,
+    CaseBlocked,
+    CaseEnded,
+    CaseQueued,
+)
+from trioeval.columns.events import (
+    DatasetBegun,
+    DatasetEvent,
+    GroupGivenUp,
+    GroupOpened,
+    GroupWritten,
+    ManyMishaps,
+    ProcessorBegun,
+    ProcessorEnded,
+    RowDropped,
+    ShutDown,
+)
+from trioeval.question_eval.answer import QuestionEvent
+from trioeval.question_eval.result import OUTCOMES
+from trioeval.report import inert
+from trioeval.report.columns import failure_line
+
+TaskEvent: TypeAlias = QuestionEvent | DatasetEvent | AgentEvent
+
+_NAME = 50  # characters of a name
+_MOST = 400  # of a line
+_OVER = frozenset[str](OUTCOMES)
+_STATES = {
+    "scheduled": "running",
+    "reserving": "waiting",
+    "running": "running",
+    "tool_start": "running",
+    "tool_finish": "running",
+    "parsing": "running",
+}
+"""What a line calls the events of questions that are no outcome; those that are missing are waits."""
+
+
+@attrs.define
+class TaskProgress:
+    """Collects what is shown of tasks; `observe` goes to the run."""
+
+    warn: Callable[[str], None]
+    """Told of what a person should know at once."""
+    wanted: Mapping[str | None, int | None] = attrs.field(factory=dict)
+    """Rows of each dataset; None where that is not known beforehand."""
+    tell: Callable[[str], None] | None = None
+    """Told of each event as a line."""
+    began_at: float = 0.0
+    """The instant from which its seconds are counted."""
+    _questions: "dict[str | None, _Questions]" = attrs.field(init=False, factory=dict)
+    _datasets: "dict[str | None, _Dataset]" = attrs.field(init=False, factory=dict)
+    _agents: "dict[str | None, _Agents]" = attrs.field(init=False, factory=dict)
+
+    def expect(self, task: str | None, cases: int) -> None:
+        """It is known how many cases a task of agents has that are to be worked on."""
+        self._agents.setdefault(task, _Agents()).cases = cases
+
+    def observe(self, event: TaskEvent, dataset: str | None = None) -> None:
+        """Take note of an event; those of a dataset do not say themselves whose they are."""
+        if self.tell is not None:
+            self.tell(event_line(event, self.began_at, dataset))
+        match event:
+            case QuestionEvent(index=index):
+                if index is not None:
+                    self._questions.setdefault(event.task, _Questions()).take(event, index)
+            case AgentEvent():
+                self._agents.setdefault(event.task, _Agents()).take(event)
+            case _:
+                if isinstance(event, ShutDown | ManyMishaps):
+                    self.warn(
+                        f"dataset {inert(dataset or 'dataset', _NAME)}: {_told_of_dataset(event)}"
+                    )
+                self._dataset(dataset).take(event)
+
+    def ended(self, dataset: str | None) -> None:
+        """A dataset is over: its line goes."""
+        self._dataset(dataset).is_over = True
+
+    def lines(self) -> Sequence[str]:
+        """A line for each task that has something to tell, inert."""
+        tasks: Sequence[tuple[str, Mapping[str | None, _Task]]] = (
+            ("questions", self._questions),
+            ("dataset", self._datasets),
+            ("agents", self._agents),
+        )
+        return [
+            f"  {inert(name or kind, _NAME)}: {told}"
+            for kind, some in tasks
+            for name, task in some.items()
+            if (told := task.line()) is not None
+        ]
+
+    def _dataset(self, name: str | None) -> "_Dataset":
+        return self._datasets.setdefault(name, _Dataset(self.wanted.get(name)))
+
+
+class _Task(Protocol):
+    def line(self) -> str | None:
+        """How it stands; None where there is nothing to tell."""
+
+
+@attrs.define
+class _Questions:
+    queued: int = 0
+    states: dict[int, str] = attrs.field(factory=dict)
+    """Of those that are under way."""
+    outcomes: Counter[str] = attrs.field(factory=Counter)
+
+    def take(self, event: QuestionEvent, index: int) -> None:
+        if event.name == "queued":
+            self.queued += 1
+        elif event.name in _OVER:
+            self.states.pop(index, None)
+            self.outcomes[event.name] += 1
+        else:
+            self.states[index] = _STATES.get(event.name, "waiting")
+
+    def line(self) -> str | None:
+        states = Counter(self.states.values())
+        told = [f"{count} {_words(outcome)}" for outcome, count in self.outcomes.items()]
+        told += [f"{states[state]} {state}" for state in ("running", "waiting") if states[state]]
+        over = f"{self.outcomes.total()}/{self.queued} questions"
+        return f"{over}: {', '.join(told) or 'none yet'}"
+
+
+@attrs.define
+class _Dataset:
+    wanted: int | None
+    written: int = 0
+    dropped: int = 0
+    open_groups: set[int] = attrs.field(factory=set)
+    processor: str | None = None
+    """The one that is at work."""
+    is_over: bool = False
+
+    def take(self, event: DatasetEvent) -> None:
+        match event:
+            case DatasetBegun():
+                self.written, self.dropped = event.written, event.dropped
+            case GroupOpened():
+                self.open_groups.add(event.group)
+            case GroupWritten():
+                self.open_groups.discard(event.group.group)
+                self.written += event.group.count
+            case GroupGivenUp():
+                self.open_groups.discard(event.group)
+            case RowDropped():
+                self.dropped += 1
+            case ProcessorBegun():
+                self.processor = event.name
+            case ProcessorEnded():
+                self.processor = None
+            case ShutDown() | ManyMishaps():
+                pass
+
+    def line(self) -> str | None:
+        if self.is_over:
+            return None
+        of = "" if self.wanted is None else f"/{self.wanted}"
+        facts = [f"{self.written}{of} rows written", f"{len(self.open_groups)} open groups"]
+        facts += [f"{self.dropped} dropped"] if self.dropped else []
+        facts += [] if self.processor is None else [f"processor {inert(self.processor, _NAME)}"]
+        return ", ".join(facts)
+
+
+@attrs.define
+class _Agents:
+    cases: int | None = None
+    states: dict[str, str] = attrs.field(factory=dict)
+    """Of cases that are under way, by name."""
+    over: set[str] = attrs.field(factory=set)
+
+    def take(self, event: AgentEvent) -> None:
+        case, before = event.case, self.states.get(event.case)
+        match event:
+            case CaseBlocked(by=()) if before == "blocked":
+                del self.states[case]
+            case CaseQueued(position=0) if before == "queued":
+                del self.states[case]
+            case AttemptEnded() if before == "running":
+                del self.states[case]
+            case CaseBlocked(by=(_, *_)):
+                self.states[case] = "blocked"
+            case CaseQueued() if event.position:
+                self.states[case] = "queued"
+            case AttemptWaiting():
+                self.states[case] = "waiting for a slot"
+            case AttemptStarted() | AttemptGoesOn():
+                self.states[case] = "running"
+            case CaseEnded():
+                self.states.pop(case, None)
+                self.over.add(case)
+
+    def line(self) -> str | None:
+        is_over = self.cases is not None and len(self.over) >= self.cases
+        if is_over or not (self.over or self.states):
+            return None
+        counts = Counter(self.states.values())
+        states = ("running", "waiting for a slot", "blocked", "queued")
+        told = [f"{counts[state]} {state}" for state in states if counts[state]]
+        of = "" if self.cases is None else f"/{self.cases}"
+        return ", ".join([*told, f"{len(self.over)}{of} over"])
+
+
+def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) -> str:
+    """An event as one line, whatever models, tools and functions have written.
+
+    Args:
+        event: It.
+        began_at: The instant from which seconds are counted.
+        dataset: The id of the task of a dataset, whose events do not say it.
+
+    Example:
+        >>> event = AttemptWaiting(at=12.5, task="repairs", case="words", agent="a", number=1)
+        >>> event_line(event, 10.0)
+        '2.500 s repairs/words: attempt 1 waits for a slot'
+        >>> event_line(GroupOpened(at=12.5, group=3, restored=0), 10.0, "problems")
+        '2.500 s problems: group 3 is begun'
+    """
+    match event:
+        case QuestionEvent():
+            who, told = event.job or event.task or "questions", _told_of_question(event)
+        case AgentEvent():
+            who = event.case if event.task is None else f"{event.task}/{event.case}"
+            told = _told_of_agent(event)
+        case _:
+            who, told = dataset or "dataset", _told_of_dataset(event)
+    return inert(f"{event.at - began_at:.3f} s {who}: {told}", _MOST)
+
+
+def _told_of_question(event: QuestionEvent) -> str:
+    known = ((name, fact) for name, fact in event.details.items() if fact is not None)
+    details = (f"{_words(name)} {_shown(name, fact)}" for name, fact in known)
+    return ", ".join([_words(event.name), *details])
+
+
+def _told_of_agent(event: AgentEvent) -> str:
+    match event:
+        case CaseBlocked(by=()):
+            return "waits for no other case any more"
+        case CaseBlocked():
+            return f"blocked by {', '.join(event.by)}"
+        case CaseQueued(position=0):
+            return "has its turn"
+        case CaseQueued():
+            return f"waits for its turn, at position {event.position}"
+        case AttemptWaiting():
+            return f"attempt {event.number} waits for a slot"
+        case AttemptStarted():
+            return f"attempt {event.number} of {event.agent} begins: run {event.run_id}"
+        case AttemptGoesOn():
+            return f"attempt {event.number} goes on"
+        case AttemptEnded():
+            how = "was cancelled" if event.cancelled else "failed" if event.failed else "has ended"
+            why = f": {event.reason}" if event.reason else ""
+            return f"attempt {event.number} {how}{why}"
+        case CaseEnded():
+            return event.ending
+        case _:
+            return type(event).__name__
+
+
+def _told_of_dataset(event: DatasetEvent) -> str:
+    match event:
+        case DatasetBegun():
+            there = f", {event.written} of its rows are there already" if event.written else ""
+            return f"it is begun{there}"
+        case GroupOpened():
+            there = f", {event.restored} of its jobs are there already" if event.restored else ""
+            return f"group {event.group} is begun{there}"
+        case GroupWritten():
+            group = event.group
+            file = "no file" if group.file is None else group.file
+            return f"group {group.group} is written: {group.count} rows, {file}"
+        case GroupGivenUp():
+            return f"group {event.group} is left unfinished: {event.reason.replace('_', ' ')}"
+        case RowDropped():
+            return failure_line(event.row)
+        case ProcessorBegun():
+            return f"processor {event.name} begins{_of_group(event.group)}"
+        case ProcessorEnded():
+            why = "" if event.error is None else f": {event.error}"
+            return f"processor {event.name} is over{_of_group(event.group)}{why}"
+        case ShutDown():
+            return "too many calls fail for good; nothing new begins"
+        case ManyMishaps():
+            return "half of the last calls failed, and are made again"
+
+
+def _of_group(group: int | None) -> str:
+    return "" if group is None else f", group {group}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _shown(name: str, fact: object) -> str:
+    match fact:
+        case str():
+            return f'"{fact}"'
+        case float():
+            return f"{fact:.0f}" if name.endswith("_ms") else f"{fact:.3f}"
+        case list() | tuple():
+            return " ".join(map(str, fact))
+        case _:
+            return str(fact)
