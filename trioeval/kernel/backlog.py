@@ -22,13 +22,13 @@ Law: BLOCK.
 
 import heapq
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Generic
 
 import attrs
 
 from trioeval.kernel.jobs import Job, P, Plan, Rank
-from trioeval.kernel.readiness import Checked, Edges, Keys, Said
+from trioeval.kernel.readiness import UNCHANGED, Checked, Edges, Keys, Released
 
 _STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
@@ -37,45 +37,37 @@ _MOST_MOVED = 64  # jobs that have left their lanes and are not started
 
 @attrs.define(eq=False)
 class _Queue:
-    """A first-in first-out queue of indices."""
+    """The jobs of one lane that may start: a first-in first-out queue, and a heap."""
 
-    items: "array[int]" = attrs.field(factory=lambda: array("q"))
+    walked: "array[int]" = attrs.field(factory=lambda: array("q"))
+    """Indices in order, as the cursor passed them."""
     head: int = 0
+    """Of those, how many are gone."""
+    heap: list[tuple[Rank, int]] = attrs.field(factory=list)
+    """Jobs that waited and do so no more."""
 
-    def __len__(self) -> int:
-        return len(self.items) - self.head
+    def __bool__(self) -> bool:
+        return self.head < len(self.walked) or bool(self.heap)
 
     @property
-    def first(self) -> int:
-        return self.items[self.head]
+    def first(self) -> tuple[Rank, int] | None:
+        """The rank and the index of the next job."""
+        heap_first = self.heap[0] if self.heap else None
+        if self.head == len(self.walked):
+            return heap_first
+        walked = (), self.walked[self.head]
+        return walked if heap_first is None or walked < heap_first else heap_first
 
-    def push(self, index: int) -> None:
-        self.items.append(index)
-
-    def pop(self) -> int:
-        index = self.items[self.head]
+    def pop(self) -> tuple[Rank, int]:
+        """Take the next job out."""
+        if self.heap and self.first is self.heap[0]:
+            return heapq.heappop(self.heap)
+        index = self.walked[self.head]
         self.head += 1
         if self.head == _COMPACT_AT:
-            del self.items[: self.head]
+            del self.walked[: self.head]
             self.head = 0
-        return index
-
-
-@attrs.frozen
-class Released:
-    """What an outcome has changed."""
-
-    lanes: Collection[str | None] = ()
-    """Lanes that have a next job now and may not have had one."""
-    ready: Sequence[int] = ()
-    """Jobs that may start now."""
-    blocked: Collection[tuple[int, int]] = ()
-    """Jobs that never start, or not again, each with the job that blocks it."""
-    withdrawn: Collection[int] = ()
-    """Those of them that might have started at any time."""
-
-
-_UNCHANGED = Released()
+        return (), index
 
 
 class Backlog(Generic[P]):
@@ -91,12 +83,7 @@ class Backlog(Generic[P]):
         self._skip = skip
         self._cursor = 0
         self._lanes = frozenset(plan.lanes)
-        queues = {*plan.lanes, None}
-        self._walked = {lane: _Queue() for lane in queues}
-        self._freed: dict[str | None, list[int]] = {lane: [] for lane in queues}
-        """Heaps of jobs that waited and do so no more."""
-        self._ranked: dict[str | None, list[tuple[Rank, int]]] = {lane: [] for lane in queues}
-        """The same of those that have a rank."""
+        self._queues = {lane: _Queue() for lane in (*plan.lanes, None)}
         self.looks = plan.needs_no_lane is not None
         """Whether jobs may leave their lanes."""
         self._next: dict[str | None, Job[P]] = {}
@@ -108,7 +95,7 @@ class Backlog(Generic[P]):
         self.shifted = False
         """Whether jobs have left their lanes, or more of them may; for whoever looks to tell the others."""
         self._pending = 0
-        """Jobs in queues and heaps."""
+        """Jobs in queues."""
         self._seen: Job[P] | None = None
         """The job that was looked for last, which mostly is the next one to be handed out."""
         self._size = len(plan.jobs)
@@ -146,7 +133,7 @@ class Backlog(Generic[P]):
             PlanError: A job on the way is not as the plan declares it.
         """
         while True:
-            if not (self._walked[lane] or self._freed[lane] or self._ranked[lane]):
+            if not self._queues[lane]:
                 job = self._walk(lane)
                 if job is None:
                     return None if self._cursor < self._size and lane in self._lanes else False
@@ -165,44 +152,20 @@ class Backlog(Generic[P]):
         if len(self._moved) >= _MOST_MOVED:
             self._held_back = True
             return False
-        seen = self._seen
-        job = self._plan.job(index) if seen is None or seen.index != index else seen
-        job = self._plan.looked_at(job)
+        job = self._plan.looked_at(self._job(index))
         if job.lane is not None:
             self._next[lane] = job
             return True
         self._moved[index] = job
-        rank = self._take_first(lane)
-        if rank:
-            heapq.heappush(self._ranked[None], (rank, index))
-        else:
-            heapq.heappush(self._freed[None], index)
+        heapq.heappush(self._queues[None].heap, self._queues[lane].pop())
         self._drop_withdrawn(lane)
         self.shifted = True
         return None
 
-    def _take_first(self, lane: str | None) -> Rank:
-        """Take the lane's next job out of its queue; returns its rank."""
-        walked, freed = self._walked[lane], self._freed[lane]
-        if walked and not (freed and freed[0] < walked.first):
-            walked.pop()
-        elif freed:
-            heapq.heappop(freed)
-        else:
-            return heapq.heappop(self._ranked[lane])[0]
-        return ()
-
     def first(self, lane: str | None) -> int | None:
         """The index of the lane's next job, if it has come upon one."""
-        walked, freed = self._walked[lane], self._freed[lane]
-        if walked and freed:
-            return min(walked.first, freed[0])
-        if walked:
-            return walked.first
-        if freed:
-            return freed[0]
-        ranked = self._ranked[lane]
-        return ranked[0][1] if ranked else None
+        first = self._queues[lane].first
+        return None if first is None else first[1]
 
     def pop(self, lane: str | None, *, look: bool = True) -> Job[P] | None:
         """The lane's next job, which is then no longer pending; None if it was not come upon.
@@ -214,34 +177,25 @@ class Backlog(Generic[P]):
         Raises:
             PlanError: A job on the way is not as the plan declares it.
         """
-        if self.looks:
-            return self._pop_looked(lane, look=look)
-        if not self._pending:
+        if not self.looks and not (self._pending and self._queues[lane]):
             return self._walk(lane)
-        if self._readiness is not None:
-            return self._pop_ready(self._readiness, lane)
-        walked, freed = self._walked[lane], self._freed[lane]
-        if not walked and not freed:
-            return self._walk(lane)
-        self._pending -= 1
-        if freed and not (walked and walked.first < freed[0]):
-            return self._plan.job(heapq.heappop(freed))
-        index, seen = walked.pop(), self._seen
-        return self._plan.job(index) if seen is None or seen.index != index else seen
-
-    def _pop_looked(self, lane: str | None, *, look: bool) -> Job[P] | None:
-        """The same where jobs may leave their lanes."""
-        if not self.has(lane, look=look) or (index := self.first(lane)) is None:
+        if self.looks and not self.has(lane, look=look):
             return None
-        self._take_first(lane)
+        _, index = self._queues[lane].pop()
         self._pending -= 1
         if self._readiness is not None:
             self._readiness.start(index)
             self._drop_withdrawn(lane)
-        found = self._moved.pop(index, None) if lane is None else self._next.pop(lane, None)
+        if not self.looks:
+            return self._job(index)
         self.shifted |= self._held_back
         self._held_back = False
-        return self._plan.job(index) if found is None or found.index != index else found
+        found = self._moved.pop(index, None) if lane is None else self._next.pop(lane, None)
+        return self._job(index) if found is None or found.index != index else found
+
+    def _job(self, index: int) -> Job[P]:
+        seen = self._seen
+        return self._plan.job(index) if seen is None or seen.index != index else seen
 
     def put_back(self, index: int) -> str | None:
         """Let a job that was handed out start once more; returns its lane.
@@ -263,11 +217,11 @@ class Backlog(Generic[P]):
         Raises:
             PlanError: A fault of the readiness.
         """
-        released = _UNCHANGED
+        released = UNCHANGED
         if self._edges is not None:
             freed = self._edges.over(index, done=done)
             self._dead.update(blocked for blocked, _ in freed.blocked)
-            released = Released(self._free(freed.ready), freed.ready, freed.blocked)
+            released = Released(freed.ready, freed.blocked, lanes=self._free(freed.ready))
         elif self._readiness is not None:
             released = self._heed(self._readiness.over(index, done=done))
         heir = self._keys.over(index)
@@ -286,16 +240,17 @@ class Backlog(Generic[P]):
         said = None if self._readiness is None else self._readiness.aside(index)
         return None if said is None else self._heed(said)
 
-    def _heed(self, said: Said) -> Released:
-        if not said.ready and not said.blocked:
-            return _UNCHANGED
+    def _heed(self, said: Released) -> Released:
+        """Queue what is ready, and drop what is withdrawn."""
+        if said is UNCHANGED:
+            return said
         lanes = self._free(said.ready)
         for index in said.withdrawn:
             if not self._keys.waits(index):  # who does is in no heap
                 self._pending -= 1
                 moved = self._moved.pop(index, None)
                 self._drop_withdrawn(self._plan.job(index).lane if moved is None else None)
-        return Released(lanes, said.ready, said.blocked, said.withdrawn)
+        return attrs.evolve(said, lanes=lanes)
 
     def _free(self, indices: Iterable[int]) -> Collection[str | None]:
         """What jobs depended on is over; returns the lanes of those that may start now."""
@@ -312,30 +267,15 @@ class Backlog(Generic[P]):
 
     def _queue_freed(self, job: Job[P]) -> str | None:
         rank = () if self._readiness is None else self._readiness.rank(job.index)
-        if rank:
-            heapq.heappush(self._ranked[job.lane], (rank, job.index))
-        else:
-            heapq.heappush(self._freed[job.lane], job.index)
+        heapq.heappush(self._queues[job.lane].heap, (rank, job.index))
         self._pending += 1
         return job.lane
 
-    def _pop_ready(self, readiness: Checked, lane: str | None) -> Job[P] | None:
-        freed, ranked = self._freed[lane], self._ranked[lane]
-        if not freed and not ranked:
-            return None
-        index = heapq.heappop(freed) if freed else heapq.heappop(ranked)[1]
-        self._pending -= 1
-        readiness.start(index)
-        self._drop_withdrawn(lane)
-        return self._plan.job(index)
-
     def _drop_withdrawn(self, lane: str | None) -> None:
-        """Drop what was withdrawn from the fronts of the lane's heaps."""
-        freed, ranked, readiness = self._freed[lane], self._ranked[lane], self._readiness
-        while freed and readiness is not None and not readiness.is_ready(freed[0]):
-            heapq.heappop(freed)
-        while ranked and readiness is not None and not readiness.is_ready(ranked[0][1]):
-            heapq.heappop(ranked)
+        """Drop what was withdrawn from the front of the lane's heap."""
+        heap, readiness = self._queues[lane].heap, self._readiness
+        while heap and readiness is not None and not readiness.is_ready(heap[0][1]):
+            heapq.heappop(heap)
 
     def _never_starts(self, index: int) -> bool:
         return index in self._dead or (
@@ -367,5 +307,5 @@ class Backlog(Generic[P]):
         return None
 
     def _queue(self, job: Job[P]) -> None:
-        self._walked[job.lane].push(job.index)
+        self._queues[job.lane].walked.append(job.index)
         self._pending += 1

@@ -296,7 +296,8 @@ class Calls(Generic[P]):
 
     def course(self, now: float) -> tuple[int, float, float, float, int]:
         """What the outcome of a job that ends `now` begins with: see `Started`."""
-        return self.job.index, self.started_at, now, self.waited(now), self.count
+        waited = self._waited if self._paused_at is None else self.waited(now)
+        return self.job.index, self.started_at, now, waited, self.count
 
     @overload
     async def __call__(
@@ -373,8 +374,7 @@ class Calls(Generic[P]):
             failure: Exception | None = None
             try:
                 result = await send(*args)
-                call.used = tokens, money
-                call.is_told = True
+                call.used, call.is_told = (tokens, money), True
                 if type(result) is Metered:
                     self._hear(target, call, result)
                     result = result.value
@@ -439,14 +439,14 @@ class Calls(Generic[P]):
         raise PlanError(msg)
 
     def _request(self, lane: Lane, tokens: int, money: float) -> CallRequest:
+        """Make a call; refuse amounts that cannot be right, or that can never be served."""
         context = self._context
         call = CallRequest(self.job.index, context.observe, context.budget, tokens, money)
         if tokens or money:
             if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
                 asked = f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money"
-                raise PlanError(
-                    f"{asked}; a whole number and a finite amount of at least 0 is right"
-                )
+                right = "a whole number and a finite amount of at least 0 is right"
+                raise PlanError(f"{asked}; {right}")
             lane.check(call)
         return call
 
@@ -460,7 +460,7 @@ class Calls(Generic[P]):
     def _attempts_of(self, lane: Lane, call: CallRequest) -> Attempts:
         """Begin to count the failures of a call, in a salvage round after those of the round before."""
         before = self.attempts.failures if self._made and self.attempts is not None else 0
-        self.attempts = Attempts(lane.spec, call.seen, before)
+        self.attempts = Attempts(lane.spec, call.seen or (0, 0), before)
         return self.attempts
 
     def _refuse_if_late(self, now: float) -> None:
@@ -470,9 +470,9 @@ class Calls(Generic[P]):
             raise TooLateError(f"job {self.job.index} asked for a call after {what}")
 
     def _begin(self, lane: Lane, call: CallRequest, now: float) -> None:
-        if call.started_at == -math.inf:
-            call.seen = lane.seen
-        call.mark, call.started_at, call.used, call.is_told = lane.throttle.mark, now, None, False
+        if call.seen is None:
+            call.seen = lane.served, lane.refused
+        call.mark, call.started_at = lane.throttle.mark, now
         self.count += 1
         self._in_flight += 1
         if self._paused_at is not None:
@@ -507,7 +507,7 @@ class Calls(Generic[P]):
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         error, now = call_error(failure), trio.current_time()
-        again = attempts.again(error, now, lane.seen, salvaging=self._made > 0)
+        again = attempts.again(error, now, (lane.served, lane.refused), salvaging=self._made > 0)
         if error is None:
             return None
         with self._changing(lane):
@@ -535,6 +535,7 @@ class Calls(Generic[P]):
     ) -> float:
         """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
         context = self._context
+        call.used, call.is_told = None, False
         self._stop_clock()
         if lane.shared and self.count == self._made:
             context.first_requests[call] = self

@@ -64,7 +64,8 @@ class Lane:
     _started: int = 0
     served: int = 0
     """Calls that succeeded; who makes them counts."""
-    _refused: int = 0
+    refused: int = 0
+    """Calls that were refused because there were too many."""
     retried: int = 0
     """Calls that are made again; who makes them counts."""
 
@@ -123,11 +124,6 @@ class Lane:
         self._paused = False
         self.throttle.reset()
         self._apply_limit()
-
-    @property
-    def seen(self) -> tuple[int, int]:
-        """Calls that were served, and refused because there were too many, so far."""
-        return self.served, self._refused
 
     @property
     def slot_free(self) -> bool:
@@ -239,7 +235,8 @@ class Lane:
             self.throttle.ended(call.mark)
         self._limiter.release_on_behalf_of(call)
         self.in_flight -= 1
-        call.settle(self.throttle, tokens, money)
+        if not self._alone or call.reservation is not None or call.hold is not None:
+            call.settle(self.throttle, tokens, money)
         if self._cap is not None:
             self._cap.release(call)
         self._news()
@@ -258,7 +255,7 @@ class Lane:
         self, call: CallRequest, error: CallError, now: float, *, mishaps: int, refusals: int
     ) -> float | None:
         """Learn from a failed call, as `Throttle.failed` says."""
-        self._refused += error.fault is Fault.RATE_LIMITED
+        self.refused += error.fault is Fault.RATE_LIMITED
         again_at = self.throttle.failed(
             error,
             now,
@@ -295,7 +292,7 @@ class Lane:
             reason=self.closed,
             started=self._started,
             succeeded=self.served,
-            refused=self._refused,
+            refused=self.refused,
             retried=self.retried,
             cuts=throttle.limit.epoch,
             rpm=throttle.pace.rpm,
@@ -376,7 +373,8 @@ class Lane:
         self._news()
 
     def _news(self) -> None:
-        self._queue.notify()
+        if self._queue.waiters:
+            self._queue.notify()
         for follower in self.followers:
             follower.notify()
 

@@ -29,8 +29,8 @@ class Cut(enum.Enum):
 
 
 @attrs.frozen
-class Done(Generic[V]):
-    """The body returned.
+class _Ended:
+    """A job that was started.
 
     Instants and waits are of its last run, if the job was salvaged.
     """
@@ -42,42 +42,33 @@ class Done(Generic[V]):
     """Seconds between the two that did not count as working time: waits for lanes, paces and back-offs."""
     calls: int
     """Requests that were started, retries and earlier salvage rounds among them."""
+
+
+@attrs.frozen
+class Done(_Ended, Generic[V]):
+    """The body returned."""
+
     value: V
 
 
 @attrs.frozen
-class Failed:
+class Failed(_Ended):
     """The body raised."""
 
-    index: int
-    started_at: float
-    finished_at: float
-    waited: float
-    calls: int
     error: Exception
 
 
 @attrs.frozen
-class TimedOut:
+class TimedOut(_Ended):
     """The body's working time reached the job's timeout."""
 
-    index: int
-    started_at: float
-    finished_at: float
-    waited: float
-    calls: int
     timeout: float
 
 
 @attrs.frozen
-class Interrupted:
+class Interrupted(_Ended):
     """The job was started and then cut off."""
 
-    index: int
-    started_at: float
-    finished_at: float
-    waited: float
-    calls: int
     cut: Cut
 
 

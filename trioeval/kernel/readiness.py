@@ -4,7 +4,9 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
 
 import attrs
 
@@ -39,11 +41,6 @@ class Edges:
             for edge in several:
                 dependants[edge.on].append((index, edge.when == "always"))
         return cls(left, dependants)
-
-    @property
-    def waiting(self) -> int:
-        """Jobs that may not start yet."""
-        return len(self._left)
 
     def holds(self, index: int) -> bool:
         """Whether a job may not start yet."""
@@ -148,11 +145,6 @@ class Keys:
     _key_of: dict[int, Hashable] = attrs.field(factory=dict)
     """Of jobs that have or want one."""
 
-    @property
-    def waiting(self) -> int:
-        """Jobs that wait for their key."""
-        return len(self._key_of) - len(self._holder)
-
     def take(self, index: int, key: Hashable) -> bool:
         """Give a job its key, if it has not got it, or let it wait for it."""
         self._key_of[index] = key
@@ -201,19 +193,24 @@ _NOT_READY = {
 _NOT_BLOCKED = {_STARTED: "has started", _OVER: "is over"}
 
 
+_T = TypeVar("_T")
+
+
 @attrs.frozen
-class Said:
-    """What a readiness said, and was free to say."""
+class Released:
+    """What an outcome has changed."""
 
     ready: Sequence[int] = ()
     """Jobs that may start now."""
     blocked: Sequence[tuple[int, int]] = ()
-    """Jobs that never will, or not again, each with the job that blocks it."""
+    """Jobs that never start, or not again, each with the job that blocks it."""
     withdrawn: Sequence[int] = ()
     """Those of them that might have started at any time."""
+    lanes: Collection[str | None] = ()
+    """Lanes that have a next job now and may not have had one."""
 
 
-_NOTHING = Said()
+UNCHANGED = Released()
 
 
 class Checked:
@@ -233,10 +230,7 @@ class Checked:
     ) -> None:
         self._states = bytearray(size)
         self._serial = serial
-        try:
-            self._readiness = make()
-        except Exception as error:
-            raise _failure(error) from error
+        self._readiness = _ask(make)
 
     def begin(self) -> tuple[int, ...]:
         """The jobs that may start at once.
@@ -244,10 +238,7 @@ class Checked:
         Raises:
             PlanError: It fails, or names what is no job, or a job twice.
         """
-        try:
-            ready = tuple(self._readiness.begin())
-        except Exception as error:
-            raise _failure(error) from error
+        ready = _ask(lambda: tuple(self._readiness.begin()))
         self._name(ready)
         return ready
 
@@ -257,10 +248,7 @@ class Checked:
         Raises:
             PlanError: It fails, or says what is no rank.
         """
-        try:
-            rank = self._readiness.rank(index)
-        except Exception as error:
-            raise _failure(error) from error
+        rank = _ask(self._readiness.rank, index)
         if not _is_rank(rank):
             msg = f"the readiness of the plan ranks job {index} as {rank!r}; a rank is a tuple of numbers"
             raise PlanError(msg)
@@ -278,7 +266,7 @@ class Checked:
         """A job may start again whose round was left to the run."""
         self._states[index] = _READY
 
-    def aside(self, index: int) -> Said | None:
+    def aside(self, index: int) -> Released | None:
         """What it says of a job that is set aside; None leaves its round to the run.
 
         Raises:
@@ -287,16 +275,13 @@ class Checked:
         if index in self._serial:
             return None
         self._states[index] = _ASIDE
-        try:
-            freed = self._readiness.aside(index)
-        except Exception as error:
-            raise _failure(error) from error
+        freed = _ask(self._readiness.aside, index)
         if freed is None:
             self._states[index] = _LEFT
             return None
         return self._take(freed)
 
-    def over(self, index: int, *, done: bool) -> Said:
+    def over(self, index: int, *, done: bool) -> Released:
         """What an outcome sets free.
 
         Raises:
@@ -305,21 +290,16 @@ class Checked:
         """
         if index not in self._serial:
             self._states[index] = _OVER
-        try:
-            freed = self._readiness.over(index, done=done)
-        except Exception as error:
-            raise _failure(error) from error
+        freed = _ask(partial(self._readiness.over, index, done=done))
         return self._take(freed)
 
-    def _take(self, freed: Freed) -> Said:
-        try:
-            ready, blocked = tuple(freed.ready), tuple((job, by) for job, by in freed.blocked)
-        except Exception as error:
-            raise _failure(error) from error
+    def _take(self, freed: Freed) -> Released:
+        ready = _ask(lambda: tuple(freed.ready))
+        blocked = _ask(lambda: tuple((job, by) for job, by in freed.blocked))
         if not ready and not blocked:
-            return _NOTHING
+            return UNCHANGED
         self._name(ready)
-        return Said(ready, blocked, [job for job, _ in blocked if self._block(job)])
+        return Released(ready, blocked, [job for job, _ in blocked if self._block(job)])
 
     def _name(self, indices: Iterable[int]) -> None:
         for index in indices:
@@ -354,5 +334,14 @@ def _is_rank(rank: object) -> bool:
     return not rank or all(isinstance(one, int | float) and not math.isnan(one) for one in rank)
 
 
-def _failure(error: Exception) -> PlanError:
-    return PlanError(f"the readiness of the plan failed: {type(error).__name__}: {error}")
+def _ask(method: Callable[..., _T], *args: object) -> _T:
+    """Call what somebody else wrote.
+
+    Raises:
+        PlanError: It fails.
+    """
+    try:
+        return method(*args)
+    except Exception as error:
+        msg = f"the readiness of the plan failed: {type(error).__name__}: {error}"
+        raise PlanError(msg) from error

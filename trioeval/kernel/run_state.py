@@ -16,12 +16,13 @@ import attrs
 import trio
 
 from trioeval.errors import BudgetError, PlanError
-from trioeval.kernel.backlog import Backlog, Released
+from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Attempts, CallContext, Calls, worth_salvaging
 from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
+from trioeval.kernel.readiness import Released
 from trioeval.kernel.timeouts import Timeouts, Timer
 
 

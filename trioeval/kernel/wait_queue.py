@@ -107,29 +107,28 @@ class Cap:
             lane.notify()
 
 
-@attrs.define(eq=False)
 class CallRequest:
     """One call: what it takes at most, and what it has reserved of that since it started.
 
     A call that does not fit now waits until another one gives something back; a call that does not fit
     whatever is given back fails, and the run ends with it.
+
+    Args:
+        index: The job that makes it.
+        observe: The observer of its run.
+        budget: What its run pays from; other runs may use it too.
+        tokens: The most that it may use.
+        money: Likewise.
     """
 
-    index: int
-    """The job that makes it."""
-    observe: Observer | None
-    """The observer of its run."""
-    budget: Budget | None = None
-    """What its run pays from; other runs may use it too."""
-    tokens: int = 0
-    money: float = 0.0
+    # Defaults of the class: one is made for every call, and most need few of them.
     permit: Permit | None = None
     hold: Hold | None = None
     """Its part of the budget."""
     reservation: Reservation | None = None
     """Its tokens of the lane."""
-    seen: tuple[int, int] = (-1, -1)
-    """Calls that the lane had served, and refused, at its first start."""
+    seen: tuple[int, int] | None = None
+    """Calls that the lane had served, and refused, at its first start; None before that."""
     mark: int = 0
     """The mark of the lane's throttle at its start."""
     started_at: float = -math.inf
@@ -137,6 +136,20 @@ class CallRequest:
     """Tokens and money that it has used; None while it is in flight, and if it was given up there."""
     is_told: bool = False
     """Whether its reply told the tokens."""
+
+    def __init__(
+        self,
+        index: int,
+        observe: Observer | None,
+        budget: Budget | None = None,
+        tokens: int = 0,
+        money: float = 0.0,
+    ) -> None:
+        self.index = index
+        self.observe = observe
+        self.budget = budget
+        self.tokens = tokens
+        self.money = money
 
     def check_budget(self) -> None:
         """Refuse at once a call that not even the whole budget would serve.

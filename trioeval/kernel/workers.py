@@ -1,4 +1,3 @@
-# Apart from `kernel.run`: together they exceed 600 lines.
 """The workers of a run: a foreman a lane, its workers, and one leader among them.
 
 A lane of a run is a child task, the *foreman*, with a nursery of workers. A worker takes the lane's next
