@@ -30,7 +30,7 @@ import trio
 from trioeval.agent.loop import RUN_IS_OVER
 from trioeval.agent.protocols import AgentEvent, Slots
 from trioeval.agent.slots import Stretches
-from trioeval.kernel.nurseries import open_plain_nursery
+from trioeval.nurseries import open_plain_nursery
 
 R = TypeVar("R")
 

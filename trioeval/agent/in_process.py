@@ -32,7 +32,7 @@ from trioeval.agent.slots import LaneSlots, Stretches
 from trioeval.errors import TooLateError, UsageError
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
-from trioeval.kernel.nurseries import open_plain_nursery
+from trioeval.nurseries import open_plain_nursery
 
 # Children of agents that are functions: they live in the scope of their case, over its restarts.
 

@@ -15,7 +15,7 @@ import trio
 from trioeval.agent.attempts import LAST_WORDS, AttemptLog
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.protocols import Family
-from trioeval.kernel.nurseries import open_plain_nursery
+from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import (
     GRACE,

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from trioeval.kernel.nurseries import open_plain_nursery
+from trioeval.nurseries import open_plain_nursery
 
 
 def test_a_plain_nursery_raises_what_its_block_raises() -> None:
