@@ -19,23 +19,6 @@ _STAGES = {PREPARE: "its processors", FINISH: "its end"}
 _SHOWN = 5  # jobs that a message names
 
 
-def timed_out(row: int, column: str, seconds: float, attempts: int) -> DroppedRow:
-    """What becomes of a row one job of which took too long."""
-    return DroppedRow(
-        row=row,
-        cause="failed",
-        column=column,
-        error=f"timed out after {seconds:g} s of working time (timeoutMs)",
-        kind="attempt_timeout",
-        attempts=attempts,
-    )
-
-
-def left_out(row: int, cause: Cause, column: str | None = None) -> DroppedRow:
-    """A row that somebody did not want, or nobody will finish."""
-    return DroppedRow(row=row, cause=cause, column=column)
-
-
 def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
     """Who failed to make something of a row that is gone; None if that is not why."""
     if row.cause != "failed" or row.column is None:
@@ -71,7 +54,7 @@ def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
 
 @attrs.define(eq=False)
 class Spent:
-    """What the columns of one producer have cost."""
+    """The costs of the columns of one producer, as a `ColumnProfile` has them."""
 
     calls: int = 0
     recalled: int = 0

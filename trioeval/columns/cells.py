@@ -14,7 +14,6 @@ from typing import Any, cast
 import attrs
 import trio
 
-from trioeval.columns.account import left_out
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.files.cells import as_read
 from trioeval.columns.graph import Producer
@@ -302,7 +301,7 @@ class Cells:
             elif row not in skips.skipped:
                 made[row] = one
         gone = [Trouble(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
-        gone += [left_out(row, "expression", name) for row in missing]
+        gone += [DroppedRow(row=row, cause="expression", column=name) for row in missing]
         progress.leave_out(group, job.producer, skips.skipped)
         for row, one in made.items():
             if not group.is_gone(row):
@@ -325,7 +324,7 @@ class Cells:
         for cause, condition in making.drops:
             try:
                 if condition(values):
-                    return left_out(row, cause, name)
+                    return DroppedRow(row=row, cause=cause, column=name)
             except Exception as error:  # noqa: BLE001 - what cannot be told of a row is a failure of that row
                 fault = CellError(f"whether to drop the row cannot be told: {error}")
                 return Trouble(fault, 0).dropped(row, name)

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 import attrs
 import trio
 
-from trioeval.columns.account import left_out
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
@@ -463,7 +462,7 @@ class Finishing:
 
 def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
     """The rows that processors did not want."""
-    return [left_out(row, "processor") for row, _ in rows if row not in kept]
+    return [DroppedRow(row=row, cause="processor") for row, _ in rows if row not in kept]
 
 
 def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:

@@ -329,16 +329,7 @@ class Profiles:
             if self._is_last and not profile.values:
                 continue
             if profiler.name == self._spec.graph.producers[maker].name:
-                one = spent[maker]
-                profile = attrs.evolve(
-                    profile,
-                    calls=one.calls,
-                    recalled=one.recalled,
-                    failed=one.failed,
-                    usage=one.usage,
-                    cost=one.cost,
-                    seconds=one.seconds,
-                )
+                profile = attrs.evolve(profile, **attrs.asdict(spent[maker], recurse=False))
             found.append(profile)
         return tuple(found)
 

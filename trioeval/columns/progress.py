@@ -14,15 +14,7 @@ from typing import Any, overload
 import attrs
 import trio
 
-from trioeval.columns.account import (
-    Account,
-    Spent,
-    behind_processors,
-    failed_producer,
-    left_out,
-    stuck,
-    timed_out,
-)
+from trioeval.columns.account import Account, Spent, behind_processors, failed_producer, stuck
 from trioeval.columns.buffer import Buffer, FailureWindow, FairLine, MishapWarning
 from trioeval.columns.events import (
     DatasetEvent,
@@ -325,9 +317,17 @@ class Progress(OpenGroups, Readiness):
                 self.is_cut = self.is_cut or isinstance(last, Interrupted)
                 self._lose(group, job, last.cut.value)
             case TimedOut():
-                name = self.producer_name(job)
-                rows = self._rows_asked_for(order)
-                dropped = [timed_out(row, name, last.timeout, last.calls) for row in rows]
+                dropped = [
+                    DroppedRow(
+                        row=row,
+                        cause="failed",
+                        column=self.producer_name(job),
+                        error=f"timed out after {last.timeout:g} s of working time (timeoutMs)",
+                        kind="attempt_timeout",
+                        attempts=last.calls,
+                    )
+                    for row in self._rows_asked_for(order)
+                ]
                 self._fail(group, order, dropped, mishap=True)
             case _ if trouble is not None and trouble.reason is not None:
                 self._lose(group, job, trouble.reason)
@@ -496,15 +496,13 @@ class Progress(OpenGroups, Readiness):
         self.notify(ShutDown)
         groups = tuple(self.groups.values())
         for group in groups:
-            lacking = [(row, self._lacks(group, row, finishes)) for row in group.rows_left()]
-            self.drop(
-                group,
-                [
-                    left_out(row, "early_shutdown", name)
-                    for row, name in lacking
-                    if name is not None
-                ],
-            )
+            lacking = {row: self._lacks(group, row, finishes) for row in group.rows_left()}
+            dropped = [
+                DroppedRow(row=row, cause="early_shutdown", column=name)
+                for row, name in lacking.items()
+                if name is not None
+            ]
+            self.drop(group, dropped)
         for group in groups:  # of another one nobody else asks whether something of it goes on
             self._go_on(group)
         self._open_more()

@@ -11,7 +11,6 @@ from filelock import FileLock
 
 from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.files.cells import NumberedRows, encode_json, file_columns, mended
-from trioeval.columns.files.existing import Existing
 from trioeval.columns.files.header import (
     Format,
     GroupFile,
@@ -21,7 +20,14 @@ from trioeval.columns.files.header import (
     group_line,
     note_text,
 )
-from trioeval.columns.files.open import HELPS, make_safely, open_folder, put_file, unwritable
+from trioeval.columns.files.open import (
+    HELPS,
+    Existing,
+    make_safely,
+    open_folder,
+    put_file,
+    unwritable,
+)
 from trioeval.columns.files.parquet import Parquet, need_parquet, parquet_trouble
 from trioeval.columns.files.paths import (
     ASIDE,

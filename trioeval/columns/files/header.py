@@ -157,13 +157,7 @@ def read_group_lines(content: bytes, grouping: Grouping) -> Mapping[int, GroupFi
 
 
 def _told(group: GroupFile) -> Mapping[str, Any]:
-    return {
-        "group": group.group,
-        "rows": group.rows,
-        "file": group.file,
-        "digest": group.digest,
-        "dropped": dict(sorted(group.dropped.items())),
-    }
+    return {**attrs.asdict(group, recurse=False), "dropped": dict(sorted(group.dropped.items()))}
 
 
 def _group(told: Any) -> GroupFile:

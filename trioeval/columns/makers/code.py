@@ -30,26 +30,10 @@ from trioeval.templates.values import as_json
 def skip_condition(
     column: Column, filters: Filters, env: Mapping[str, str] | None = None
 ) -> Condition | None:
-    """Whether the cell of a row is left out, of what the row has; None if nothing says so.
-
-    Args:
-        column: Whose cells.
-        filters: The suite's own, by name.
-        env: What `env` is in expressions; None is empty.
-
-    Returns:
-        What raises `TemplateError` where it cannot be told.
+    """`skip.when`, compiled; None if nothing says so.
 
     Raises:
-        TemplateError: `skip.when` is no expression.
-
-    Example:
-        >>> from trioeval.columns.model import LlmColumn, Asking, Skip
-        >>> asking = Asking(provider=0, prompt="Hint for {{ a }}?")
-        >>> hint = LlmColumn(name="hint", asking=asking, skip=Skip(when="a.level < 3"))
-        >>> skip = skip_condition(hint, {})
-        >>> skip({"a": {"level": 2}}), skip({"a": {"level": 3}})
-        (True, False)
+        TemplateError: It is no expression.
     """
     when = column.skip.when
     return None if when is None else compile_condition(when, filters, env)
