@@ -34,7 +34,7 @@ _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 _NOTHING: Mapping[str, Any] = {}
 
 
-@attrs.frozen
+@attrs.define
 class PartRecord:
     """The verdict of one assertion of a row, or of a set of assertions."""
 

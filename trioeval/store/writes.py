@@ -73,7 +73,7 @@ def result_columns(record: RowRecord) -> tuple[Value, ...]:
         (3, 0, 'fail', 'done', None, 0.5, None, None, None, 7, None, 0)
     """
     own, judges = record.own, record.usage.get("assertions")
-    costs = [cost for cost in map(_number, (record.cost, record.grading_cost)) if cost is not None]
+    cost, grading_cost = _number(record.cost), _number(record.grading_cost)
     return (
         _count(record.test_idx),
         _count(record.prompt_idx),
@@ -86,7 +86,7 @@ def result_columns(record: RowRecord) -> tuple[Value, ...]:
         count(own.get("attempts")),
         _used(record.usage, is_cached=record.is_cached)
         + (_used(judges, is_cached=True) if isinstance(judges, Mapping) else 0),
-        sum(costs) if costs else None,
+        None if cost is None and grading_cost is None else (cost or 0.0) + (grading_cost or 0.0),
         int(record.is_cached),
     )
 
