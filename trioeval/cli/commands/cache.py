@@ -1,10 +1,26 @@
-"""The commands for the cache of replies. They are carried out by `trioeval.cli.commands.cache_actions`."""
+"""The commands for the cache of replies."""
 
+import json as json_module
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import attrs
 import cyclopts
 
-from trioeval.cli.flags import Switch
+from trioeval.cli.environment import cache_path, databases, read_environment
+from trioeval.cli.flags import Switch, read_age
+from trioeval.cli.terminal import Exit, draw, say, show
+from trioeval.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trioeval.store.cache.file import CacheContents
+
+_KILOBYTE = 1024
 
 cache = cyclopts.App(name="cache")
 
@@ -18,9 +34,20 @@ def stats(*, json: Switch = False) -> int:
     json
         As JSON.
     """
-    from trioeval.cli.commands.cache_actions import show_contents  # noqa: PLC0415 - imports wait until they are needed
+    from trioeval.store.cache.file import read_contents  # noqa: PLC0415 - imports wait until they are needed
 
-    return show_contents(as_json=json)
+    path = _path()
+    if not path.exists():
+        _say_missing(path)
+        return Exit.OK
+    found = read_contents(path)
+    if json:
+        show(json_module.dumps(_contents_json(path, found), indent=2))
+        return Exit.OK
+    say(_summary(path, found))
+    if found.entries:
+        draw(_table(found), sys.stdout)
+    return Exit.OK
 
 
 @cache.command(name="clear")
@@ -34,9 +61,16 @@ def clear(*, older_than: str | None = None, provider: str | None = None) -> int:
     provider
         Those of this provider, as `cache stats` names it: `openai`, or one model, `openai:gpt-4.1`.
     """
-    from trioeval.cli.commands.cache_actions import clear_entries  # noqa: PLC0415 - see above
+    from trioeval.store.cache.file import clear_cache  # noqa: PLC0415 - see above
 
-    return clear_entries(older_than=older_than, provider=provider)
+    age = None if older_than is None else read_age(older_than, "--older-than")
+    path = _path()
+    if not path.exists():
+        _say_missing(path)
+        return Exit.OK
+    removed = clear_cache(path, older_than_s=age, provider=provider)
+    say(f"{path}: {_replies(removed)} removed")
+    return Exit.OK
 
 
 @cache.command(name="export")
@@ -48,6 +82,81 @@ def export(file: Path, /) -> int:
     file
         Where to; what is there is replaced.
     """
-    from trioeval.cli.commands.cache_actions import write_entries  # noqa: PLC0415 - see above
+    from trioeval.cli.inputs import check_files  # noqa: PLC0415 - see above
+    from trioeval.cli.output import LINES, write_whole  # noqa: PLC0415
+    from trioeval.store.cache.file import export_entries  # noqa: PLC0415
 
-    return write_entries(file)
+    path = _path()
+    if file.suffix.lower() != LINES:  # a file that was named by mistake
+        raise UsageError(f"{file}: the suffix must be {LINES}, got {file.suffix!r}")
+    check_files(
+        databases=databases(None, read_environment(os.environ)), written=[("the export", file)]
+    )
+    count = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal count
+        for count, entry in enumerate(export_entries(path), start=1):  # noqa: B007 - counted
+            yield json_module.dumps(entry) + "\n"
+
+    write_whole(file, lines())
+    say(f"wrote {file}: {_replies(count)}")
+    return Exit.OK
+
+
+def _path() -> Path:
+    path = cache_path(read_environment(os.environ))
+    if path is None:
+        raise UsageError("CACHE_TYPE is memory: such a cache ends with its run")
+    return path
+
+
+def _say_missing(path: Path) -> None:
+    say(f"{path}: there is no cache yet")
+
+
+def _summary(path: Path, found: "CacheContents") -> str:
+    told = f"{path}: {_replies(found.entries)}, {_size(found.file_bytes)}"
+    return f"{told}, the oldest of {found.utc_oldest}" if found.utc_oldest else told
+
+
+def _table(found: "CacheContents") -> "Table":
+    from rich.table import Table  # noqa: PLC0415 - only for who draws
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table("provider")
+    table.add_column("replies", justify="right")
+    table.add_column("size", justify="right")
+    for share in found.providers:
+        table.add_row(Text(share.provider or "-"), str(share.entries), _size(share.bytes))
+    return table
+
+
+def _contents_json(path: Path, found: "CacheContents") -> dict[str, object]:
+    return {
+        "file": str(path),
+        "entries": found.entries,
+        "bytes": found.bytes,
+        "fileBytes": found.file_bytes,
+        "utcOldest": found.utc_oldest,
+        "utcNewest": found.utc_newest,
+        "providers": [attrs.asdict(share) for share in found.providers],
+    }
+
+
+def _replies(count: int) -> str:
+    return "1 reply" if count == 1 else f"{count} replies"
+
+
+def _size(count: float) -> str:
+    """A number of bytes for people.
+
+    Example:
+        >>> _size(900), _size(1536), _size(5 * 2**30)
+        ('900 B', '1.5 KB', '5.0 GB')
+    """
+    units = iter(("B", "KB", "MB", "GB"))
+    unit = next(units)
+    while count >= _KILOBYTE and unit != "GB":
+        count, unit = count / _KILOBYTE, next(units)
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
