@@ -333,6 +333,17 @@ def test_everything_wrong_is_told_at_once(folder: Path) -> None:
     ]
 
 
+def test_a_key_that_is_not_known_hides_nothing_else(folder: Path) -> None:
+    """What does not go together is told as well."""
+    assert said_of(
+        folder,
+        {"name": "a", "type": "expression", "template": "x", "python": "1", "tmplate": "y"},
+    ) == [
+        'columns[0].tmplate: "tmplate" is not a key here',
+        "columns[0]: both template and python are given",
+    ]
+
+
 WORDS = st.from_regex(r"[a-zA-Z_\u00e9][a-zA-Z0-9_]{0,5}", fullmatch=True)
 
 

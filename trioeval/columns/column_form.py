@@ -103,12 +103,14 @@ class _Forms:
         if (model, sampler) not in self._hooks:
             self._hooks[model, sampler] = self._hook(model, sampler)
         column: Column = self._hooks[model, sampler](entry, model)
+        return _with_outputs(column)
+
+    def _check(self, column: Column) -> Mistakes:
         mistakes = Mistakes(_mistakes_of(column))
         if isinstance(column, ExpressionColumn) and column.python is not None:
             with mistakes.below("python"):
                 self.around.check_code(quote(column.python))
-        mistakes.raise_any()
-        return _with_outputs(column)
+        return mistakes
 
     def _hook(self, model: type[Column], sampler: str | None) -> Hook:
         hooks: dict[str, Hook] = {
@@ -127,7 +129,9 @@ class _Forms:
             hooks["target"] = self._target
         inside = {} if sampler is None else {"sampler": SAMPLERS[sampler]}
         made = {"name": ""} if model is SeedColumns else {}  # its first column, see `_with_outputs`
-        return object_hook(self.converter, model, hooks=hooks, inside=inside, made=made)
+        return object_hook(
+            self.converter, model, hooks=hooks, inside=inside, made=made, check=self._check
+        )
 
     def _provider(self, value: Any, _wanted: Any) -> int:
         return self.place(value)

@@ -117,9 +117,8 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
         "shutdown": object_hook(strict_converter(), ErrorWindow),
         "processors": _processors_hook(around),
     }
-    structure = object_hook(strict_converter(), ColumnsSettings, hooks=hooks)
+    structure = object_hook(strict_converter(), ColumnsSettings, hooks=hooks, check=_mistakes_of)
     settings: ColumnsSettings = structure(said, ColumnsSettings)
-    Mistakes(_mistakes_of(settings)).raise_any()
     for warning in _hidden(settings):
         around.warn(warning)
     return settings
@@ -157,14 +156,12 @@ def _columns_hook(reading: Reading, roster: Roster) -> Hook:
 
 def _processors_hook(around: Around) -> Hook:
     target: Hook = lambda value, _wanted: python_target(value, around, "processors")  # noqa: E731 - typed
-    structure = object_hook(strict_converter(), Processor, hooks={"target": target})
-
-    def read(entry: Any) -> tuple[Processor]:
-        processor: Processor = structure(entry, Processor)
-        Mistakes(_processor_mistakes(processor)).raise_any()
-        return (processor,)
-
-    return lambda value, _wanted: many(value, " of processors", read, alone=())
+    structure = object_hook(
+        strict_converter(), Processor, hooks={"target": target}, check=_processor_mistakes
+    )
+    return lambda value, _wanted: many(
+        value, " of processors", lambda entry: (structure(entry, Processor),), alone=()
+    )
 
 
 def _processor_mistakes(processor: Processor) -> Iterator[Mistake]:

@@ -195,6 +195,7 @@ def object_hook(
     beside: Collection[str] = (),
     inside: Mapping[str, type] = MappingProxyType({}),
     made: Mapping[str, Any] = MappingProxyType({}),
+    check: Callable[[Any], Iterable[Mistake]] = lambda _: (),
 ) -> Hook:
     """A hook from a JSON object to a model.
 
@@ -210,6 +211,7 @@ def object_hook(
         inside: The models of fields beside others, where their types do not say it.
         made: Values of fields that are not in files and have no default.
         beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
+        check: What does not go together in a model of which every field is right.
     """
     fields = fields_by_key(model)
     rest, inner = fields_beside(model, inside)
@@ -224,6 +226,7 @@ def object_hook(
 
     def hook(value: Any, _wanted: Any) -> Any:
         spelled, others, mistakes = keys.sort(object_of(value))
+        wrong_keys = len(mistakes)
         said = {name: value[key] for name, key in spelled.items()}
         given = {name: part for name, part in said.items() if part is not None or name in needed}
         mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in given)
@@ -240,10 +243,14 @@ def object_hook(
                 found[field.alias or field.name] = structure(given[key], field.type)
             except (MistakenError, cattrs.BaseValidationError) as error:
                 mistakes += _below(spelled.get(key, key), error)
-        mistakes.raise_any()
+        if len(mistakes) > wrong_keys:
+            mistakes.raise_any()
         if rest is not None and others:
             found[rest] = others
-        return model(**found)
+        structured = model(**found)
+        mistakes += check(structured)
+        mistakes.raise_any()
+        return structured
 
     return hook
 
