@@ -5,7 +5,7 @@ import functools
 import re
 import shutil
 import sqlite3
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +280,28 @@ async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Pa
             with tables(path):
                 pass
         assert told(await planner.snapshot()) == [("a", "running", 0)]
+
+
+@pytest.mark.trio
+async def test_a_planner_that_is_cancelled_while_it_opens_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that has begun is waited for, and the cancellation is noticed after it."""
+    opened = False
+    bury = Owners.bury
+
+    with trio.CancelScope() as scope:
+
+        def cancelled_meanwhile(owners: Owners, warn: Callable[[str], None]) -> None:
+            trio.from_thread.run_sync(scope.cancel)
+            bury(owners, warn)
+
+        monkeypatch.setattr(Owners, "bury", cancelled_meanwhile)
+        async with open_planner(path, 1):
+            opened = True
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert opened
 
 
 @pytest.mark.trio

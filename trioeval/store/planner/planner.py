@@ -145,7 +145,9 @@ async def open_planner(
             # Files of programs that died before they were written down.
             await trio.to_thread.run_sync(Owners.of(database).bury, _ignore)
             async with trio.open_nursery() as nursery:
-                background = await nursery.start(planner.serve)
+                # Not `nursery.start`, which would wait for ever for what does not hear of a cancellation.
+                background = trio.CancelScope(shield=True)
+                nursery.start_soon(planner.serve, background)
                 try:
                     yield planner
                 except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
@@ -353,19 +355,16 @@ class AgentPlanner:
         self._limit = limit
         await self._change(lambda line: line.schedule(limit))
 
-    async def serve(
-        self, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Say that this program lives, and look at the line, until the scope it starts with is cancelled.
+    async def serve(self, scope: trio.CancelScope) -> None:
+        """Say that this program lives, and look at the line, until `scope` is cancelled.
 
-        Nothing else ends it: a block that is cancelled keeps its places until it has left them.
+        It is shielded: a block that is cancelled keeps its places until it has left them.
         """
-        with trio.CancelScope(shield=True) as scope:
+        with scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_alive)
                 nursery.start_soon(self._keep_looking)
                 nursery.start_soon(self._keep_ending)
-                task_status.started(scope)
 
     async def clear(self) -> None:
         """Leave the line with everything, at the end. What cannot be written is told."""
