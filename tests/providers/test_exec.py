@@ -343,7 +343,7 @@ def test_cleaning_up_is_no_time_of_the_program(tmp_path: Path) -> None:
 def test_last_words_of_a_program_that_is_late_are_kept(tmp_path: Path) -> None:
     """It may say where it was."""
     ready = tmp_path / "ready"
-    line = f"sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & echo >{ready}; wait'"
+    line = f"sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & echo >{ready}; while :; do wait; done'"
     patient = attrs.evolve(settings(line, timeoutMs=100), grace=30)  # on a busy machine, too
     with pytest.raises(ProviderError) as caught:
         run_when_ready(ready, lambda: ask(patient))
