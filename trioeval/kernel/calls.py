@@ -420,7 +420,7 @@ class Calls(Generic[P]):
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         before, self.failed = self.failed, call
         if not call.failures and self._made and before is not None:
-            call.failures = before.failures
+            call.failures, call.is_exhausted = before.failures, before.is_exhausted
         error = call_error(failure)
         if error is None:
             call.used = call.tokens, call.money

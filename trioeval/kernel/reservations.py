@@ -1,7 +1,7 @@
 """What a call needs and reports of its use, and the permits of limits that others share too.
 
-Every permit is settled or given back, once, in the step in which its call is over; when a call asks for one
-says `wait_queue`.
+Every permit is settled or given back, once, in the step in which its call is over. When a call asks for
+one, `wait_queue` says.
 
 Laws: BUDGET, LEASE.
 """
