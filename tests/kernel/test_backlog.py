@@ -20,6 +20,6 @@ def test_what_is_walked_past_waits_in_order_for_its_own_lane() -> None:
 
 def test_serial_jobs_are_left_out() -> None:
     """They are run before, by themselves."""
-    backlog = Backlog(Plan.of([Job(i, "a", None) for i in range(4)]), frozenset({0, 2}))
+    backlog = Backlog(Plan.of([Job(i, "a", None) for i in range(4)], serial_indices=[0, 2]))
     assert [job.index for job in (backlog.pop("a"), backlog.pop("a")) if job] == [1, 3]
     assert backlog.pop("a") is None

@@ -6,8 +6,6 @@ import trio
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
-from trioeval.kernel.backlog import Backlog
-from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.timeouts import Timer
 from trioeval.kernel.workers import LaneWorkers
@@ -23,7 +21,7 @@ def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
 
     async def main() -> list[int | None]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))
-        running = RunState(lanes, math.inf, trio.Event(), silent, Ledger(9), Backlog(plan))
+        running = RunState(lanes, math.inf, trio.Event(), plan, silent)
         crew = LaneWorkers(running, lanes["a"], max_live=2)
         admitted = [crew.admit_nowait(0.0) for _ in range(3)]
         crew.leave()
@@ -39,9 +37,7 @@ def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
 
     async def main() -> tuple[bool, object]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of([Job(0, "a", None)])
-        running = RunState(
-            lanes, math.inf, trio.Event(), silent, Ledger(1), Backlog(plan), rounds=2
-        )
+        running = RunState(lanes, math.inf, trio.Event(), plan, silent, rounds=2)
         crew = LaneWorkers(running, lanes["a"], max_live=2)
         job = crew.admit_nowait(0.0)
         assert job is not None

@@ -21,7 +21,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
-from trioeval.kernel.wait_queue import CallRequest
+from trioeval.kernel.reservations import CallRequest
 from trioeval.testing import run_virtual
 
 
@@ -230,7 +230,8 @@ def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
         assert isinstance(clock, trio.testing.MockClock)
         paused, first = object(), CallRequest(0, None)
         assert lane.start_nowait(first, object(), 0.0)
-        lane.end(first, 0, 0.0)
+        first.used = 0, 0.0
+        lane.end(first, None)
         lane.admitted = paused
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lane.wait_start, CallRequest(1, None), lambda _now: None)

@@ -40,7 +40,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
-from trioeval.kernel.wait_queue import CallRequest
+from trioeval.kernel.reservations import CallRequest
 from trioeval.testing import (
     Attempt,
     Call,
@@ -190,7 +190,7 @@ def test_a_closed_lane_gives_back_what_it_gets_all_the_same() -> None:
             nursery.start_soon(one_call, lanes, outcomes)
             await trio.testing.wait_all_tasks_blocked()
             refused = CallError(Fault.FATAL, "no")
-            lanes["a"].failed(CallRequest(0, None), refused, 0.0, mishaps=0, refusals=0)
+            lanes["a"].failed(CallRequest(0, None), refused)
         [only] = outcomes
         return (only.error if isinstance(only, Failed) else None), permits.done
 

@@ -117,7 +117,7 @@ def test_budget_is_the_sum_of_what_was_held_and_used(
             case Use(tokens, cents):
                 money = cents / 100
                 could = model.fits((1, tokens, cents), despite_held=True)
-                assert budget.could_fit(tokens=tokens, money=money) == could
+                assert (budget.shortage(tokens=tokens, money=money) is None) == could
                 assert (budget.shortage(tokens=tokens, money=money) is None) == could
                 hold = budget.reserve(tokens=tokens, money=money)
                 assert (hold is not None) == model.fits((1, tokens, cents), despite_held=False)
@@ -177,7 +177,7 @@ def test_costs_below_a_millionth_are_never_overspent(
     """BUDGET: one call after another; a call that fits is not known to be too much, and the reverse."""
     budget, spent = Budget(money=cap), Fraction(0)
     for money, used in calls:
-        fits, could_fit = budget.fits(money=money), budget.could_fit(money=money)
+        fits, could_fit = budget.fits(money=money), budget.shortage(money=money) is None
         hold = budget.reserve(money=money)
         assert (hold is not None) is fits is could_fit
         if hold is not None:
@@ -200,7 +200,7 @@ def test_after_a_call_of_the_whole_size_only_what_it_gave_back_fits(
     rest = 0 if used is None else max(0, micros - used)
     budget.settle(hold, tokens=0, money=(micros - rest) / 10**6)
     assert budget.fits(money=rest / 10**6)
-    assert not budget.could_fit(money=(rest + 1) / 10**6)
+    assert budget.shortage(money=(rest + 1) / 10**6)
 
 
 def test_tenths_fit_as_they_do_on_paper() -> None:
@@ -232,7 +232,7 @@ def test_requests_are_spent_at_once_and_never_come_back() -> None:
     budget = Budget(requests=1)
     hold = budget.reserve()
     assert hold is not None
-    assert not budget.could_fit()
+    assert budget.shortage()
     budget.settle(hold, tokens=0, money=0.0)
     assert budget.spent == Amounts(requests=1)
     assert budget.reserve() is None

@@ -6,6 +6,8 @@ ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces o
 
 from collections import Counter
 
+import attrs
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +100,30 @@ def test_the_limit_returns_to_the_width(
     limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
     assert min(limits) < width  # or else there is nothing to come back from
     assert limits[-1] == width
+
+
+def test_a_wave_that_ends_with_nothing_in_flight_keeps_the_usual_cut() -> None:
+    """AIMD: 4 calls are refused one by one, and only the first and the last are asked to wait: 4, 3, 2."""
+    waits = (1.25, None, None, 1.25)
+    scripts = tuple(
+        Script("a", (Call("a", 0.0, attempts=(refused, Attempt(2.0))),))
+        for refused in (
+            Attempt(0.25 * (place + 1), Fault.RATE_LIMITED, wait)
+            for place, wait in enumerate(waits)
+        )
+    )
+    trace = run_scenario(Scenario((LaneSpec("a", 4),), scripts))
+    check_aimd(trace)
+    limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
+    assert limits[:2] == [3, 2]
+    claimed = [
+        attrs.evolve(event, adaptive=1)
+        if isinstance(event, LimitChanged) and event.at == 1.0
+        else event
+        for event in trace.events
+    ]
+    with pytest.raises(AssertionError, match="cut twice for refusals of one epoch"):
+        check_aimd(attrs.evolve(trace, events=claimed))
 
 
 @given(st.integers(0, 3), st.sampled_from((1.0, 2.0)), st.integers(0, 5), st.random_module())

@@ -238,5 +238,5 @@ def test_tokens_are_owed_as_if_known_from_the_start_across_changes(
                 call.tokens, call.reservation = actual, None
             case _:
                 pass
-        waits = pace.earliest(now, 1) - now
+        waits = pace.earliest(now) - now
         assert waits == owed(calls, changes, first, now) * pace.period

@@ -178,7 +178,7 @@ class Lane:
     def begin(self, tokens: int = 0) -> None:
         throttle = self.throttle
         if len(self.marks) < throttle.allowed:
-            self.now = throttle.open_at(self.now, tokens)
+            self.now = throttle.open_at(self.now)
             throttle.take(self.now, tokens)
             self.marks.append(throttle.mark)
             throttle.limit.begun(len(self.marks))
@@ -243,7 +243,7 @@ def test_a_block_never_ends_earlier_than_was_asked_for(
         blocked = throttle.blocked_until
         if asked:
             assert blocked >= lane.now + asked
-        assert throttle.open_at(lane.now, 0) >= max(lane.now, blocked)
+        assert throttle.open_at(lane.now) >= max(lane.now, blocked)
 
 
 @given(st.integers(1, 32), st.integers(1, 32))
@@ -282,7 +282,7 @@ def test_a_free_throttle_never_says_wait(throttle: Throttle, script: list[Step])
         if throttle.free:
             before = (throttle.pace, throttle.blocked_until)
             assert throttle.take(lane.now, 5) is None
-            assert throttle.open_at(lane.now, 5) == lane.now
+            assert throttle.open_at(lane.now) == lane.now
             assert before[1] == throttle.blocked_until
 
 
@@ -332,7 +332,7 @@ def test_after_a_block_one_call_probes_and_each_success_doubles(width: int, wait
     lane.begin()
     again_at = lane.refuse(wait)
     assert wait <= again_at <= wait + 1
-    assert (throttle.blocked_until, throttle.open_at(0.0, 0)) == (wait, wait)
+    assert (throttle.blocked_until, throttle.open_at(0.0)) == (wait, wait)
     seen = [throttle.allowed]
     for _ in range(8):
         if throttle.state is BreakerState.HALF_OPEN:
@@ -550,7 +550,7 @@ def test_a_wait_that_a_mishap_names_holds_for_the_lane(
     limit, epoch = throttle.limit.limit, throttle.limit.epoch
     again_at = fail(throttle, 4.0, attempt, wait)
     assert again_at == 4.0 + wait + 0.5 * min(1.0, wait / 5)
-    assert (throttle.blocked_until, throttle.open_at(4.0, 0)) == (4.0 + wait, 4.0 + wait)
+    assert (throttle.blocked_until, throttle.open_at(4.0)) == (4.0 + wait, 4.0 + wait)
     assert (throttle.limits, throttle.limit.epoch) == ((1, limit), epoch)
 
 
@@ -672,7 +672,7 @@ def starts_of(throttle: Throttle, count: int, now: float) -> list[float]:
     """When calls start that go as early as they may."""
     starts = []
     for _ in range(count):
-        now = throttle.open_at(now, 0)
+        now = throttle.open_at(now)
         throttle.take(now, 0)
         starts.append(now)
     return starts
@@ -707,7 +707,7 @@ def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
     lane.begin()
     lane.refuse(PATIENCE)
     assert not is_open(lane.throttle)
-    lane.now = lane.throttle.open_at(lane.now, 0)
+    lane.now = lane.throttle.open_at(lane.now)
     lane.begin()
     lane.refuse(PATIENCE + 0.5)
     assert is_open(lane.throttle)
@@ -735,12 +735,12 @@ def test_tokens_are_waited_for_and_given_back() -> None:
     throttle = make(tpm=60.0)
     reservation = throttle.take(0.0, 10)
     assert reservation is not None
-    assert throttle.open_at(0.0, 1) == 10.0
+    assert throttle.open_at(0.0) == 10.0
     throttle.settle(reservation, 4)
-    assert throttle.open_at(0.0, 1) == 4.0
+    assert throttle.open_at(0.0) == 4.0
     free = make()
     free.settle(reservation, 4)  # of a lane without a rate of tokens: nothing to do
-    assert free.open_at(0.0, 1) == 0.0
+    assert free.open_at(0.0) == 0.0
 
 
 def delivery_of(throttle: Throttle) -> Delivery:

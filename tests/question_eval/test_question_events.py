@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.kernel import Admitted, CallEnded, CallStarted, Cut, Event, NotRun, Waiting
-from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, Why, guarded
-from trioeval.kernel.reservations import Shortage
+from trioeval.kernel.events import Finished, Noted, Reserving, Shortage, Throttled, Why, guarded
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.events import QuestionRun
 

@@ -12,6 +12,7 @@ from trioeval.kernel.events import Noted as Noted
 from trioeval.kernel.events import Observer as Observer
 from trioeval.kernel.events import Reserving as Reserving
 from trioeval.kernel.events import Salvaged as Salvaged
+from trioeval.kernel.events import Shortage as Shortage
 from trioeval.kernel.events import Throttled as Throttled
 from trioeval.kernel.events import Waiting as Waiting
 from trioeval.kernel.events import Why as Why
@@ -38,7 +39,6 @@ from trioeval.kernel.outcomes import TimedOut as TimedOut
 from trioeval.kernel.reservations import Metered as Metered
 from trioeval.kernel.reservations import Permit as Permit
 from trioeval.kernel.reservations import Permits as Permits
-from trioeval.kernel.reservations import Shortage as Shortage
 from trioeval.kernel.run import Summary as Summary
 from trioeval.kernel.run import collect as collect
 from trioeval.kernel.run import run_plan as run_plan

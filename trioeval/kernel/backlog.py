@@ -1,3 +1,4 @@
+# Apart from `kernel.run_state`: it holds the jobs that are not started, and knows no lane, outcome or task.
 """The jobs of a plan that are not started, lane by lane, as integers.
 
 One cursor walks the plan once. What it passes on the way to a lane's next job belongs to other lanes and
@@ -22,13 +23,13 @@ Law: BLOCK.
 
 import heapq
 from array import array
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Generic
 
 import attrs
 
-from trioeval.kernel.jobs import Job, P, Plan, Rank
-from trioeval.kernel.readiness import UNCHANGED, Checked, Edges, Keys, Released
+from trioeval.kernel.jobs import Freed, Job, P, Plan, Rank
+from trioeval.kernel.readiness import AfterEdges, CheckedReadiness, InOrder, OnePerKey
 
 _STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
@@ -73,44 +74,38 @@ class _Queue:
 class Backlog(Generic[P]):
     """Hands out the jobs of each lane by rank and index, each once and when it may start.
 
-    Args:
-        plan: The plan.
-        skip: Indices that are run elsewhere: the serial ones.
+    Serial jobs are run elsewhere, before all others.
+
+    Raises:
+        PlanError: By every method: a job on the way is not as the plan declares it, or a readiness of the
+            plan does what it must not.
     """
 
-    def __init__(self, plan: Plan[P], skip: Collection[int] = frozenset()) -> None:
+    def __init__(self, plan: Plan[P]) -> None:
         self._plan = plan
-        self._skip = skip
+        self._skip = plan.alone if plan.serial else frozenset(plan.alone)
+        self._size = len(plan.jobs)
         self._cursor = 0
         self._lanes = frozenset(plan.lanes)
         self._queues = {lane: _Queue() for lane in (*plan.lanes, None)}
+        self._seen: Job[P] | None = None
+        """The job that the walk came upon last, which mostly is the next one to be handed out."""
         self.looks = plan.needs_no_lane is not None
         """Whether jobs may leave their lanes."""
-        self._next: dict[str | None, Job[P]] = {}
-        """The next job of each lane, if it was found to need it."""
-        self._moved: dict[int, Job[P]] = {}
-        """Jobs that have left their lanes and are not started."""
+        self._looked: dict[int, Job[P]] = {}
+        """Jobs that were looked at, and are not started; those on no lane have left theirs."""
         self._held_back = False
-        """Whether the next job of some lane is not looked at because those are too many."""
-        self.shifted = False
-        """Whether jobs have left their lanes, or more of them may; for whoever looks to tell the others."""
-        self._pending = 0
-        """Jobs in queues."""
-        self._seen: Job[P] | None = None
-        """The job that was looked for last, which mostly is the next one to be handed out."""
-        self._size = len(plan.jobs)
-        self._keys = Keys()
-        self._edges = Edges.of(plan.edges) if plan.edges else None
-        self._readiness: Checked | None = None
-        self._dead: set[int] = set()
-        """Jobs that edges block, of which the cursor may not have reached some."""
-        self.tracking = bool(plan.edges)
+        """Whether the next job of some lane is not looked at because too many have left theirs."""
+        self.has_news = False
+        """Whether a lane may have a next job that had none; for whoever looks to tell the others."""
+        self._keys = OnePerKey()
+        self.tracking = bool(plan.edges) or plan.readiness is not None
         """Whether outcomes can set jobs free."""
+        self._order = AfterEdges(plan.edges) if plan.edges else InOrder()
         if plan.readiness is not None:
-            self.tracking = True
+            self._order = CheckedReadiness(plan.readiness, self._size, self._skip)
             self._cursor = self._size
-            self._readiness = Checked(plan.readiness, self._size, skip)
-            self._free(self._readiness.begin())
+        self._free(self._order.begin())
 
     @property
     def walked(self) -> bool:
@@ -120,24 +115,19 @@ class Backlog(Generic[P]):
     @property
     def empty(self) -> bool:
         """Whether no job may start that has not been handed out."""
-        return self.walked and not self._pending
+        return self.walked and not any(self._queues.values())
 
     def has(self, lane: str | None, *, look: bool = True) -> bool | None:
         """Whether the lane has a next job now; None if the walk has to go on to tell: ask again.
 
-        Args:
-            lane: The lane; None asks for the jobs on no lane.
-            look: Whether jobs that need no lane leave it.
-
-        Raises:
-            PlanError: A job on the way is not as the plan declares it.
+        With `look`, jobs that need no lane leave it first.
         """
         while True:
             if not self._queues[lane]:
                 job = self._walk(lane)
                 if job is None:
-                    return None if self._cursor < self._size and lane in self._lanes else False
-                self._queue(job)
+                    return None if not self.walked and lane in self._lanes else False
+                self._queues[lane].walked.append(job.index)
                 self._seen = job
             if lane is None or not self.looks or not look:
                 return True
@@ -146,20 +136,18 @@ class Backlog(Generic[P]):
 
     def _look(self, lane: str) -> bool | None:
         """Look at the lane's next job; False if that has to wait, None if the job left the lane."""
-        index, known = self.first(lane), self._next.get(lane)
-        if index is None or (known is not None and known.index == index):
+        index = self.first(lane)
+        if index is None or index in self._looked:
             return index is not None
-        if len(self._moved) >= _MOST_MOVED:
+        if sum(job.lane is None for job in self._looked.values()) >= _MOST_MOVED:
             self._held_back = True
             return False
-        job = self._plan.looked_at(self._job(index))
+        job = self._looked[index] = self._plan.looked_at(self._job(index))
         if job.lane is not None:
-            self._next[lane] = job
             return True
-        self._moved[index] = job
         heapq.heappush(self._queues[None].heap, self._queues[lane].pop())
-        self._drop_withdrawn(lane)
-        self.shifted = True
+        self._drop_held(lane)
+        self.has_news = True
         return None
 
     def first(self, lane: str | None) -> int | None:
@@ -168,123 +156,81 @@ class Backlog(Generic[P]):
         return None if first is None else first[1]
 
     def pop(self, lane: str | None, *, look: bool = True) -> Job[P] | None:
-        """The lane's next job, which is then no longer pending; None if it was not come upon.
-
-        Args:
-            lane: See `has`.
-            look: See `has`.
-
-        Raises:
-            PlanError: A job on the way is not as the plan declares it.
-        """
-        if not self.looks and not (self._pending and self._queues[lane]):
+        """The lane's next job, which then is no longer here; None if none was come upon. As `has`."""
+        if self.looks:
+            if not self.has(lane, look=look):
+                return None
+        elif not self._queues[lane]:
             return self._walk(lane)
-        if self.looks and not self.has(lane, look=look):
-            return None
         _, index = self._queues[lane].pop()
-        self._pending -= 1
-        if self._readiness is not None:
-            self._readiness.start(index)
-            self._drop_withdrawn(lane)
-        if not self.looks:
-            return self._job(index)
-        self.shifted |= self._held_back
+        self._order.start(index)
+        self._drop_held(lane)
+        self.has_news |= self._held_back
         self._held_back = False
-        found = self._moved.pop(index, None) if lane is None else self._next.pop(lane, None)
-        return self._job(index) if found is None or found.index != index else found
+        return self._looked.pop(index, None) or self._job(index)
 
     def _job(self, index: int) -> Job[P]:
         seen = self._seen
         return self._plan.job(index) if seen is None or seen.index != index else seen
 
-    def put_back(self, index: int) -> str | None:
-        """Let a job that was handed out start once more; returns its lane.
-
-        Raises:
-            PlanError: A fault of the readiness, or the job is not as the plan declares it.
-        """
-        if self._readiness is not None:
-            self._readiness.start_again(index)
-        return self._queue_freed(self._plan.job(index))
+    def put_back(self, index: int) -> None:
+        """Let a job that was handed out start once more."""
+        self._order.start_again(index)
+        self._queue(self._plan.job(index))
 
     def blocks(self, index: int) -> bool:
         """Whether a job that is run elsewhere never starts."""
-        return index in self._dead
+        return self._order.blocks(index)
 
-    def over(self, index: int, *, done: bool) -> Released:
-        """A job has its outcome.
-
-        Raises:
-            PlanError: A fault of the readiness.
-        """
-        released = UNCHANGED
-        if self._edges is not None:
-            freed = self._edges.over(index, done=done)
-            self._dead.update(blocked for blocked, _ in freed.blocked)
-            released = Released(freed.ready, freed.blocked, lanes=self._free(freed.ready))
-        elif self._readiness is not None:
-            released = self._heed(self._readiness.over(index, done=done))
+    def over(self, index: int, *, done: bool) -> Freed:
+        """A job has its outcome."""
+        freed = self._order.over(index, done=done)
+        self._heed(freed)
         heir = self._keys.over(index)
-        if heir is None or self._never_starts(heir) or self._waits(heir):
-            return released
-        return attrs.evolve(
-            released, lanes={*released.lanes, self._queue_freed(self._plan.job(heir))}
-        )
+        if heir is not None and not self._holds(heir):
+            self._queue(self._plan.job(heir))
+        return freed
 
-    def aside(self, index: int) -> Released | None:
-        """A job is set aside; None if the run says when its round comes.
+    def aside(self, index: int) -> Freed | None:
+        """A job is set aside; None if the run says when its round comes."""
+        freed = self._order.aside(index)
+        if freed is not None:
+            self._heed(freed)
+        return freed
 
-        Raises:
-            PlanError: A fault of the readiness.
-        """
-        said = None if self._readiness is None else self._readiness.aside(index)
-        return None if said is None else self._heed(said)
+    def _heed(self, freed: Freed) -> None:
+        """Queue what is ready, and drop what is blocked."""
+        self._free(freed.ready)
+        for index, _ in freed.blocked:
+            self._looked.pop(index, None)
+        if freed.blocked:
+            for lane in self._queues:
+                self._drop_held(lane)
 
-    def _heed(self, said: Released) -> Released:
-        """Queue what is ready, and drop what is withdrawn."""
-        if said is UNCHANGED:
-            return said
-        lanes = self._free(said.ready)
-        for index in said.withdrawn:
-            if not self._keys.waits(index):  # who does is in no heap
-                self._pending -= 1
-                moved = self._moved.pop(index, None)
-                self._drop_withdrawn(self._plan.job(index).lane if moved is None else None)
-        return attrs.evolve(said, lanes=lanes)
-
-    def _free(self, indices: Iterable[int]) -> Collection[str | None]:
-        """What jobs depended on is over; returns the lanes of those that may start now."""
-        lanes: set[str | None] = set()
+    def _free(self, indices: Iterable[int]) -> None:
+        """Queue jobs that wait for no other one any more."""
         for index in indices:
             if index >= self._cursor or index in self._skip:
                 continue  # the walk, or the serial line, will find it free
             job = self._plan.job(index)
-            if self._readiness is not None and job.key is not None:
+            if job.key is not None:
                 self._keys.take(index, job.key)
-            if not self._waits(index):
-                lanes.add(self._queue_freed(job))
-        return lanes
+            if not self._holds(index):
+                self._queue(job)
 
-    def _queue_freed(self, job: Job[P]) -> str | None:
-        rank = () if self._readiness is None else self._readiness.rank(job.index)
-        heapq.heappush(self._queues[job.lane].heap, (rank, job.index))
-        self._pending += 1
-        return job.lane
+    def _queue(self, job: Job[P]) -> None:
+        """Let a job start that may, and that the walk has passed."""
+        heapq.heappush(self._queues[job.lane].heap, (self._order.rank(job.index), job.index))
+        self.has_news = True
 
-    def _drop_withdrawn(self, lane: str | None) -> None:
-        """Drop what was withdrawn from the front of the lane's heap."""
-        heap, readiness = self._queues[lane].heap, self._readiness
-        while heap and readiness is not None and not readiness.is_ready(heap[0][1]):
+    def _drop_held(self, lane: str | None) -> None:
+        """Drop what was blocked from the front of the lane's heap."""
+        heap = self._queues[lane].heap
+        while heap and self._order.holds(heap[0][1]):
             heapq.heappop(heap)
 
-    def _never_starts(self, index: int) -> bool:
-        return index in self._dead or (
-            self._readiness is not None and not self._readiness.is_ready(index)
-        )
-
-    def _waits(self, index: int) -> bool:
-        held = self._edges is not None and self._edges.holds(index)
-        return held or self._keys.waits(index)
+    def _holds(self, index: int) -> bool:
+        return self._order.holds(index) or self._keys.holds(index)
 
     def _walk(self, lane: str | None) -> Job[P] | None:
         if lane not in self._lanes:
@@ -294,18 +240,14 @@ class Backlog(Generic[P]):
             job = self._plan.job(self._cursor)
             self._cursor += 1
             index = job.index
-            if index in self._skip or index in self._dead:
+            if index in self._skip or self._order.blocks(index):
                 continue
             if job.key is not None:
                 self.tracking = True
                 self._keys.take(index, job.key)
-            if self.tracking and self._waits(index):
+            if self.tracking and self._holds(index):
                 continue
             if job.lane == lane:
                 return job
-            self._queue(job)
+            self._queues[job.lane].walked.append(index)
         return None
-
-    def _queue(self, job: Job[P]) -> None:
-        self._queues[job.lane].walked.append(job.index)
-        self._pending += 1

@@ -29,24 +29,12 @@ from trioeval.errors import (
     TooLateError,
     leaves,
 )
-from trioeval.kernel.events import (
-    CallEnded,
-    CallStarted,
-    LaneClosed,
-    LimitChanged,
-    Noted,
-    Observer,
-    Throttled,
-    Waiting,
-    Why,
-)
+from trioeval.kernel.events import Noted, Observer
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
-from trioeval.kernel.lane_spec import LaneSpec
 from trioeval.kernel.lanes import Lanes
-from trioeval.kernel.reservations import Metered
+from trioeval.kernel.reservations import CallRequest, Metered
 from trioeval.kernel.timeouts import Timer
-from trioeval.kernel.wait_queue import CallRequest
 from trioeval.rates import Budget
 
 # Whether a call that failed is made again.
@@ -75,81 +63,68 @@ _LASTING = 4
 """The part of the patience that refusals last which decide although nothing was served beside them."""
 
 
-@attrs.define(eq=False)
-class Attempts:
-    """The failures of one call."""
+class Call(CallRequest):
+    """A call of a body, with its failures."""
 
-    _spec: LaneSpec
-    _before: tuple[int, int]
-    """Calls that the lane had served, and refused, when this call began."""
+    seen: tuple[int, int] | None = None
+    """Calls that the lane had served, and refused, when it started first; None before that."""
     failures: int = 0
-    """All failures so far, those of earlier salvage rounds included."""
+    """All so far, those of earlier salvage rounds included."""
+    is_exhausted: bool = False
+    """Whether `max_retries` allows no further attempt, not even in a salvage round."""
     is_own: bool = False
     """Whether the last failure is a refusal that the other calls of the lane do not share."""
-    mishaps: int = 0
-    """Transient failures so far."""
-    refusals: int = 0
-    """How often the call was one too many."""
-    _served: int = attrs.field(init=False, default=0)
+    _served: int = 0
     """Calls that the lane had served at the last refusal, since this call began."""
-    _alone_since: float = attrs.field(init=False, default=0.0)
+    _alone_since: float = 0.0
     """The instant of the first refusal after the last of those."""
 
     @property
-    def exhausted(self) -> bool:
-        """Whether `max_retries` allows no further call, not even in a salvage round."""
-        return self._spec.max_retries is not None and self.failures > self._spec.max_retries
-
-    @property
     def passes(self) -> bool:
-        """Whether the call stands in line before what is new.
+        """Whether the call, made again, stands in line before what is new.
 
         One that was refused again and again does not: it may be refused for ever, and on a narrow lane
         nothing else would be served.
         """
         return self.refusals < _OFTEN
 
-    def again(
-        self, error: CallError | None, now: float, seen: tuple[int, int], *, salvaging: bool
-    ) -> bool:
+    def again(self, error: CallError, now: float, lane: Lane, *, salvaging: bool) -> bool:
         """Count a failure; whether the call is made again, as far as the number of attempts goes.
-
-        A failure that says nothing is final. A job that is salvaged has one attempt left for mishaps.
 
         Args:
             error: The failure.
             now: The instant.
-            seen: Calls that the lane has served, and refused, until now; without this refusal.
-            salvaging: Whether its job is salvaged.
+            lane: Whose call it is; it has not learned of the failure yet.
+            salvaging: Whether the job is salvaged: it has one attempt left for mishaps.
         """
-        self.is_own = False
-        if error is None:
-            return False
-        self.refusals += error.fault is Fault.RATE_LIMITED
+        spec, is_refusal = lane.spec, error.fault is Fault.RATE_LIMITED
+        self.refusals += is_refusal
         self.mishaps += error.fault is Fault.TRANSIENT
         self.failures += 1
-        served = seen[0] - self._before[0]
-        if self.exhausted:
-            self.is_own = error.fault is Fault.RATE_LIMITED and served > 0
+        served_before, refused_before = self.seen or (0, 0)
+        served = lane.served - served_before
+        self.is_exhausted = spec.max_retries is not None and self.failures > spec.max_retries
+        if self.is_exhausted:
+            self.is_own = is_refusal and served > 0
             return False
         if error.retries is not None and self.failures > error.retries:
-            self.is_own = salvaging and error.fault is Fault.RATE_LIMITED and served > 0
+            self.is_own = salvaging and is_refusal and served > 0
             return False
         if error.fault is Fault.TRANSIENT:
-            return not salvaging and self.mishaps <= self._spec.retries
-        if error.fault is Fault.RATE_LIMITED and served:
-            refused = seen[1] - self._before[1] - (self.refusals - 1)
-            share = (refused + 1) / (served + refused + 2)
-            is_independent = self._is_independent(served, now)
+            return not salvaging and self.mishaps <= spec.retries
+        if is_refusal and served:
+            others = lane.refused - refused_before - (self.refusals - 1)
+            share = (others + 1) / (served + others + 2)
+            is_independent = self._is_independent(served, now, spec.patience / _LASTING)
             self.is_own = is_independent and share**self.refusals < _CHANCE
         return not self.is_own
 
-    def _is_independent(self, served: int, now: float) -> bool:
+    def _is_independent(self, served: int, now: float, lasting: float) -> bool:
         """Whether this refusal and the last one are not of one time in which the lane serves nothing."""
         if served != self._served:
             self._served, self._alone_since = served, now
             return True
-        return now - self._alone_since >= self._spec.patience / _LASTING
+        return now - self._alone_since >= lasting
 
 
 def call_error(error: Exception) -> CallError | None:
@@ -161,12 +136,6 @@ def call_error(error: Exception) -> CallError | None:
         if len(inside) == 1 and isinstance(inside[0], CallError):
             return inside[0]
     return None
-
-
-def used_by(failure: Exception, tokens: int, money: float) -> tuple[int, float]:
-    """What a request used that failed, of what it had reserved."""
-    error = call_error(failure)
-    return (tokens, money) if error is None else error.used(tokens, money)
 
 
 def worth_salvaging(error: Exception) -> bool:
@@ -195,7 +164,7 @@ class CallContext:
     """Set: no new job starts any more, and no permit is asked for a first request."""
     observe: Observer | None = attrs.field(default=None, kw_only=True)
     budget: Budget | None = attrs.field(default=None, kw_only=True)
-    first_requests: "dict[CallRequest, Calls[Any]]" = attrs.field(factory=dict, kw_only=True)
+    first_requests: "dict[Call, Calls[Any]]" = attrs.field(factory=dict, kw_only=True)
     """First requests that wait for a permit, each with its job.
 
     What a lane allows by itself holds its next job back before that is started, so a stop finds no job that
@@ -211,84 +180,52 @@ class CallContext:
     def exhaust(self, error: BudgetError) -> None:
         """Heed that a call found the budget used up."""
 
-    def withdraw_first_requests(self) -> None:
-        """End every wait for the permit of a first request. Synchronous."""
-        for calls in tuple(self.first_requests.values()):
-            calls.withdraw()
 
-
+@attrs.define(eq=False)
 class Calls(Generic[P]):
     """What a job's body calls providers with; one for each job, of no use after it.
 
     Types obtained from the kernel only: it is the second argument of every body.
     """
 
-    __slots__ = (
-        "_context",
-        "_in_flight",
-        "_left",
-        "_made",
-        "_over",
-        "_paused_at",
-        "_rested",
-        "_resting",
-        "_timer",
-        "_waited",
-        "_waiting",
-        "attempts",
-        "count",
-        "job",
-        "started_at",
-        "withdrawn",
-    )
+    job: Job[P]
+    _context: CallContext
+    _timer: Timer
+    """Cuts the job off."""
+    started_at: float
+    _rested: Callable[[int], None]
+    """Told 1 when calls of the job begin to rest in their back-off, -1 when none does any more."""
+    count: int = 0
+    """Requests started so far; those of earlier rounds are counted.
 
-    def __init__(
-        self,
-        job: Job[P],
-        context: CallContext,
-        timer: Timer,
-        now: float,
-        *,
-        made: int,
-        rested: Callable[[int], None],
-    ) -> None:
-        """Make the handle of one job.
+    A job that has been run before is salvaged: its calls then have one attempt each.
+    """
+    failed: Call | None = None
+    """The call that failed last, perhaps in an earlier round; None if none has failed."""
+    withdrawn: bool = False
+    """Whether the job was cut off because of a stop."""
+    _made: int = attrs.field(init=False)
+    """Requests of earlier rounds."""
+    _over: bool = False
+    _resting: int = 0
+    """Calls that rest in their back-off."""
+    _waiting: int = 0
+    """Branches of the body that wait."""
+    _in_flight: int = 0
+    _paused_at: float | None = None
+    """Since when the clock stands; None if it runs."""
+    _left: float = 0.0
+    """Seconds of working time that were left then."""
+    _waited: float = 0.0
 
-        Args:
-            job: Whose.
-            context: That of the run.
-            timer: Cuts the job off.
-            now: The present.
-            made: Requests of earlier rounds of the job.
-            rested: Told 1 when calls of the job begin to rest in their back-off, -1 when none does any more.
-        """
-        self.job = job
-        self.started_at = now
-        self.count = made
-        """Requests started so far; those of earlier rounds are counted.
-
-        A job that has been run before is salvaged: its calls then have one attempt each.
-        """
-        self.withdrawn = False
-        """Whether the job was cut off because of a stop."""
-        self.attempts: Attempts | None = None
-        """Of the call that failed last, perhaps in an earlier round; None if none has failed."""
-        self._made = made
-        self._context = context
-        self._timer = timer
-        self._rested = rested
-        self._resting = 0
-        self._over = False
-        self._waiting = 0
-        self._in_flight = 0
-        self._paused_at: float | None = None
-        self._waited = 0.0
-        timer.set(now + job.timeout)
+    def __attrs_post_init__(self) -> None:
+        self._made = self.count
+        self._timer.set(self.started_at + self.job.timeout)
 
     @property
     def refused_alone(self) -> bool:
         """Whether the call that failed last was refused again and again while others were served."""
-        return self.attempts is not None and self.attempts.is_own
+        return self.failed is not None and self.failed.is_own
 
     def waited(self, now: float) -> float:
         """Seconds until `now` in which the clock stood."""
@@ -296,8 +233,7 @@ class Calls(Generic[P]):
 
     def course(self, now: float) -> tuple[int, float, float, float, int]:
         """What the outcome of a job that ends `now` begins with: see `Started`."""
-        waited = self._waited if self._paused_at is None else self.waited(now)
-        return self.job.index, self.started_at, now, waited, self.count
+        return self.job.index, self.started_at, now, self.waited(now), self.count
 
     @overload
     async def __call__(
@@ -360,12 +296,11 @@ class Calls(Generic[P]):
         if self._over or now >= context.deadline or (target.shared and self._stopped_first):
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
             self._refuse_if_late(now)
-        attempts: Attempts | None = None
         again_at: float | None = None
         while True:
             try:
                 if again_at is not None or not target.start_nowait(call, self, now):
-                    passes = ahead if attempts is None else attempts.passes
+                    passes = call.passes if call.failures else ahead
                     now = await self._wait(target, call, again_at, passes=passes)
             except BudgetError as error:
                 context.exhaust(error)
@@ -378,21 +313,19 @@ class Calls(Generic[P]):
                 if type(result) is Metered:
                     self._hear(target, call, result)
                     result = result.value
-                target.served += 1
-                if not target.throttle.calm:
-                    with self._changing(target) as now:
-                        target.succeeded(call, now, retried=attempts is not None)
+                target.succeeded(call, retried=call.failures > 0)
             except Exception as error:
                 failure = error
-                attempts = self._attempts_of(target, call) if attempts is None else attempts
-                again_at = self._learn_failure(target, call, error, attempts)
-                call.used = used_by(error, tokens, money)
+                again_at = self._learn_failure(target, call, error)
                 if again_at is None:
                     raise
             else:
                 return result
             finally:
-                self._end(target, call, failure)
+                self._in_flight -= 1
+                if self._waiting:
+                    self._pause_if_idle()
+                target.end(call, failure)
                 failure = None  # it knows this frame, which would keep it and all arguments
 
     @contextmanager
@@ -401,11 +334,14 @@ class Calls(Generic[P]):
 
         Several branches of a body may wait at once, and make calls inside.
         """
-        self._stop_clock()
+        self._waiting += 1
+        self._pause_if_idle()
         try:
             yield
-        finally:
-            self._go_on()
+        finally:  # also when the wait was cancelled or another branch goes on alone
+            self._waiting -= 1
+            if not self._waiting:
+                self._resume(trio.current_time())
 
     def note(self, what: str, /, **details: Any) -> None:
         """Say what the body does, to whoever observes the run. Not a checkpoint.
@@ -438,10 +374,10 @@ class Calls(Generic[P]):
         msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {known}"
         raise PlanError(msg)
 
-    def _request(self, lane: Lane, tokens: int, money: float) -> CallRequest:
+    def _request(self, lane: Lane, tokens: int, money: float) -> Call:
         """Make a call; refuse amounts that cannot be right, or that can never be served."""
         context = self._context
-        call = CallRequest(self.job.index, context.observe, context.budget, tokens, money)
+        call = Call(self.job.index, context.observe, context.budget, tokens, money)
         if tokens or money:
             if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
                 asked = f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money"
@@ -457,126 +393,71 @@ class Calls(Generic[P]):
             self.withdraw()
         return self.withdrawn
 
-    def _attempts_of(self, lane: Lane, call: CallRequest) -> Attempts:
-        """Begin to count the failures of a call, in a salvage round after those of the round before."""
-        before = self.attempts.failures if self._made and self.attempts is not None else 0
-        self.attempts = Attempts(lane.spec, call.seen or (0, 0), before)
-        return self.attempts
-
     def _refuse_if_late(self, now: float) -> None:
         if self._over or now >= self._context.deadline:
             what = "it was over" if self._over else "the run's deadline"
             what = "the run's stop" if self.withdrawn else what
             raise TooLateError(f"job {self.job.index} asked for a call after {what}")
 
-    def _begin(self, lane: Lane, call: CallRequest, now: float) -> None:
+    def _begin(self, lane: Lane, call: Call, now: float) -> None:
         if call.seen is None:
             call.seen = lane.served, lane.refused
-        call.mark, call.started_at = lane.throttle.mark, now
         self.count += 1
         self._in_flight += 1
         if self._paused_at is not None:
             self._resume(now)
-        if self._context.observe is not None:
-            self._context.observe(CallStarted(now, self.job.index, lane.spec.name))
+        lane.begin(call, now)
 
-    def _end(self, lane: Lane, call: CallRequest, failure: Exception | None) -> None:
-        self._in_flight -= 1
-        if self._waiting:
-            self._pause_if_idle()
-        used = call.used
-        if used is None:  # given up in flight: it may have been paid for
-            used = call.tokens, call.money
-            with self._changing(lane) as now:
-                lane.unanswered(now)
-        lane.end(call, *used)
-        if (observe := self._context.observe) is not None:
-            now, index = trio.current_time(), self.job.index
-            observe(CallEnded(now, index, lane.spec.name, failure, *used, call.is_told))
-
-    def _hear(self, lane: Lane, call: CallRequest, result: Metered[Any]) -> None:
+    def _hear(self, lane: Lane, call: Call, result: Metered[Any]) -> None:
         """Learn from a reply: of the server's limits, and of what the call used."""
         if result.hint is not None:
-            lane.hear(trio.current_time(), result.hint)
+            lane.hear(result.hint)
         tokens = call.tokens if result.tokens is None else result.tokens
         call.used = tokens, call.money if result.money is None else result.money
         call.is_told = result.tokens is not None
 
-    def _learn_failure(
-        self, lane: Lane, call: CallRequest, failure: Exception, attempts: Attempts
-    ) -> float | None:
+    def _learn_failure(self, lane: Lane, call: Call, failure: Exception) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
-        error, now = call_error(failure), trio.current_time()
-        again = attempts.again(error, now, (lane.served, lane.refused), salvaging=self._made > 0)
+        before, self.failed = self.failed, call
+        if not call.failures and self._made and before is not None:
+            call.failures, call.is_exhausted = before.failures, before.is_exhausted
+        error = call_error(failure)
         if error is None:
+            call.used = call.tokens, call.money
             return None
-        with self._changing(lane):
-            again_at = lane.failed(
-                call, error, now, mishaps=attempts.mishaps, refusals=attempts.refusals
-            )
-            if (observe := self._context.observe) is not None and error.fault is Fault.RATE_LIMITED:
-                index, until = self.job.index, lane.throttle.blocked_until
-                observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
+        call.used = error.used(call.tokens, call.money)
+        again = call.again(error, trio.current_time(), lane, salvaging=self._made > 0)
+        again_at = lane.failed(call, error)
         return again_at if again else None
 
-    @contextmanager
-    def _changing(self, lane: Lane) -> Iterator[float]:
-        """Put around what a lane learns at the present instant: reports what changes by it."""
-        now, before, was_open = trio.current_time(), lane.throttle.limits, lane.closed is None
-        yield now
-        if (observe := self._context.observe) is not None:
-            if was_open and lane.closed is not None:
-                observe(LaneClosed(now, lane.spec.name, lane.closed))
-            if lane.throttle.limits != before:
-                observe(LimitChanged(now, lane.spec.name, *lane.throttle.limits))
-
-    async def _wait(
-        self, lane: Lane, call: CallRequest, again_at: float | None, *, passes: bool
-    ) -> float:
+    async def _wait(self, lane: Lane, call: Call, again_at: float | None, *, passes: bool) -> float:
         """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
         context = self._context
-        call.used, call.is_told = None, False
-        self._stop_clock()
         if lane.shared and self.count == self._made:
             context.first_requests[call] = self
         try:
-            if again_at is not None:
-                if context.observe is not None:
-                    now, index = trio.current_time(), self.job.index
-                    context.observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
-                await self._rest(lane, again_at)
-                lane.retried += lane.closed is None
-            return await lane.wait_start(call, self._refuse_if_late, passes=passes)
+            with self.waiting():
+                if again_at is not None:
+                    await self._rest(lane, call, again_at)
+                return await lane.wait_start(call, self._refuse_if_late, passes=passes)
         except TooLateError as error:
             late = error
         finally:
             context.first_requests.pop(call, None)
-            self._go_on()
         await trio.lowlevel.checkpoint()  # cancelled here, unless in a shield
         raise late
 
-    async def _rest(self, lane: Lane, until: float) -> None:
+    async def _rest(self, lane: Lane, call: Call, until: float) -> None:
         """The back-off of a call, in which the job keeps no other one from starting."""
         self._resting += 1
         if self._resting == 1:
             self._rested(1)
         try:
-            await lane.rest(until)
+            await lane.rest(call, until)
         finally:
             self._resting -= 1
             if not self._resting:
                 self._rested(-1)
-
-    def _stop_clock(self) -> None:
-        """A branch of the body begins to wait."""
-        self._waiting += 1
-        self._pause_if_idle()
-
-    def _go_on(self) -> None:
-        """It does so no more; also when the wait was cancelled or another branch goes on alone."""
-        self._waiting -= 1
-        if not self._waiting:
-            self._resume(trio.current_time())
 
     def _pause_if_idle(self) -> None:
         if self._paused_at is None and not self._in_flight and not self._over:

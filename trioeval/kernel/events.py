@@ -8,12 +8,11 @@ logged and not called again: watching a run can never break it.
 import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
 
 from trioeval.kernel.outcomes import Outcome
-from trioeval.kernel.reservations import Shortage
 
 _log = logging.getLogger("trioeval.kernel")
 
@@ -57,6 +56,18 @@ class Admitted:
     index: int
     lane: str | None
     """None for a job on no lane."""
+
+
+@attrs.frozen
+class Shortage:
+    """Why a permit is not granted yet."""
+
+    kind: Literal["rate_limit", "limit_decreasing", "limiter_error"]
+    keys: tuple[str, ...] = ()
+    """The limits that lack room."""
+    until: float | None = None
+    """The instant of the next try on the Trio clock; None where it comes as soon as there is room."""
+    message: str = ""
 
 
 @attrs.frozen

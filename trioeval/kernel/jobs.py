@@ -4,6 +4,7 @@ Pure data. A plan may be lazy: `jobs` is any sequence, so that a million pending
 integers inside the kernel and become objects only when they start.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -172,6 +173,11 @@ class Plan(Generic[P]):
         plan.check_serial_indices()
         return plan
 
+    @property
+    def alone(self) -> Sequence[int]:
+        """The jobs that run alone, before the others; ascending."""
+        return range(len(self.jobs)) if self.serial else self.serial_indices
+
     def check_serial_indices(self) -> None:
         """Refuse serial indices that name no job or are not ascending.
 
@@ -179,11 +185,8 @@ class Plan(Generic[P]):
             PlanError: With the indices that are wrong.
         """
         size = len(self.jobs)
-        wrong = [
-            index
-            for position, index in enumerate(self.serial_indices)
-            if not 0 <= index < size or (position and index <= self.serial_indices[position - 1])
-        ]
+        pairs = itertools.pairwise((-1, *self.serial_indices))
+        wrong = [index for before, index in pairs if not max(before, -1) < index < size]
         if wrong:
             msg = f"serial_indices must be ascending and name jobs of the plan (0 to {size - 1}), got {wrong}"
             raise PlanError(msg)

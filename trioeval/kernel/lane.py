@@ -19,16 +19,27 @@ without a pause finds the slot it was admitted for, one that pauses waits in the
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import attrs
 import trio
 
 from trioeval.errors import CallError, Fault, PlanError
-from trioeval.kernel.events import Observer, Reserving, Why
+from trioeval.kernel.events import (
+    CallEnded,
+    CallStarted,
+    LaneClosed,
+    LimitChanged,
+    Observer,
+    Reserving,
+    Throttled,
+    Waiting,
+    Why,
+)
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
-from trioeval.kernel.reservations import Permits
-from trioeval.kernel.wait_queue import CallRequest, Cap, Obstacle, Waiter, WaitQueue
+from trioeval.kernel.reservations import CallRequest, Permits
+from trioeval.kernel.wait_queue import Cap, Obstacle, WaitQueue
 from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
 
@@ -52,8 +63,10 @@ class Lane:
     _slots: int = attrs.field(init=False)
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
     _queue: WaitQueue = attrs.field(init=False)
-    _resting: set[Waiter] = attrs.field(factory=set)
+    _resting: int = 0
     """Calls in their back-off."""
+    _was_closed: trio.Event = attrs.field(factory=trio.Event)
+    """Set when it is closed; another one when it is opened again."""
     admitted: object | None = None
     """The job whose first call passes the queue, until anyone else touches the lane."""
     shared: bool = attrs.field(init=False)
@@ -63,11 +76,11 @@ class Lane:
     _paused: bool = False
     _started: int = 0
     served: int = 0
-    """Calls that succeeded; who makes them counts."""
+    """Calls that succeeded."""
     refused: int = 0
     """Calls that were refused because there were too many."""
     retried: int = 0
-    """Calls that are made again; who makes them counts."""
+    """Calls that are made again."""
 
     def __attrs_post_init__(self) -> None:
         self.throttle = self.spec.make_throttle()
@@ -123,6 +136,8 @@ class Lane:
         """End a pause, and open a closed lane again."""
         self._paused = False
         self.throttle.reset()
+        if self._was_closed.is_set():
+            self._was_closed = trio.Event()
         self._apply_limit()
 
     @property
@@ -142,7 +157,7 @@ class Lane:
 
     def ready(self, now: float, *, first: bool = False) -> bool:
         """Whether a newcomer could start at `now` without passing anybody in line, or as the first in it."""
-        return (first or not self._queue.waiters) and self._obstacle(0, now) is None
+        return (first or not self._queue.waiters) and self._obstacle(now) is None
 
     def check(self, call: CallRequest) -> None:
         """Refuse at once a call that can never be served.
@@ -218,61 +233,91 @@ class Lane:
         """
         await self._queue.wait(self._look, observe)
 
-    async def rest(self, until: float) -> None:
+    async def rest(self, call: CallRequest, until: float) -> None:
         """The back-off of a failed call, cut short when the lane is closed. A checkpoint."""
-        waiter = Waiter((0, 0, 0))
-        self._resting.add(waiter)
+        now = trio.current_time()
+        if call.observe is not None:
+            call.observe(Waiting(now, self.spec.name, Why.BACKOFF, until, call.index))
+        self._resting += 1
         try:
             while trio.current_time() < until and self.closed is None:
-                waiter.rearm()
-                await waiter.wait_called(until)
+                with trio.move_on_at(until):
+                    await self._was_closed.wait()
         finally:
-            self._resting.discard(waiter)
+            self._resting -= 1
+        self.retried += self.closed is None
 
-    def end(self, call: CallRequest, tokens: int, money: float) -> None:
-        """Take back what a call that is over, and has used so much, does not need."""
+    def begin(self, call: CallRequest, now: float) -> None:
+        """A call that has taken everything that it needs is in flight."""
+        call.mark, call.started_at = self.throttle.mark, now
+        call.used, call.is_told = None, False
+        if call.observe is not None:
+            call.observe(CallStarted(now, call.index, self.spec.name))
+
+    def end(self, call: CallRequest, failure: Exception | None) -> None:
+        """Take back what a call that is over does not need."""
+        if call.used is None:  # given up in flight: it may have been paid for
+            call.used = call.tokens, call.money
+            with self._reporting(call) as now:
+                self.throttle.unanswered(now)
+                if self.closed is not None:
+                    self._apply_limit()
         if not self.throttle.calm:
             self.throttle.ended(call.mark)
         self._limiter.release_on_behalf_of(call)
         self.in_flight -= 1
         if not self._alone or call.reservation is not None or call.hold is not None:
-            call.settle(self.throttle, tokens, money)
+            call.settle(self.throttle, *call.used)
         if self._cap is not None:
             self._cap.release(call)
         self._news()
+        if call.observe is not None:
+            now, name = trio.current_time(), self.spec.name
+            call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_told))
 
-    def succeeded(self, call: CallRequest, now: float, *, retried: bool) -> None:
+    def succeeded(self, call: CallRequest, *, retried: bool) -> None:
         """Learn from a call that was served."""
-        self.throttle.succeeded(now - call.started_at, call.mark, retried=retried)
-        self._apply_limit()
+        self.served += 1
+        if not self.throttle.calm:
+            with self._reporting(call) as now:
+                self.throttle.succeeded(now - call.started_at, call.mark, retried=retried)
+                self._apply_limit()
 
-    def hear(self, now: float, hint: RateHint) -> None:
+    def hear(self, hint: RateHint) -> None:
         """Learn what a reply says is left of the server's limits."""
-        self.throttle.hear(now, hint)
+        self.throttle.hear(trio.current_time(), hint)
         self._queue.notify()
 
-    def failed(
-        self, call: CallRequest, error: CallError, now: float, *, mishaps: int, refusals: int
-    ) -> float | None:
+    def failed(self, call: CallRequest, error: CallError) -> float | None:
         """Learn from a failed call, as `Throttle.failed` says."""
-        self.refused += error.fault is Fault.RATE_LIMITED
-        again_at = self.throttle.failed(
-            error,
-            now,
-            mark=call.mark,
-            in_flight=self.in_flight,
-            mishaps=mishaps,
-            refusals=refusals,
-            spread=self._rng(),
-        )
-        self._apply_limit()
+        is_refusal = error.fault is Fault.RATE_LIMITED
+        self.refused += is_refusal
+        with self._reporting(call) as now:
+            again_at = self.throttle.failed(
+                error,
+                now,
+                mark=call.mark,
+                in_flight=self.in_flight,
+                mishaps=call.mishaps,
+                refusals=call.refusals,
+                spread=self._rng(),
+            )
+            self._apply_limit()
+            if is_refusal and call.observe is not None:
+                blocked, asked = self.throttle.blocked_until, error.retry_after
+                call.observe(Throttled(now, call.index, self.spec.name, asked, blocked))
         return again_at
 
-    def unanswered(self, now: float) -> None:
-        """A call was given up in flight."""
-        self.throttle.unanswered(now)
-        if self.closed is not None:
-            self._apply_limit()
+    @contextmanager
+    def _reporting(self, call: CallRequest) -> Iterator[float]:
+        """Put around what is learned at the present instant from a call: reports what changes by it."""
+        now, before, was_open = trio.current_time(), self.throttle.limits, self.closed is None
+        yield now
+        if call.observe is not None:
+            if was_open and self.closed is not None:
+                call.observe(LaneClosed(now, self.spec.name, self.closed))
+            if self.throttle.limits != before:
+                call.observe(LimitChanged(now, self.spec.name, *self.throttle.limits))
 
     def statistics(self) -> LaneStatistics:
         """A snapshot. Not a checkpoint."""
@@ -283,9 +328,9 @@ class Lane:
             limit=0 if self._paused else throttle.allowed,
             in_flight=self.in_flight,
             waiting=len(self._queue.waiters),
-            resting=len(self._resting),
+            resting=self._resting,
             why=self._queue.why if self._queue.waiters else None,
-            next_start_at=throttle.open_at(-math.inf, 0),
+            next_start_at=throttle.open_at(-math.inf),
             blocked_until=throttle.blocked_until,
             state=throttle.state,
             paused=self._paused,
@@ -302,18 +347,18 @@ class Lane:
     def _look(self, now: float) -> Obstacle | None:
         """What the first in line finds at `now`, if it wants to take nothing."""
         self.admitted = None
-        return self._obstacle(0, now)
+        return self._obstacle(now)
 
-    def _obstacle(self, tokens: int, now: float, *, is_admitted: bool = False) -> Obstacle | None:
+    def _obstacle(self, now: float, *, is_admitted: bool = False) -> Obstacle | None:
         """What is in the way of a start at `now`, but for the line and the budget.
 
-        An admitted job was admitted in this very step: it has waited its turn for the cap.
+        An admitted job has waited its turn for the cap, up to this very step.
         """
         throttle = self.throttle
         if self._paused:
             return Why.PAUSED, math.inf
         if not throttle.free:
-            open_at = throttle.open_at(now, tokens)
+            open_at = throttle.open_at(now)
             if open_at > now:
                 return _pacer(throttle, open_at, now), open_at
         if self.in_flight >= self._slots:
@@ -333,13 +378,9 @@ class Lane:
     ) -> Obstacle | None:
         """Take everything that `call` needs; or nothing, and return what is in the way.
 
-        Args:
-            call: What is to start.
-            now: The instant.
-            at_once: Whether a permit is taken that can be had in this very step.
-            is_admitted: Whether its job was admitted in this very step.
+        With `at_once`, take a permit too if it can be had in this very step.
         """
-        obstacle = self._obstacle(call.tokens, now, is_admitted=is_admitted)
+        obstacle = self._obstacle(now, is_admitted=is_admitted)
         if obstacle is not None:
             return obstacle
         if not call.fits_budget(self._queue):
@@ -366,8 +407,7 @@ class Lane:
         """Make the slots follow what was decided, and wake whoever that concerns."""
         if self.closed is not None:
             self._queue.dismiss()
-            for waiter in self._resting:
-                waiter.call()
+            self._was_closed.set()
         self._slots = 0 if self._paused else self.throttle.allowed
         self._limiter.total_tokens = self._slots
         self._news()
@@ -383,6 +423,6 @@ def _pacer(throttle: Throttle, open_at: float, now: float) -> Why:
     """What it is that lets nothing start at `now`, but only at `open_at`."""
     if open_at == throttle.blocked_until:
         return Why.BLOCKED
-    if open_at == throttle.gap_until > throttle.rated_until(now):
+    if open_at == throttle.pace.next_gap_at > throttle.rated_until(now):
         return Why.DELAY
     return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS

@@ -1,6 +1,7 @@
 """The lanes that runs share."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 
 import attrs
 import trio
@@ -58,20 +59,14 @@ class Gate:
 
     async def enter_serial(self) -> None:
         """Wait until nothing runs, and keep everything else out. Order of arrival; a checkpoint."""
-        entered = False
-        self._serial += 1
-        try:
+        with ExitStack() as undo:
+            self._serial += 1
+            undo.callback(self._one_serial_less)
             await self._serial_turn.acquire()
-            try:
-                while self._parallel:
-                    await self._drained.park()
-                entered = True
-            finally:
-                if not entered:
-                    self._serial_turn.release()
-        finally:
-            if not entered:
-                self._one_serial_less()
+            undo.callback(self._serial_turn.release)
+            while self._parallel:
+                await self._drained.park()
+            undo.pop_all()
 
     def leave_serial(self) -> None:
         """The serial job is over. Called by the task that entered."""

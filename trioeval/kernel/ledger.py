@@ -1,10 +1,11 @@
+# Apart from `kernel.run_state`: it is the order in which outcomes come out, whatever they mean.
 """Where outcomes are recorded, and how they come out in index order.
 
 `record` is synchronous and cannot fail, so nothing can come between a result and its record: not a
 deadline, not a cancelled scope, not a slow consumer. The ledger holds what is ahead of its prefix and
-hands each completed stretch to a memory channel; `Sink` reads that channel outside the scope that the
-deadline cancels. What never got an outcome is made up by the sink at the end, one at a time, so that a
-million jobs that were not run are never a million objects; or as one range, where the consumer takes that.
+hands each completed stretch to a memory channel; `drain` reads that channel outside the scope that the
+deadline cancels. What never got an outcome is made up at the end, one at a time, so that a million jobs
+that were not run are never a million objects; or as one range, where the consumer takes that.
 
 Rejected: sending the result from the job with `await`. Cancelled there, it is lost.
 
@@ -15,12 +16,12 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Generic
 
-import attrs
 import trio
 
 from trioeval.kernel.outcomes import Cut, NotRun, Outcome, V
 
-_YIELD_EVERY = 256  # outcomes that the sink passes on between two looks at the rest of the world
+_YIELD_EVERY = 256
+"""Outcomes that are emitted between two looks at the rest of the world."""
 
 
 class Ledger(Generic[V]):
@@ -34,12 +35,14 @@ class Ledger(Generic[V]):
         """More about it."""
         self.recorded = 0
         """Outcomes so far."""
+        self.emitted = 0
+        """Outcomes that the consumer has taken."""
+        self.counts: dict[type, int] = {}
+        """Those by their class."""
         self._next = 0
         self._held: dict[int, Outcome[V]] = {}
-        self._ahead: list[int] | None = None
-        """Their indices after `close`, descending."""
         # Unbounded, but never more than `size` items over its whole life.
-        self._ordered, self.ordered = trio.open_memory_channel[Outcome[V]](math.inf)
+        self._ordered, self._completed = trio.open_memory_channel[Outcome[V]](math.inf)
 
     def record(self, outcome: Outcome[V]) -> None:
         """Take the one outcome of a job. Synchronous; never waits.
@@ -65,63 +68,57 @@ class Ledger(Generic[V]):
         """No outcome will follow. What is missing was not run, because of `cut`."""
         self._ordered.close()
 
-    def never_ran(self, index: int) -> range:
-        """After `close`: the jobs from `index` on that have no outcome, up to the next one that has."""
-        if self._ahead is None:
-            self._ahead = sorted(self._held, reverse=True)
-        while self._ahead and self._ahead[-1] < index:
-            self._ahead.pop()
-        return range(index, self._ahead[-1] if self._ahead else self.size)
+    async def drain(
+        self,
+        emit: Callable[[Outcome[V]], Awaitable[None]],
+        never_ran: Callable[[range, NotRun], Awaitable[None]] | None,
+        passed: Callable[[], None] | None,
+    ) -> None:
+        """Pass everything on in index order; returns when the ledger is closed and nothing is left.
 
-    def take_rest(self, index: int) -> Outcome[V]:
-        """After `close`: the outcome of `index`, which is NotRun unless one was recorded out of order."""
-        return self._held.pop(index, None) or NotRun(index, self.cut, self.reason)
+        Args:
+            emit: Awaited once for each outcome.
+            never_ran: Awaited in its place with jobs that the run never came to.
+            passed: Called after each outcome that the consumer has taken.
+        """
 
-
-@attrs.define(eq=False)
-class Sink(Generic[V]):
-    """Awaits `emit` once for each outcome of a ledger, in index order."""
-
-    _ledger: Ledger[V]
-    _emit: Callable[[Outcome[V]], Awaitable[None]]
-    _passed: Callable[[int], None] | None = None
-    """Told how many the consumer has taken."""
-    _never_ran: Callable[[range, NotRun], Awaitable[None]] | None = None
-    """Awaited in place of `_emit` with jobs that the run never came to."""
-    emitted: int = 0
-    counts: dict[type, int] = attrs.field(factory=dict)
-    """Outcomes passed on so far, by their class."""
-
-    async def drain(self) -> None:
-        """Pass everything on; returns when the ledger is closed and nothing is left."""
-        # The channel's end stays open also when `emit` raises: `record` must not fail for it.
-        async for outcome in self._ledger.ordered:
-            await self._emit(outcome)
-            self._count(outcome)
-            # Without a hop through the scheduler for each, which would cost more than all else here.
-            for _ in range(_YIELD_EVERY):
-                try:
-                    following = self._ledger.ordered.receive_nowait()
-                except (trio.WouldBlock, trio.EndOfChannel):
-                    break
-                await self._emit(following)
-                self._count(following)
-        while self.emitted < self._ledger.size:
-            if self._never_ran is not None and (left := self._ledger.never_ran(self.emitted)):
-                outcome = NotRun(left.start, self._ledger.cut, self._ledger.reason)
-                await self._never_ran(left, outcome)
-                self.emitted = left.stop
-                self.counts[NotRun] = self.counts.get(NotRun, 0) + len(left)
-                continue
+        async def pass_on(outcome: Outcome[V]) -> None:
+            await emit(outcome)
+            self._count(type(outcome))
+            if passed is not None:
+                passed()
             if self.emitted % _YIELD_EVERY == 0:
                 await trio.lowlevel.checkpoint()
-            rest = self._ledger.take_rest(self.emitted)
-            await self._emit(rest)
-            self._count(rest)
 
-    def _count(self, outcome: Outcome[V]) -> None:
-        self.emitted += 1
-        kind = type(outcome)
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        if self._passed is not None:
-            self._passed(self.emitted)
+        # The channel's end stays open also when `emit` raises: `record` must not fail for it.
+        async for outcome in self._completed:
+            await pass_on(outcome)
+            # Without a hop through the scheduler for each, which would cost more than all else here.
+            while True:
+                try:
+                    following = self._completed.receive_nowait()
+                except (trio.WouldBlock, trio.EndOfChannel):
+                    break
+                await pass_on(following)
+        await self._drain_rest(pass_on, never_ran)
+
+    async def _drain_rest(
+        self,
+        pass_on: Callable[[Outcome[V]], Awaitable[None]],
+        never_ran: Callable[[range, NotRun], Awaitable[None]] | None,
+    ) -> None:
+        """After `close`: outcomes that came out of order, and what was not run between them."""
+        for index in (*sorted(self._held), self.size):
+            missing = range(self.emitted, index)
+            if missing and never_ran is not None:
+                await never_ran(missing, NotRun(missing.start, self.cut, self.reason))
+                self._count(NotRun, len(missing))
+            else:
+                for absent in missing:
+                    await pass_on(NotRun(absent, self.cut, self.reason))
+            if index in self._held:
+                await pass_on(self._held.pop(index))
+
+    def _count(self, kind: type, number: int = 1) -> None:
+        self.emitted += number
+        self.counts[kind] = self.counts.get(kind, 0) + number

@@ -1,10 +1,15 @@
-"""Which jobs of a plan may start: by dependencies, by keys, or by a readiness of the plan."""
+"""Which jobs of a plan may start: all in index order, after edges, one per key, or as the plan decides.
+
+The backlog asks one `InOrder`, of which the others are subclasses, whether a job is held, and tells it what
+starts and ends. Keys come after it: a job that may start otherwise waits for its key.
+
+Law: BLOCK.
+"""
 
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
@@ -13,48 +18,69 @@ import attrs
 from trioeval.errors import PlanError
 from trioeval.kernel.jobs import Edge, Freed, P, Plan, Rank, Readiness
 
-# Dependencies that are known beforehand: a graph without cycles, checked before anything starts.
-#
-# A job that waits is a number: how many of the jobs that it depends on have no outcome yet. An outcome costs
-# one step for each job that waits for it, and nothing is ever looked through.
-#
-# Law: BLOCK.
+_T = TypeVar("_T")
+_NOTHING = Freed()
 
 
-@attrs.define(eq=False)
-class Edges:
-    """The jobs of one run that wait for others."""
+class InOrder(Readiness):
+    """No job waits for another one: the walk through the plan comes upon each when its lane wants it."""
 
-    _left: dict[int, int]
-    """Jobs that may not start yet, and how many they wait for."""
-    _dependants: Mapping[int, Sequence[tuple[int, bool]]]
-    """By the job that is waited for: who waits, and whether any outcome will do."""
+    def begin(self) -> Sequence[int]:
+        """Name no job: the walk does, unless this holds the job."""
+        return ()
 
-    @classmethod
-    def of(cls, edges: Mapping[int, Sequence[Edge]]) -> "Edges":
-        """Nothing has an outcome yet."""
-        dependants: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-        left = {}
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the same for all
+        """Return what changes as a job has its outcome."""
+        return _NOTHING
+
+    def holds(self, index: int) -> bool:  # noqa: ARG002 - the same for all
+        """Whether a job that is not under way may not start, yet or any more."""
+        return False
+
+    def blocks(self, index: int) -> bool:  # noqa: ARG002 - the same for all
+        """Whether a job never starts."""
+        return False
+
+    def start(self, index: int) -> None:
+        """Note that a job starts."""
+
+    def start_again(self, index: int) -> None:
+        """Note that a job may start again whose round was left to the run."""
+
+
+class AfterEdges(InOrder):
+    """Dependencies that are known beforehand: a graph without cycles, which `check_plan` has seen.
+
+    A job that waits is a number: how many of the jobs that it depends on have no outcome yet. An outcome
+    costs one step for each job that waits for it, and nothing is ever looked through.
+    """
+
+    def __init__(self, edges: Mapping[int, Sequence[Edge]]) -> None:
+        self._left = {index: len(several) for index, several in edges.items() if several}
+        """Jobs that may not start, and how many they wait for; 0 if they never start."""
+        self._dependants: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        """By the job that is waited for: who waits, and whether any outcome will do."""
         for index, several in edges.items():
-            if several:
-                left[index] = len(several)
             for edge in several:
-                dependants[edge.on].append((index, edge.when == "always"))
-        return cls(left, dependants)
+                self._dependants[edge.on].append((index, edge.when == "always"))
 
     def holds(self, index: int) -> bool:
-        """Whether a job may not start yet."""
+        """Whether a job has not seen every outcome that it waits for."""
         return index in self._left
 
+    def blocks(self, index: int) -> bool:
+        """Whether one of them was not the success that it needs."""
+        return self._left.get(index) == 0
+
     def over(self, index: int, *, done: bool) -> Freed:
-        """A job has its outcome."""
+        """Return those that waited for this outcome last, and those that it blocks."""
         ready: list[int] = []
         blocked: list[tuple[int, int]] = []
         for dependant, always in self._dependants.get(index, ()):
-            if dependant not in self._left:
-                continue  # blocked by another one already
+            if self.blocks(dependant):
+                continue
             if not done and not always:
-                del self._left[dependant]
+                self._left[dependant] = 0
                 blocked.append((dependant, index))
                 continue
             self._left[dependant] -= 1
@@ -64,49 +90,59 @@ class Edges:
         return Freed(ready, blocked)
 
 
-def check_edges(plan: Plan[P]) -> None:
-    """Refuse dependencies that can never be met.
+def check_plan(plan: Plan[P], *, in_window: bool) -> None:
+    """Refuse an order of jobs that cannot be kept.
+
+    Args:
+        plan: The plan.
+        in_window: Whether jobs start only so far ahead of the first one that has no outcome.
 
     Raises:
-        PlanError: An edge names no job, names one twice, or contradicts the order of serial jobs or keys;
-            or jobs wait for each other in a circle, which the message spells out.
+        PlanError: Two of its means contradict each other; an edge names no job, names one twice, or
+            contradicts the order of serial jobs or keys; or jobs wait for each other in a circle, which
+            the message spells out.
     """
+    if plan.readiness is not None and in_window:
+        msg = "a reorder window needs to know the order of jobs; this plan decides it while it runs"
+        raise PlanError(msg)
+    plan.check_serial_indices()
     if plan.readiness is not None and (plan.edges or plan.serial):
         msg = "a plan with a readiness of its own has no edges and is not serial as a whole"
         raise PlanError(msg)
-    if not plan.edges:
-        return
     size = len(plan.jobs)
     wrong = []
     for index, several in plan.edges.items():
-        named = [edge.on for edge in several]
-        if not 0 <= index < size:
-            wrong.append(f"{index} is no job")
-        wrong += [f"{index} depends on {on}, which is no job" for on in named if not 0 <= on < size]
-        times = Counter(named)
+        times = Counter(edge.on for edge in several)
+        wrong += [] if 0 <= index < size else [f"{index} is no job"]
+        wrong += [f"{index} depends on {on}, which is no job" for on in times if not 0 <= on < size]
         wrong += [f"{index} depends on {on} twice" for on in times if times[on] > 1]
     if wrong:
         msg = f"the edges of a plan join its jobs (0 to {size - 1}): {'; '.join(wrong)}"
         raise PlanError(msg)
     _check_order(plan)
     _check_cycles(plan)
+    for index, edge in _edges(plan):
+        if in_window and edge.on > index:
+            found = f"{index} waits for {edge.on}"
+            raise PlanError(f"a reorder window needs dependencies on earlier jobs; {found}")
+
+
+def _edges(plan: Plan[P]) -> Iterator[tuple[int, Edge]]:
+    return ((index, edge) for index, several in plan.edges.items() for edge in several)
 
 
 def _check_order(plan: Plan[P]) -> None:
     alone = frozenset(plan.serial_indices)
-    for index, several in plan.edges.items():
-        for edge in several:
-            if plan.serial and edge.on > index:
-                msg = (
-                    f"a serial plan runs in index order, so job {index} cannot depend on {edge.on}"
-                )
-                raise PlanError(msg)
-            if not plan.serial and index in alone and (edge.on not in alone or edge.on > index):
-                msg = (
-                    f"serial job {index} depends on {edge.on}; serial jobs run before all others, in "
-                    "index order, so they depend only on serial jobs before them"
-                )
-                raise PlanError(msg)
+    for index, edge in _edges(plan):
+        if plan.serial and edge.on > index:
+            msg = f"a serial plan runs in index order, so job {index} cannot depend on {edge.on}"
+            raise PlanError(msg)
+        if not plan.serial and index in alone and (edge.on not in alone or edge.on > index):
+            msg = (
+                f"serial job {index} depends on {edge.on}; serial jobs run before all others, in "
+                "index order, so they depend only on serial jobs before them"
+            )
+            raise PlanError(msg)
 
 
 def _check_cycles(plan: Plan[P]) -> None:
@@ -129,15 +165,13 @@ def _check_cycles(plan: Plan[P]) -> None:
         raise PlanError(msg) from None
 
 
-# Jobs that share a key: in index order, one at a time, while others run freely.
-#
-# For conversations and registers, where a job needs what the one before it left. A key that is taken holds
-# its later jobs as integers.
-
-
 @attrs.define(eq=False)
-class Keys:
-    """Who has each key, and who waits for it."""
+class OnePerKey:
+    """Jobs that share a key: in index order, one at a time, while others run freely.
+
+    For conversations and registers, where a job needs what the one before it left. A key that is taken
+    holds its later jobs as integers.
+    """
 
     _holder: dict[Hashable, int] = attrs.field(factory=dict)
     _waiting: dict[Hashable, list[int]] = attrs.field(factory=dict)
@@ -145,13 +179,17 @@ class Keys:
     _key_of: dict[int, Hashable] = attrs.field(factory=dict)
     """Of jobs that have or want one."""
 
-    def take(self, index: int, key: Hashable) -> bool:
-        """Give a job its key, if it has not got it, or let it wait for it."""
+    def take(self, index: int, key: Hashable) -> None:
+        """Give a job its key, if it is free, or let the job wait for it; again for nothing."""
+        if index in self._key_of:
+            return
         self._key_of[index] = key
-        if self._holder.setdefault(key, index) == index:
-            return True
-        heapq.heappush(self._waiting.setdefault(key, []), index)
-        return False
+        if self._holder.setdefault(key, index) != index:
+            heapq.heappush(self._waiting.setdefault(key, []), index)
+
+    def holds(self, index: int) -> bool:
+        """Whether a job wants a key that another one has."""
+        return index in self._key_of and self._holder[self._key_of[index]] != index
 
     def over(self, index: int) -> int | None:
         """A job has its outcome, whether it had its key or not; returns the job that has the key now."""
@@ -170,18 +208,7 @@ class Keys:
         self._waiting.pop(key, None)
         return None
 
-    def waits(self, index: int) -> bool:
-        """Whether a job wants a key that another one has."""
-        return index in self._key_of and self._holder[self._key_of[index]] != index
 
-
-# A readiness that somebody else wrote, held to its protocol.
-#
-# It names each job once as ready, and once more each time that it was set aside. It may block a job that has
-# not started, or is set aside, and no other. Serial jobs run whatever it says: it may name them as ready,
-# which changes nothing, and cannot block them. What it does wrong is a fault of the plan, not of single jobs,
-# and ends the run.
-#
 # How far each job is, a byte each.
 _UNNAMED, _READY, _STARTED, _ASIDE, _LEFT, _OVER = range(6)
 _NOT_READY = {
@@ -193,133 +220,93 @@ _NOT_READY = {
 _NOT_BLOCKED = {_STARTED: "has started", _OVER: "is over"}
 
 
-_T = TypeVar("_T")
+class CheckedReadiness(InOrder):
+    """The readiness of a plan, held to its protocol.
 
-
-@attrs.frozen
-class Released:
-    """What an outcome has changed."""
-
-    ready: Sequence[int] = ()
-    """Jobs that may start now."""
-    blocked: Sequence[tuple[int, int]] = ()
-    """Jobs that never start, or not again, each with the job that blocks it."""
-    withdrawn: Sequence[int] = ()
-    """Those of them that might have started at any time."""
-    lanes: Collection[str | None] = ()
-    """Lanes that have a next job now and may not have had one."""
-
-
-UNCHANGED = Released()
-
-
-class Checked:
-    """Passes on what a readiness says, if it may say it.
+    It names each job once as ready, and once more each time that it was set aside. It may block a job that
+    has not started, or is set aside, and no other. Serial jobs run whatever it says: it may name them as
+    ready, which changes nothing, and cannot block them. What it does wrong is a fault of the plan, not of
+    single jobs: every method raises `PlanError` for it, which ends the run.
 
     Args:
         make: Makes the readiness of one run.
         size: Jobs of the plan.
         serial: Those that run before all others.
-
-    Raises:
-        PlanError: It cannot be made.
     """
 
-    def __init__(
-        self, make: Callable[[], Readiness], size: int, serial: Collection[int] = ()
-    ) -> None:
+    def __init__(self, make: Callable[[], Readiness], size: int, serial: Collection[int]) -> None:
         self._states = bytearray(size)
         self._serial = serial
         self._readiness = _ask(make)
 
-    def begin(self) -> tuple[int, ...]:
-        """The jobs that may start at once.
-
-        Raises:
-            PlanError: It fails, or names what is no job, or a job twice.
-        """
+    def begin(self) -> Sequence[int]:
+        """Return the jobs that may start at once."""
         ready = _ask(lambda: tuple(self._readiness.begin()))
         self._name(ready)
         return ready
 
-    def rank(self, index: int) -> Rank:
-        """Where a job stands among those of its lane that may start.
+    def holds(self, index: int) -> bool:
+        """Whether a job is not named as ready, or blocked since."""
+        return self._states[index] != _READY
 
-        Raises:
-            PlanError: It fails, or says what is no rank.
-        """
-        rank = _ask(self._readiness.rank, index)
-        if not _is_rank(rank):
+    def rank(self, index: int) -> Rank:
+        """Where a job stands among those of its lane that may start."""
+        rank: object = _ask(lambda: self._readiness.rank(index))
+        if not isinstance(rank, tuple) or not all(map(_is_number, rank)):
             msg = f"the readiness of the plan ranks job {index} as {rank!r}; a rank is a tuple of numbers"
             raise PlanError(msg)
         return rank
 
-    def is_ready(self, index: int) -> bool:
-        """Whether a job may start and has not."""
-        return self._states[index] == _READY
-
     def start(self, index: int) -> None:
-        """A job starts that was ready."""
+        """Note that a job starts that was ready."""
         self._states[index] = _STARTED
 
     def start_again(self, index: int) -> None:
-        """A job may start again whose round was left to the run."""
+        """Note that a job may start again whose round was left to the run."""
         self._states[index] = _READY
 
-    def aside(self, index: int) -> Released | None:
-        """What it says of a job that is set aside; None leaves its round to the run.
-
-        Raises:
-            PlanError: As `over`.
-        """
+    def aside(self, index: int) -> Freed | None:
+        """Return what it says of a job that is set aside; None leaves its round to the run."""
         if index in self._serial:
             return None
         self._states[index] = _ASIDE
-        freed = _ask(self._readiness.aside, index)
+        freed = _ask(lambda: self._readiness.aside(index))
         if freed is None:
             self._states[index] = _LEFT
             return None
-        return self._take(freed)
+        return self._checked(freed)
 
-    def over(self, index: int, *, done: bool) -> Released:
-        """What an outcome sets free.
-
-        Raises:
-            PlanError: It fails; names as ready what is no job, was named before, or is over; or blocks what
-                is no job, has started, is over, or is serial.
-        """
+    def over(self, index: int, *, done: bool) -> Freed:
+        """Return what an outcome sets free, and what it blocks."""
         if index not in self._serial:
             self._states[index] = _OVER
-        freed = _ask(partial(self._readiness.over, index, done=done))
-        return self._take(freed)
+        return self._checked(_ask(lambda: self._readiness.over(index, done=done)))
 
-    def _take(self, freed: Freed) -> Released:
-        ready = _ask(lambda: tuple(freed.ready))
-        blocked = _ask(lambda: tuple((job, by) for job, by in freed.blocked))
-        if not ready and not blocked:
-            return UNCHANGED
+    def _checked(self, freed: Freed) -> Freed:
+        ready, blocked = _ask(
+            lambda: (tuple(freed.ready), [(index, by) for index, by in freed.blocked])
+        )
         self._name(ready)
-        return Released(ready, blocked, [job for job, _ in blocked if self._block(job)])
+        for index, _ in blocked:
+            state = self._state(index)
+            if index in self._serial:
+                msg = (
+                    f"the readiness of the plan blocks job {index}, which is serial: it runs anyway"
+                )
+                raise PlanError(msg)
+            if state in _NOT_BLOCKED:
+                msg = f"the readiness of the plan blocks job {index}, which {_NOT_BLOCKED[state]}"
+                raise PlanError(msg)
+            self._states[index] = _OVER
+        return Freed(ready, blocked)
 
-    def _name(self, indices: Iterable[int]) -> None:
+    def _name(self, indices: Sequence[int]) -> None:
         for index in indices:
             state = self._state(index)
             if state in _NOT_READY:
                 msg = f"the readiness of the plan names job {index} {_NOT_READY[state]}"
                 raise PlanError(msg)
             self._states[index] = _READY
-
-    def _block(self, index: int) -> bool:
-        """Put an end to a job; whether it might have started."""
-        state = self._state(index)
-        if index in self._serial:
-            msg = f"the readiness of the plan blocks job {index}, which is serial: it runs anyway"
-            raise PlanError(msg)
-        if state in _NOT_BLOCKED:
-            msg = f"the readiness of the plan blocks job {index}, which {_NOT_BLOCKED[state]}"
-            raise PlanError(msg)
-        self._states[index] = _OVER
-        return state == _READY
 
     def _state(self, index: int) -> int:
         if type(index) is not int or not 0 <= index < len(self._states):
@@ -328,20 +315,18 @@ class Checked:
         return self._states[index]
 
 
-def _is_rank(rank: object) -> bool:
-    if not isinstance(rank, tuple):
-        return False
-    return not rank or all(isinstance(one, int | float) and not math.isnan(one) for one in rank)
+def _is_number(one: object) -> bool:
+    return isinstance(one, int | float) and not math.isnan(one)
 
 
-def _ask(method: Callable[..., _T], *args: object) -> _T:
+def _ask(method: Callable[[], _T]) -> _T:
     """Call what somebody else wrote.
 
     Raises:
         PlanError: It fails.
     """
     try:
-        return method(*args)
+        return method()
     except Exception as error:
         msg = f"the readiness of the plan failed: {type(error).__name__}: {error}"
         raise PlanError(msg) from error

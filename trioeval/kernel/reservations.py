@@ -1,21 +1,20 @@
-"""What a call reports of its use, and the permits of limits that others share too.
+"""What a call needs and reports of its use, and the permits of limits that others share too.
 
-The first call in a lane's queue, which the lane could start now, asks for its permit before it takes a slot:
-a call that is not granted one holds nothing. A permit that came too late for its lane (which was blocked
-meanwhile) is given back unused. Every permit is settled or given back, once, in the step in which its call
-is over.
+Every permit is settled or given back, once, in the step in which its call is over. When a call asks for
+one, `wait_queue` says.
 
-Law: LEASE.
+Laws: BUDGET, LEASE.
 """
 
 import math
 from collections.abc import Callable
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 
 from trioeval.errors import UsageError
-from trioeval.rates import RateHint
+from trioeval.kernel.events import Observer, Shortage
+from trioeval.rates import Budget, Follower, Hold, RateHint, Reservation, Throttle
 
 R = TypeVar("R")
 
@@ -43,18 +42,6 @@ class Metered(Generic[R]):
         if value is not None and not 0 <= value < math.inf:
             msg = f"Metered.{field.name} must be at least 0 and finite, got {value!r}"
             raise UsageError(msg)
-
-
-@attrs.frozen
-class Shortage:
-    """Why a permit is not granted yet."""
-
-    kind: Literal["rate_limit", "limit_decreasing", "limiter_error"]
-    keys: tuple[str, ...] = ()
-    """The limits that lack room."""
-    until: float | None = None
-    """The instant of the next try on the Trio clock; None where it comes as soon as there is room."""
-    message: str = ""
 
 
 class Permit(Protocol):
@@ -101,3 +88,92 @@ class Permits(Protocol):
             QuotaError: It can never be had, or nobody can be asked.
         """
         ...
+
+
+class CallRequest:
+    """One call: what it takes at most, and what it has reserved of that since it started.
+
+    A call that does not fit now waits until another one gives something back; a call that does not fit
+    whatever is given back fails, and the run ends with it.
+
+    Args:
+        index: The job that makes it.
+        observe: The observer of its run.
+        budget: What its run pays from; other runs may use it too.
+        tokens: The most that it may use.
+        money: Likewise.
+    """
+
+    # Defaults of the class: one is made for every call, and most need few of them.
+    permit: Permit | None = None
+    hold: Hold | None = None
+    """Its part of the budget."""
+    reservation: Reservation | None = None
+    """Its tokens of the lane."""
+    mishaps: int = 0
+    """Its transient failures so far."""
+    refusals: int = 0
+    """How often it was one too many."""
+    mark: int = 0
+    """The mark of the lane's throttle at its start."""
+    started_at: float = -math.inf
+    used: tuple[int, float] | None = None
+    """Tokens and money that it has used; None while it is in flight, and if it was given up there."""
+    is_told: bool = False
+    """Whether its reply told the tokens."""
+
+    def __init__(
+        self,
+        index: int,
+        observe: Observer | None,
+        budget: Budget | None = None,
+        tokens: int = 0,
+        money: float = 0.0,
+    ) -> None:
+        self.index = index
+        self.observe = observe
+        self.budget = budget
+        self.tokens = tokens
+        self.money = money
+
+    def check_budget(self) -> None:
+        """Refuse at once a call that not even the whole budget would serve.
+
+        Raises:
+            BudgetError: It would not.
+        """
+        if self.budget is not None:
+            shortage = self.budget.shortage(tokens=self.tokens, money=self.money)
+            if shortage is not None and shortage.wanted > shortage.limit:
+                raise shortage
+
+    def fits_budget(self, waiter: Follower) -> bool:
+        """Whether it can be paid in this very step; if not, `waiter` is notified when it may be.
+
+        Raises:
+            BudgetError: It never can be.
+        """
+        if self.budget is None:
+            return True
+        if shortage := self.budget.shortage(tokens=self.tokens, money=self.money):
+            raise shortage
+        fits = self.budget.fits(tokens=self.tokens, money=self.money)
+        if not fits:
+            self.budget.follow(waiter)
+        return fits
+
+    def give_back_permit(self) -> None:
+        """Return a permit that is not used, if there is one."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            permit.give_back()
+
+    def settle(self, throttle: Throttle, tokens: int, money: float) -> None:
+        """Settle what was reserved to what the call has used."""
+        if self.reservation is not None:
+            throttle.settle(self.reservation, tokens)
+        if self.budget is not None and self.hold is not None:
+            self.budget.settle(self.hold, tokens=tokens, money=money)
+        if self.permit is not None:
+            self.permit.settle(tokens, money)
+        self.reservation = self.hold = self.permit = None

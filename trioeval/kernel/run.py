@@ -9,18 +9,16 @@ Laws: TOTAL, ORDER, PROMPT, DEADLINE, DRAIN, LEAK.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
 
 from trioeval.errors import PlanError
-from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Observer, guarded
 from trioeval.kernel.jobs import Job, P, Plan
 from trioeval.kernel.lanes import Lanes
-from trioeval.kernel.ledger import Ledger, Sink
 from trioeval.kernel.outcomes import (
     Blocked,
     Done,
@@ -31,7 +29,7 @@ from trioeval.kernel.outcomes import (
     TimedOut,
     V,
 )
-from trioeval.kernel.readiness import check_edges
+from trioeval.kernel.readiness import check_plan
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.workers import LaneWorkers, SerialJobs, work
 from trioeval.rates import Budget
@@ -54,14 +52,8 @@ class Summary:
     @property
     def size(self) -> int:
         """Jobs of the plan; each is in exactly one of the six numbers."""
-        return (
-            self.done
-            + self.failed
-            + self.timed_out
-            + self.interrupted
-            + self.blocked
-            + self.not_run
-        )
+        ran = self.done + self.failed + self.timed_out + self.interrupted
+        return ran + self.blocked + self.not_run
 
 
 async def run_plan(
@@ -137,40 +129,54 @@ async def run_plan(
         >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
         [0, 2, 4]
     """
-    _check(plan, lanes, max_live_jobs, salvage_rounds, reorder_window)
-    _check_times(deadline, flush_grace)
-    ledger: Ledger[V] = Ledger(len(plan.jobs))
-    backlog = Backlog(
-        plan, range(len(plan.jobs)) if plan.serial else frozenset(plan.serial_indices)
-    )
+    _check_lanes(plan, lanes)
+    _check_numbers(max_live_jobs, salvage_rounds, reorder_window)
+    check_plan(plan, in_window=reorder_window is not None)
+    if math.isnan(deadline):
+        raise PlanError("deadline must be an instant on the Trio clock, got nan")
+    if not 0 <= flush_grace < math.inf:
+        msg = f"flush_grace must be at least 0 seconds and finite, got {flush_grace!r}"
+        raise PlanError(msg)
     running = RunState(
         lanes,
         deadline,
         trio.Event() if stop is None else stop,
+        plan,
         perform,
-        ledger,
-        backlog,
         salvage_rounds,
         math.inf if reorder_window is None else reorder_window,
         settled,
         observe=guarded(observe),
         budget=budget,
     )
-    sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on, never_ran)
+    ledger = running.ledger
     started_at = trio.current_time()
-    flush = _Flush(flush_grace)
+    # Test: test_a_cancelled_caller_still_gets_every_outcome.
+    flush = trio.CancelScope(shield=True)
+
+    async def run_jobs() -> None:
+        try:
+            await _run_jobs(running, max_live_jobs)
+            await trio.sleep_forever()  # until every outcome is emitted, or the caller is cancelled
+        finally:
+            # Not before: bodies may clean up for a while after they were cancelled.
+            flush.deadline = trio.current_time() + flush_grace
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(flush.watch_caller)
-        nursery.start_soon(_run_jobs, running, plan, max_live_jobs, flush, name="jobs")
-        with flush.scope:
+        nursery.start_soon(run_jobs, name="jobs")
+        with flush:
             try:
-                await sink.drain()
+                await ledger.drain(
+                    emit, never_ran, None if reorder_window is None else running.notify
+                )
             except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
                 running.fail(error)
         nursery.cancel_scope.cancel("every outcome is emitted")
     if running.failure is not None:
         raise running.failure
-    return _summary(sink.counts, started_at)
+    kinds = (Done, Failed, TimedOut, Interrupted, Blocked, NotRun)
+    counts = (ledger.counts.get(kind, 0) for kind in kinds)
+    return Summary(started_at, trio.current_time(), *counts)
 
 
 async def collect(
@@ -212,118 +218,51 @@ async def collect(
     return outcomes
 
 
-def _check(
-    plan: Plan[P],
-    lanes: Lanes,
-    max_live_jobs: int | None,
-    salvage_rounds: int,
-    reorder_window: int | None,
+def _check_numbers(
+    max_live_jobs: int | None, salvage_rounds: int, reorder_window: int | None
 ) -> None:
+    for name, value, least in (
+        ("max_live_jobs", max_live_jobs, 1),
+        ("salvage_rounds", salvage_rounds, 0),
+        ("reorder_window", reorder_window, 1),
+    ):
+        if value is not None and (type(value) is not int or value < least):
+            msg = f"{name} must be a whole number of at least {least}, got {value!r}"
+            raise PlanError(msg)
+
+
+def _check_lanes(plan: Plan[P], lanes: Lanes) -> None:
     unknown = sorted(name for name in plan.lanes if name is not None and name not in lanes)
     if unknown:
         msg = f"the plan starts jobs on {unknown}; the lanes are {sorted(lanes)}"
         raise PlanError(msg)
-    least = {"max_live_jobs": 1, "salvage_rounds": 0, "reorder_window": 1}
-    given = {
-        "max_live_jobs": max_live_jobs,
-        "salvage_rounds": salvage_rounds,
-        "reorder_window": reorder_window,
-    }
-    for name, value in given.items():
-        if value is not None and (type(value) is not int or value < least[name]):
-            msg = f"{name} must be a whole number of at least {least[name]}, got {value!r}"
-            raise PlanError(msg)
-    if reorder_window is not None and plan.readiness is not None:
-        msg = "a reorder window needs to know the order of jobs; this plan decides it while it runs"
-        raise PlanError(msg)
-    plan.check_serial_indices()
-    check_edges(plan)
-    ahead = [(index, edge.on) for index, several in plan.edges.items() for edge in several]
-    if reorder_window is not None and any(on > index for index, on in ahead):
-        found = next(f"{index} waits for {on}" for index, on in ahead if on > index)
-        msg = f"a reorder window needs dependencies on earlier jobs; {found}"
-        raise PlanError(msg)
 
 
-def _check_times(deadline: float, flush_grace: float) -> None:
-    if math.isnan(deadline):
-        raise PlanError("deadline must be an instant on the Trio clock, got nan")
-    if not 0 <= flush_grace < math.inf:
-        msg = f"flush_grace must be at least 0 seconds and finite, got {flush_grace!r}"
-        raise PlanError(msg)
-
-
-@attrs.define
-class _Flush:
-    """The shield around emitting, which ends `grace` seconds after the caller and the jobs have gone."""
-
-    grace: float
-    scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    _caller_gone: bool = False
-    _jobs_gone: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        # Test: test_a_cancelled_caller_still_gets_every_outcome.
-        self.scope.shield = True
-
-    async def watch_caller(self) -> None:
-        """Unshielded beside the sink: the caller's cancellation ends it."""
-        try:
-            await trio.sleep_forever()
-        finally:
-            self._caller_gone = True
-            self._bound()
-
-    def jobs_over(self) -> None:
-        """Bodies may clean up for a while after they were cancelled; the sink waits for their outcomes."""
-        self._jobs_gone = True
-        self._bound()
-
-    def _bound(self) -> None:
-        if self._caller_gone and self._jobs_gone:
-            self.scope.deadline = trio.current_time() + self.grace
-
-
-async def _run_jobs(
-    running: RunState[P, V], plan: Plan[P], max_live_jobs: int | None, flush: _Flush
-) -> None:
+async def _run_jobs(running: RunState[P, V], max_live_jobs: int | None) -> None:
     """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
-    alone = range(len(plan.jobs)) if plan.serial else plan.serial_indices
     try:
         with running.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch_stop, running)
+                nursery.start_soon(running.heed_stop)
                 nursery.start_soon(running.timeouts.keep)
-                if alone:
-                    line = SerialJobs(running, plan, iter(alone))
+                if running.plan.alone:
+                    line = SerialJobs(running)
                     running.sources = [line]
                     await work(running, line)
-                if not plan.serial:
-                    await _run_lanes(running, plan, max_live_jobs)
+                if not running.plan.serial:
+                    await _run_lanes(running, max_live_jobs)
                 nursery.cancel_scope.cancel("every job is over")
     finally:
         running.close()
-        flush.jobs_over()
 
 
-async def _run_lanes(running: RunState[P, V], plan: Plan[P], max_live_jobs: int | None) -> None:
+async def _run_lanes(running: RunState[P, V], max_live_jobs: int | None) -> None:
+    plan = running.plan
     served = [running.lanes[name] for name in plan.lanes if name is not None]
     crews = [LaneWorkers(running, lane, max_live_jobs) for lane in served]
     if None in plan.lanes or plan.needs_no_lane is not None:
         crews.append(LaneWorkers(running, None, max_live_jobs))
     running.sources = list(crews)
-    async with trio.open_nursery() as lanes:
+    async with trio.open_nursery() as nursery:
         for crew in crews:
-            lanes.start_soon(
-                crew.serve, name="no lane" if crew.lane is None else f"lane {crew.name}"
-            )
-
-
-async def _watch_stop(running: RunState[P, V]) -> None:
-    await running.stop.wait()
-    running.drain()
-
-
-def _summary(counts: Mapping[type, int], started_at: float) -> Summary:
-    kinds = (Done, Failed, TimedOut, Interrupted, Blocked, NotRun)
-    return Summary(started_at, trio.current_time(), *(counts.get(kind, 0) for kind in kinds))
+            nursery.start_soon(crew.serve, name=crew.title)

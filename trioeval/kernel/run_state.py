@@ -17,12 +17,11 @@ import trio
 
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog
-from trioeval.kernel.calls import Attempts, CallContext, Calls, worth_salvaging
+from trioeval.kernel.calls import Call, CallContext, Calls, worth_salvaging
 from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, Why
-from trioeval.kernel.jobs import Job, P
+from trioeval.kernel.jobs import Freed, Job, P, Plan
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
-from trioeval.kernel.readiness import Released
 from trioeval.kernel.timeouts import Timeouts, Timer
 
 
@@ -54,12 +53,6 @@ class JobSource(Generic[P]):
     def notify(self) -> None:
         """Look again: there may be a job, or none any more."""
 
-    def stop_admitting(self) -> None:
-        """Give up waiting: no new job starts."""
-
-    def forget(self, index: int) -> None:
-        """Heed that a job was withdrawn that it may be waiting for."""
-
 
 @attrs.frozen
 class _Salvage:
@@ -67,8 +60,8 @@ class _Salvage:
 
     failed: Failed
     """How it ended the last time."""
-    attempts: Attempts | None
-    """Of the call with which it failed."""
+    call: Call | None
+    """The one with which it failed."""
     rounds: int
     """How often it was set aside."""
 
@@ -77,15 +70,16 @@ class _Salvage:
 class RunState(CallContext, Generic[P, V]):
     """The state of one run."""
 
+    plan: Plan[P]
     perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
-    ledger: Ledger[V]
-    backlog: Backlog[P]
     rounds: int = 0
     """How often a job that failed by mishap is run again."""
     window: float = math.inf
     """How far a job may run ahead of the first outcome that is not emitted; infinite if that is free."""
     settled: Callable[[Outcome[V]], None] | None = None
     """Told of each outcome as soon as it is there."""
+    ledger: Ledger[V] = attrs.field(init=False)
+    backlog: Backlog[P] = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(init=False)
     """What all jobs of the run live in; its deadline is the run's."""
     timeouts: Timeouts = attrs.field(factory=Timeouts)
@@ -94,8 +88,6 @@ class RunState(CallContext, Generic[P, V]):
     """The serial jobs, or those of each lane."""
     pause_at: float = -math.inf
     """When a worker between two jobs has to let others run."""
-    emitted: int = 0
-    """Outcomes that the consumer has taken."""
     failure: Exception | None = None
     """What the run as a whole failed with; raised to its caller at the end."""
     exhausted: BudgetError | None = None
@@ -109,6 +101,8 @@ class RunState(CallContext, Generic[P, V]):
     _releasing: bool = False
 
     def __attrs_post_init__(self) -> None:
+        self.ledger = Ledger(len(self.plan.jobs))
+        self.backlog = Backlog(self.plan)
         self.scope = trio.CancelScope(deadline=self.deadline)
 
     @property
@@ -123,26 +117,14 @@ class RunState(CallContext, Generic[P, V]):
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
 
     def start(
-        self,
-        job: Job[P],
-        timer: Timer,
-        now: float,
-        *,
-        rested: Callable[[int], None],
+        self, job: Job[P], timer: Timer, now: float, rested: Callable[[int], None]
     ) -> Calls[P]:
-        """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`.
-
-        Args:
-            job: Admitted in this very step.
-            timer: Cuts it off.
-            now: The present.
-            rested: Told when it begins and ceases to rest; see `Calls`.
-        """
-        made, attempts = 0, None
-        if self._salvages and (before := self._salvages.get(job.index)) is not None:
-            made, attempts = before.failed.calls, before.attempts
-        calls = Calls(job, self, timer, now, made=made, rested=rested)
-        calls.attempts = attempts
+        """Begin a job that was admitted in this very step: from here on its outcome is not `NotRun`."""
+        before = self._salvages.get(job.index) if self._salvages else None
+        if before is None:
+            calls = Calls(job, self, timer, now, rested)
+        else:
+            calls = Calls(job, self, timer, now, rested, before.failed.calls, before.call)
         if job.lane is not None:  # its lane was found ready for its first call
             self.lanes.by_name[job.lane].admitted = calls
         if self.observe is not None:
@@ -156,7 +138,7 @@ class RunState(CallContext, Generic[P, V]):
             lane = self.lanes.by_name[calls.job.lane]
             if lane.admitted is calls:  # a lane outlives its runs, and keeps nothing of them
                 lane.admitted = None
-        if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome, calls.attempts):
+        if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome, calls.failed):
             return
         self.settle(outcome)
 
@@ -177,11 +159,6 @@ class RunState(CallContext, Generic[P, V]):
     def never_ran(self, index: int, cut: Cut, reason: str) -> None:
         """A job will not be run, or not be run again."""
         self.settle(self._failure_of(index) or NotRun(index, cut, reason))
-
-    def pass_on(self, emitted: int) -> None:
-        """The consumer has taken so many outcomes: the window moves."""
-        self.emitted = emitted
-        self.notify()
 
     def notify(self) -> None:
         """There may be something to do for everybody."""
@@ -210,10 +187,10 @@ class RunState(CallContext, Generic[P, V]):
         self._tell_salvaged(indices)
         return indices
 
-    def tell_shifted(self) -> None:
-        """Jobs may have left their lanes: there is something to do for those on no lane."""
-        if self.backlog.shifted:
-            self.backlog.shifted = False
+    def tell_news(self) -> None:
+        """A lane may have a next job that had none before."""
+        if self.backlog.has_news:
+            self.backlog.has_news = False
             self.notify()
 
     def tell_waiting(self, lane: str | None, why: Why, index: int | None) -> None:
@@ -251,17 +228,14 @@ class RunState(CallContext, Generic[P, V]):
         """Admit no more jobs, unless the call is too large for any budget of this size."""
         if self.exhausted is None and error.wanted <= error.limit:
             self.exhausted = error
-            self.stop_admitting()
+            self.notify()
 
-    def stop_admitting(self) -> None:
-        """No new job starts."""
-        for source in self.sources:
-            source.stop_admitting()
-
-    def drain(self) -> None:
-        """The caller has set `stop`: no new job starts, and no first request waits for its permit."""
-        self.stop_admitting()
-        self.withdraw_first_requests()
+    async def heed_stop(self) -> None:
+        """When the caller sets `stop`, start no new job, and end the waits for permits of first requests."""
+        await self.stop.wait()
+        self.notify()
+        for calls in tuple(self.first_requests.values()):
+            calls.withdraw()
 
     def _failure_of(self, index: int) -> Failed | None:
         """How a job ended that is set aside."""
@@ -284,44 +258,38 @@ class RunState(CallContext, Generic[P, V]):
         again = f", {len(self._salvages)} of them again" if self._salvages else ""
         self.fail(PlanError(f"{left} jobs of the plan never became ready{again}"))
 
-    def _set_aside(self, failed: Failed, attempts: Attempts | None) -> bool:
+    def _set_aside(self, failed: Failed, call: Call | None) -> bool:
         index = failed.index
         before = self._salvages.get(index)
         rounds = 0 if before is None else before.rounds
         if rounds >= self.rounds or not worth_salvaging(failed.error):
             return False
-        if attempts is not None and (attempts.exhausted or attempts.is_own):
+        if call is not None and (call.is_exhausted or call.is_own):
             return False
-        self._salvages[index] = _Salvage(failed, attempts, rounds + 1)
+        self._salvages[index] = _Salvage(failed, call, rounds + 1)
         try:
-            released = self.backlog.aside(index)
+            freed = self.backlog.aside(index)
         except PlanError as error:
             self.fail(error)
             return True
-        if released is None:
+        if freed is None:
             self._aside.add(index)
         else:
-            self._pass_on(released)
+            self._heed(freed)
         return True
 
     def _release(self, outcome: Outcome[V]) -> None:
         try:
-            released = self.backlog.over(outcome.index, done=isinstance(outcome, Done))
+            self._heed(self.backlog.over(outcome.index, done=isinstance(outcome, Done)))
         except PlanError as error:
             self.fail(error)
-            return
-        self._pass_on(released)
 
-    def _pass_on(self, released: Released) -> None:
+    def _heed(self, freed: Freed) -> None:
         """Wake who has something to do now, and end those that are blocked."""
         if self._salvages:
-            self._tell_salvaged(sorted(i for i in released.ready if i in self._salvages))
-        if released.lanes:
-            self.notify()
-        for index in released.withdrawn:
-            for source in self.sources:
-                source.forget(index)
-        self._blocked += released.blocked
+            self._tell_salvaged(sorted(i for i in freed.ready if i in self._salvages))
+        self.tell_news()
+        self._blocked += freed.blocked
         if self._releasing:
             return
         # A chain of a million jobs may hang on one: no recursion.

@@ -1,10 +1,9 @@
 """The queue of a lane: from the arrival of a waiter to the step in which nothing is in its way.
 
 Retries stand before everything else, by the index of their jobs; what is new stands behind them, first
-come first served. A waiter that asks for a permit is first, and stays so. Only the first looks at the lane,
-when something may have changed for it; the others sleep until they are first. What is in the way decides how
-it waits on: until an instant, until it is called, among the lanes that want a part of the cap, or for the
-answer to its question for a permit.
+come first served. Only the first looks at the lane, when something may have changed for it; the others sleep
+until they are first. What is in the way decides how it waits on: until an instant, until it is called, among
+the lanes that want a part of the cap, or for the answer to its question for a permit.
 
 A lock that hands the turn over in order of arrival cannot let a retry pass; a heap of timers would wake
 waiters that cannot start.
@@ -36,10 +35,10 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from trioeval.errors import BudgetError, LaneClosedError, PlanError
-from trioeval.kernel.events import Observer, Reserving, Waiting, Why
-from trioeval.kernel.reservations import Permit, Permits, Shortage
-from trioeval.rates import Breaker, Budget, Follower, Hold, Reservation, Throttle
+from trioeval.errors import LaneClosedError, PlanError
+from trioeval.kernel.events import Observer, Reserving, Shortage, Waiting, Why
+from trioeval.kernel.reservations import CallRequest, Permits
+from trioeval.rates import Breaker, Follower
 
 
 @attrs.define(eq=False)
@@ -107,95 +106,6 @@ class Cap:
             lane.notify()
 
 
-class CallRequest:
-    """One call: what it takes at most, and what it has reserved of that since it started.
-
-    A call that does not fit now waits until another one gives something back; a call that does not fit
-    whatever is given back fails, and the run ends with it.
-
-    Args:
-        index: The job that makes it.
-        observe: The observer of its run.
-        budget: What its run pays from; other runs may use it too.
-        tokens: The most that it may use.
-        money: Likewise.
-    """
-
-    # Defaults of the class: one is made for every call, and most need few of them.
-    permit: Permit | None = None
-    hold: Hold | None = None
-    """Its part of the budget."""
-    reservation: Reservation | None = None
-    """Its tokens of the lane."""
-    seen: tuple[int, int] | None = None
-    """Calls that the lane had served, and refused, at its first start; None before that."""
-    mark: int = 0
-    """The mark of the lane's throttle at its start."""
-    started_at: float = -math.inf
-    used: tuple[int, float] | None = None
-    """Tokens and money that it has used; None while it is in flight, and if it was given up there."""
-    is_told: bool = False
-    """Whether its reply told the tokens."""
-
-    def __init__(
-        self,
-        index: int,
-        observe: Observer | None,
-        budget: Budget | None = None,
-        tokens: int = 0,
-        money: float = 0.0,
-    ) -> None:
-        self.index = index
-        self.observe = observe
-        self.budget = budget
-        self.tokens = tokens
-        self.money = money
-
-    def check_budget(self) -> None:
-        """Refuse at once a call that not even the whole budget would serve.
-
-        Raises:
-            BudgetError: It would not.
-        """
-        shortage = None if self.budget is None else self._shortage(self.budget)
-        if shortage is not None and shortage.wanted > shortage.limit:
-            raise shortage
-
-    def fits_budget(self, waiter: Follower) -> bool:
-        """Whether it can be paid in this very step; if not, `waiter` is notified when it may be.
-
-        Raises:
-            BudgetError: It never can be.
-        """
-        if self.budget is None:
-            return True
-        if (shortage := self._shortage(self.budget)) is not None:
-            raise shortage
-        fits = self.budget.fits(tokens=self.tokens, money=self.money)
-        if not fits:
-            self.budget.follow(waiter)
-        return fits
-
-    def give_back_permit(self) -> None:
-        """Return a permit that is not used, if there is one."""
-        permit, self.permit = self.permit, None
-        if permit is not None:
-            permit.give_back()
-
-    def settle(self, throttle: Throttle, tokens: int, money: float) -> None:
-        """Settle what was reserved to what the call has used."""
-        if self.reservation is not None:
-            throttle.settle(self.reservation, tokens)
-        if self.budget is not None and self.hold is not None:
-            self.budget.settle(self.hold, tokens=tokens, money=money)
-        if self.permit is not None:
-            self.permit.settle(tokens, money)
-        self.reservation = self.hold = self.permit = None
-
-    def _shortage(self, budget: Budget) -> BudgetError | None:
-        return budget.shortage(tokens=self.tokens, money=self.money)
-
-
 Obstacle: TypeAlias = tuple[Why, float]
 """What is in the way of a start, and until when; infinite where that is not known."""
 
@@ -204,27 +114,12 @@ _HELD = (-1, 0, 0)
 
 @attrs.define(eq=False)
 class Waiter:
-    """One that waits: in the queue, or in its back-off."""
+    """One that waits in the queue."""
 
     rank: tuple[int, int, int]
     """The least is the first."""
-    _called: trio.Event = attrs.field(factory=trio.Event)
-
-    def call(self) -> None:
-        """Make it look again. Synchronous, may come for nothing."""
-        self._called.set()
-
-    def rearm(self) -> None:
-        """Forget earlier calls; before the waiter looks, so that none of what follows is missed."""
-        self._called = trio.Event()
-
-    async def wait_called(self, until: float = math.inf) -> None:
-        """Sleep until `call`, or until an instant. A checkpoint."""
-        if until == math.inf:
-            await self._called.wait()
-        else:
-            with trio.move_on_at(until):
-                await self._called.wait()
+    called: trio.Event = attrs.field(factory=trio.Event)
+    """Set to make it look again, perhaps for nothing."""
 
 
 def _rank(waiter: Waiter) -> tuple[int, int, int]:
@@ -253,12 +148,12 @@ class WaitQueue:
     def notify(self) -> None:
         """Call the first: the lane, a budget or the cap over all lanes may have changed."""
         if self.waiters:
-            self.waiters[0].call()
+            self.waiters[0].called.set()
 
     def dismiss(self) -> None:
         """Call all, because the lane is closed; a question for a permit ends."""
         for waiter in self.waiters:
-            waiter.call()
+            waiter.called.set()
         if self._asking is not None:
             self._asking.cancel("nobody in line is served any more")
 
@@ -294,7 +189,7 @@ class WaitQueue:
                 now = trio.current_time()
                 obstacle = (Why.TURN, math.inf)
                 # Before the look: whoever is told of it may change the lane in that very moment.
-                waiter.rearm()
+                waiter.called = trio.Event()
                 if self.waiters[0] is waiter:
                     obstacle = look(now)
                     self.why = None if obstacle is None else obstacle[0]
@@ -311,7 +206,8 @@ class WaitQueue:
                     told, (why, until) = obstacle, obstacle
                     known = None if until == math.inf else until
                     observe(Waiting(now, self._lane, why, known, index))
-                await waiter.wait_called(obstacle[1])
+                with trio.move_on_at(obstacle[1]):
+                    await waiter.called.wait()
         finally:
             if call is not None and obstacle is not None:
                 call.give_back_permit()

@@ -1,21 +1,16 @@
 """The workers of a run: a foreman a lane, its workers, and one leader among them.
 
-A lane of a run is a child task, the *foreman*, with a nursery of workers. A worker takes the lane's next
-job, runs it in its own task, and takes the next one at once if the lane can serve it: in full swing no
-task is made, woken or handed anything between two jobs.
+A worker takes the lane's next job, runs it in its own task, and takes the next one at once if the lane can
+serve it: in full swing no task is made, woken or handed anything between two jobs. When the lane cannot
+serve a next job now, one worker stays as the *leader* and stands in line for it; the others go home. The
+leader becomes the job's worker in the very step in which the lane is ready, so that nothing comes between
+admission and start, and the jobs of a lane start by rank and index.
 
-When the lane cannot serve a next job now, one worker stays as the *leader* and stands in line for it; the
-others go home. The leader becomes the job's worker in the very step in which the lane is ready, so that
-nothing comes between admission and start, and the jobs of a lane start by rank and index.
-
-The foreman's only duty is that somebody leads when leading can help: it is notified when a slot is given
-back and when a job is taken or over, and sends a worker if there are jobs left, nobody leads, and a slot
-is free or others stand in line for it. That is how a lane goes on while the worker of a job
-waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
-
-Jobs on no lane have a foreman and workers as well, whose leader waits for the serial gate only. Where a
-job may turn out to need no lane (see `Plan.needs_no_lane`), the foreman of its lane looks at the next job
-also while the lane can serve nothing.
+The *foreman*, a child task of the run with a nursery of workers, sees to it that somebody leads when leading
+can help: it is notified when a slot is given back and when a job is taken or over, and sends a worker if
+there are jobs left, nobody leads, and a slot is free or others stand in line for it. That is how a lane goes
+on while the worker of a job waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
+Jobs on no lane have a foreman and workers as well, whose leader waits for the serial gate only.
 
 A job is *live* from its start to its end, whatever it waits for, and costs memory. How many may be live
 follows the widths: as many as all lanes could have in flight, since a job may call any of them, and some
@@ -29,11 +24,7 @@ admission and start).
 
 **Outcomes.** Failures are data: an `Exception` of the body becomes `Failed`. Cancellation is never caught
 here. A `Cancelled` that the job's own scope takes back is a timeout, or the job was withdrawn (see
-`CallContext`); any other one passes, and the `finally` records `Interrupted` on its way. Outcomes are
-recorded synchronously, so nothing can come between a result and its record.
-
-One timer, with one cancel scope, serves many jobs. Once it is spent, by a timeout or a job that ended
-late, the next job gets another.
+`CallContext`); any other one passes, and the `finally` records `Interrupted` on its way.
 
 Laws: TOTAL, HONEST, LIMIT, DRAIN, SERIAL.
 """
@@ -49,7 +40,7 @@ import trio
 from trioeval.errors import LaneClosedError, PlanError
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Why
-from trioeval.kernel.jobs import Job, P, Plan
+from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, TimedOut, V
 from trioeval.kernel.run_state import JobSource, RunState
@@ -81,7 +72,7 @@ async def work(running: RunState[P, V], source: JobSource[P]) -> None:
                         now = trio.current_time()
                     if job is None:
                         return
-                    calls = running.start(job, timer, now, rested=source.rested)
+                    calls = running.start(job, timer, now, source.rested)
                     outcome: Done[V] | Failed
                     try:
                         value = await running.perform(job, calls)
@@ -144,14 +135,17 @@ class SerialJobs(JobSource[P], Generic[P, V]):
     """
 
     running: RunState[P, V]
-    plan: Plan[P]
-    _indices: Iterator[int]
+    _indices: Iterator[int] = attrs.field(init=False)
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What the worker waits in between two jobs."""
 
-    def stop_admitting(self) -> None:
-        """End the wait for a next job."""
-        self._line.cancel("the run admits no new jobs")
+    def __attrs_post_init__(self) -> None:
+        self._indices = iter(self.running.plan.alone)
+
+    def notify(self) -> None:
+        """End the wait for a next job if none may start any more."""
+        if not self.running.admits(trio.current_time()):
+            self._line.cancel("the run admits no new jobs")
 
     async def admit(self) -> Job[P] | None:
         """The next serial job, when nothing else runs and its lane can serve it. A checkpoint if so."""
@@ -175,7 +169,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
         """
         lanes = self.running.lanes
         lane = None if job.lane is None else lanes[job.lane]
-        job = self.plan.looked_at(job)
+        job = self.running.plan.looked_at(job)
         if not lanes.gate.idle:
             self.running.tell_waiting(job.lane, Why.GATE, job.index)
         await lanes.gate.enter_serial()
@@ -192,19 +186,16 @@ class SerialJobs(JobSource[P], Generic[P, V]):
         return job if admitted else None
 
     def _next(self) -> Job[P] | None:
-        if not self.running.admits(trio.current_time()):
+        running = self.running
+        if not running.admits(trio.current_time()):
             return None
         # What is set aside comes before what follows it: serial jobs run in index order.
-        for index in itertools.chain(self.running.next_round(), self._indices):
-            if not self.running.backlog.blocks(index):
-                return self._job(index)
-        return None
-
-    def _job(self, index: int) -> Job[P] | None:
+        indices = itertools.chain(running.next_round(), self._indices)
+        index = next((index for index in indices if not running.backlog.blocks(index)), None)
         try:
-            return self.plan.job(index)
+            return None if index is None else running.plan.job(index)
         except PlanError as error:
-            self.running.fail(error)
+            running.fail(error)
             return None
 
 
@@ -218,6 +209,8 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
     """Jobs that may be live at once and not rest, ≥ 1; None lets it follow the widths of all lanes."""
     name: str | None = attrs.field(init=False)
     """The lane's name."""
+    title: str = attrs.field(init=False)
+    """What tasks are named after."""
     _live: int = 0
     """Jobs that are started and not over."""
     _resting: int = 0
@@ -229,6 +222,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
 
     def __attrs_post_init__(self) -> None:
         self.name = None if self.lane is None else self.lane.spec.name
+        self.title = "no lane" if self.lane is None else f"lane {self.name}"
 
     @property
     def idle(self) -> bool:
@@ -241,7 +235,6 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
 
     async def serve(self) -> None:
         """The foreman: returns when every job of the run is over, or none may start any more."""
-        name = "worker on no lane" if self.lane is None else f"worker of lane {self.name}"
         if self.lane is not None:
             self.lane.followers.append(self)
         try:
@@ -250,25 +243,15 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
                     # Re-arm before looking: news between the look and the wait would be missed.
                     self._news = trio.Event()
                     if self._look():
-                        workers.start_soon(work, self.running, self, name=name)
+                        workers.start_soon(work, self.running, self, name=f"worker: {self.title}")
                     await self._news.wait()
+                self._line.cancel("no job starts any more")
         finally:
             if self.lane is not None:
                 self.lane.followers.remove(self)
 
     def notify(self) -> None:
-        """Something changed that may call for a leader."""
-        self._news.set()
-
-    def forget(self, index: int) -> None:  # noqa: ARG002 - whichever it was
-        """A job was withdrawn: nobody waits for the lane if it was the last one."""
-        if self.running.backlog.first(self.name) is None:
-            self.stop_admitting()
-        self.notify()
-
-    def stop_admitting(self) -> None:
-        """No new job starts, or there is none: nobody waits for a next one."""
-        self._line.cancel("there is no job to start")
+        """Something changed that may call for a leader, or leave it without a job."""
         self._news.set()
 
     def admit_nowait(self, now: float) -> Job[P] | None:
@@ -340,7 +323,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         except PlanError as error:
             running.fail(error)
             return None
-        running.tell_shifted()
+        running.tell_news()
         if job is not None:
             running.lanes.gate.enter()
             self._live += 1
@@ -356,6 +339,8 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
                 return False
             if self.running.backlog.looks:
                 self._next()  # a job that needs no lane leaves this one
+        if self._leading and self.running.backlog.first(self.name) is None:
+            self._line.cancel("the job was withdrawn")
         if self._leading or self._full:
             return False
         # On a lane of one run whose slots are all taken, the worker that frees one takes the next job.
@@ -382,7 +367,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             if not running.admits(trio.current_time()):
                 return None
             has = running.backlog.has(self.name)
-            running.tell_shifted()
+            running.tell_news()
         except PlanError as error:
             running.fail(error)
             return None
@@ -391,7 +376,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         return running.backlog.first(self.name) if has else None
 
     def _in_window(self, index: int) -> bool:
-        return index < self.running.emitted + self.running.window
+        return index < self.running.ledger.emitted + self.running.window
 
     def _give_up(self, reason: str) -> None:
         """The lane serves nothing more: its jobs get their outcome unstarted."""

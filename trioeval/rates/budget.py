@@ -102,7 +102,7 @@ class Budget:
     Example:
         >>> budget = Budget(requests=3, money=0.30)
         >>> hold = budget.reserve(money=0.25)
-        >>> budget.reserve(money=0.10) is None, budget.could_fit(money=0.10)
+        >>> budget.reserve(money=0.10) is None, budget.shortage(money=0.10) is None
         (True, True)
         >>> budget.settle(hold, tokens=0, money=0.20)
         >>> budget.reserve(money=0.10) is None, budget.spent
@@ -160,7 +160,7 @@ class Budget:
 
         Returns:
             What is settled when the call is over; None, and nothing is held, if it does not fit now.
-            It may fit later: see `could_fit`.
+            It may fit later: see `shortage`.
         """
         hold = Hold(tokens, _rounded_up(money))
         tokens_after, micros_after = self._tokens_held + tokens, self._micros_held + hold.micros
@@ -200,10 +200,6 @@ class Budget:
         """Tell `follower` once, when the next hold is settled."""
         if follower not in self._followers:
             self._followers.append(follower)
-
-    def could_fit(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> bool:
-        """Whether such a call would fit if the calls that are not over used nothing."""
-        return self.shortage(requests=requests, tokens=tokens, money=money) is None
 
     def shortage(
         self, *, requests: int = 1, tokens: int = 0, money: float = 0.0

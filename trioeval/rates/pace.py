@@ -63,10 +63,10 @@ class TokenPace:
     Example:
         >>> pace = TokenPace.per_minute(60)
         >>> reservation = pace.reserve(0.0, 10)
-        >>> pace.earliest(0.0, 1)
+        >>> pace.earliest(0.0)
         10.0
         >>> pace.settle(reservation, 4)
-        >>> pace.earliest(0.0, 1)
+        >>> pace.earliest(0.0)
         4.0
     """
 
@@ -85,7 +85,7 @@ class TokenPace:
         """A pace of `tpm` tokens per minute, > 0 and finite."""
         return cls(60.0 / tpm, burst, tpm)
 
-    def earliest(self, now: float, tokens: int) -> float:  # noqa: ARG002 - PACE asks for the debt alone
+    def earliest(self, now: float) -> float:
         """The first instant at or after `now` at which a call may start.
 
         A call waits for what was used before it, never for its own tokens; so does one of none.

@@ -40,8 +40,8 @@ from trioeval.rates.pace import Pace, Reservation, TokenPace
 
 _MARGIN = 1.1
 """How much faster than measured the lane goes, and how much faster it grows each time."""
-_DELIVERY_SLACK = 2
-"""Burst of the pace: a start that comes late must not delay all that follow."""
+_SLACK = 2
+"""Burst of a rate that was told or measured: a start that comes late must not delay all that follow."""
 _LEAST_MEASURED = 4
 """Calls served that make a measurement."""
 _FASTEST = 0.001
@@ -92,7 +92,7 @@ class Delivery:
             self._since, self._served = now, 0
         elif self._served >= _LEAST_MEASURED and now > self._since:
             period = min((now - self._since) / self._served, wait)
-            self.pace = Pace(period / _MARGIN, _DELIVERY_SLACK)
+            self.pace = Pace(period / _MARGIN, _SLACK)
             self._since, self._served = now, 0
         self._plan_growth()
 
@@ -158,8 +158,6 @@ _TELLING = 2
 """Refusals of one call that can show a rate; one that is refused more often may be refused for itself."""
 _LITTLE = 0.1
 """Share of an allowance below which starts are paced by it."""
-_SLACK = 2
-"""Burst of a rate that was told or measured: a start that comes late must not delay all that follow."""
 _PLENTY = 0.2
 """Share above which they are not any more."""
 
@@ -238,17 +236,12 @@ class Throttle:
             return BreakerState.OPEN
         return BreakerState.CLOSED if self._probes is None else BreakerState.HALF_OPEN
 
-    def open_at(self, now: float, tokens: int) -> float:
-        """The first instant at or after `now` at which a call of so many tokens may start."""
-        at = max(self.rated_until(now), self.gap_until)
+    def open_at(self, now: float) -> float:
+        """The first instant at or after `now` at which a call may start, whatever its tokens."""
+        at = max(self.rated_until(now), self.pace.next_gap_at)
         if self.tokens is not None:
-            at = max(at, self.tokens.earliest(now, tokens))
+            at = max(at, self.tokens.earliest(now))
         return max(at, self.blocked_until)
-
-    @property
-    def gap_until(self) -> float:
-        """The instant at which the least gap after the last start is over."""
-        return self.pace.next_gap_at
 
     def rated_until(self, now: float) -> float:
         """The first instant at or after `now` that every rate of requests allows."""

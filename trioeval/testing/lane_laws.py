@@ -184,26 +184,31 @@ def check_retry_after(trace: Trace) -> None:
 def check_aimd(trace: Trace) -> None:
     """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank.
 
-    Later refusals of one wave, if they name a wait, cut it once more to what is in flight beside them.
+    Later refusals of one wave, if they name a wait, cut it once more: to what is in flight beside them, or
+    to seven tenths of what it was before the wave if nothing is.
     """
     for lane in trace.lanes:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
             continue
         refused = [span for span in on(trace.calls, lane) if is_refusal(span)]
         limit, shrank_at = 1 if lane.slow_start else lane.width, -math.inf
+        before_wave = limit
         for event in trace.events:
             if not isinstance(event, LimitChanged) or event.lane != lane.name:
                 continue
             require("AIMD", 1 <= event.adaptive <= lane.width, f"{event} on {lane}")
             if event.adaptive < limit:
-                causes = [
-                    s
-                    for s in refused
-                    if s.ended_at == event.at
-                    and (s.started_at >= shrank_at or _served_beside(trace, s) == event.adaptive)
-                ]
+                causes = [span for span in refused if span.ended_at == event.at]
+                begins_wave = any(span.started_at >= shrank_at for span in causes)
+                if begins_wave:
+                    before_wave = limit
+                usual = max(1, int(0.7 * before_wave))
+                beside = [_served_beside(trace, span) for span in causes]
                 told = f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
-                require("AIMD", bool(causes), told)
+                in_wave = any(
+                    count is not None and event.adaptive == (count or usual) for count in beside
+                )
+                require("AIMD", begins_wave or in_wave, told)
                 shrank_at = event.at
             limit = event.adaptive
 
