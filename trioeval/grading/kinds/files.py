@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError
-from trioeval.grading.kinds.text import regex_fault
+from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError, is_anything, is_text
+from trioeval.grading.kinds.text import pattern_problems, usable_pattern
 from trioeval.grading.kinds.workspace_files import NoFileError, find_file, path_fault, read_file
 from trioeval.grading.model import Assertion
-from trioeval.grading.patterns import compile_javascript, found_in_time
+from trioeval.grading.patterns import found_in_time
 from trioeval.grading.query_search import values_at
-from trioeval.grading.schemas import rules_of, schema_faults, schema_of
+from trioeval.grading.schemas import rules_of, schema_of, schema_problems
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, parse_json, quote, same_json
 
@@ -89,10 +89,9 @@ def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) 
     text = read_file(workspace, named).decode("utf-8-sig", "replace")
     if "pattern" in value:
         pattern = value["pattern"]
-        try:
-            compiled = compile_javascript(pattern)
-        except ValueError as error:
-            return Finding(holds=False, reason=regex_fault(pattern, error), invertible=False)
+        compiled = usable_pattern(pattern)
+        if isinstance(compiled, Finding):
+            return compiled
         holds = found_in_time(compiled, text, written=pattern)
         verb = "matches" if holds else "does not match"
         return Finding(holds=holds, reason=f"{quote(named)} {verb} {quote(pattern)}")
@@ -171,26 +170,22 @@ def _json_paths() -> Any:
     return environment
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(map(_is_text, value))
+    return isinstance(value, list | tuple) and bool(value) and all(map(is_text, value))
 
 
 def _are_paths(value: Any) -> bool:
-    return _is_text(value) or _are_texts(value)
+    return is_text(value) or _are_texts(value)
 
 
 def _says_contents(value: Any) -> bool:
     match value:
         case {"file": file, "text": text, **rest}:
-            return not rest and _is_text(file) and _is_text(text)
+            return not rest and is_text(file) and is_text(text)
         case {"file": file, "texts": texts, **rest}:
-            return not rest and _is_text(file) and _are_texts(texts)
+            return not rest and is_text(file) and _are_texts(texts)
         case {"file": file, "pattern": pattern, **rest}:
-            return not rest and _is_text(file) and _is_text(pattern)
+            return not rest and is_text(file) and is_text(pattern)
         case _:
             return False
 
@@ -199,13 +194,13 @@ def _says_json(value: Any) -> bool:
     match value:
         case {"file": file, **rest}:
             return (
-                _is_text(file)
+                is_text(file)
                 and not rest.keys() - {"path", "equals", "schema"}
-                and _is_text(rest.get("path", "$"))
+                and is_text(rest.get("path", "$"))
                 and isinstance(rest.get("schema", {}), str | Mapping)
             )
         case _:
-            return _is_text(value)
+            return is_text(value)
 
 
 def _check_paths(assertion: Assertion) -> Iterator[Problem]:
@@ -222,13 +217,8 @@ def _check_contents(assertion: Assertion) -> Iterator[Problem]:
     if is_template(value):
         return
     yield from _path_problems(".value.file", value["file"])
-    pattern = value.get("pattern")
-    if pattern is not None and not is_template(pattern):
-        try:
-            compile_javascript(pattern)
-        except ValueError as error:
-            hint = "patterns are those of JavaScript, without flags"
-            yield Problem(".value.pattern", regex_fault(pattern, error), hint)
+    if value.get("pattern") is not None:
+        yield from pattern_problems(".value.pattern", value["pattern"])
 
 
 def _check_json(assertion: Assertion) -> Iterator[Problem]:
@@ -244,18 +234,7 @@ def _check_json(assertion: Assertion) -> Iterator[Problem]:
         except GradingError as error:
             yield Problem(".value.path", str(error), 'write one such as "$.scores[0]"')
     if "schema" in value and not is_template(value["schema"]):
-        yield from _schema_problems(value["schema"])
-
-
-def _schema_problems(written: Any) -> Iterator[Problem]:
-    try:
-        schema = schema_of(written)
-    except ValueError as error:
-        yield Problem(".value.schema", f"must be a JSON schema, got text that is not YAML: {error}")
-        return
-    for fault in schema_faults(schema):
-        where = fault.path if isinstance(written, Mapping) else ""
-        yield Problem(f".value.schema{where}", fault.message, fault.hint)
+        yield from schema_problems(".value.schema", value["schema"])
 
 
 def _path_problems(at: str, named: Any) -> Iterator[Problem]:
@@ -267,12 +246,8 @@ def _path_problems(at: str, named: Any) -> Iterator[Problem]:
         yield Problem(at, f"{quote(named)} {fault}", hint)
 
 
-def _anything(_value: Any) -> bool:
-    return True
-
-
 KINDS: Kinds = {
-    "agent-done": Kind("left out", _anything, _agent_done, bare=True),
+    "agent-done": Kind("left out", is_anything, _agent_done, bare=True),
     "file-contains": Kind(
         _CONTAINS, _says_contents, _reading(_contains), check=_check_contents, fills_objects=True
     ),
