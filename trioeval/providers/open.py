@@ -161,17 +161,7 @@ class OpenProvider:
         """The same error, or one that says "too many calls", where the suite says that it means that."""
         if error.kind != "server" or error.status not in self.spec.overload_statuses:
             return error
-        return ProviderError(
-            "overloaded",
-            error.message,
-            status=error.status,
-            retry_after=error.retry_after,
-            body_excerpt=error.body_excerpt,
-            retries=error.retries,
-            usage=error.usage,
-            money=error.money,
-            hint=error.hint,
-        )
+        return error.told_as(error.message, kind="overloaded")
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:

@@ -6,7 +6,7 @@ Everything that is read here came from somebody else: no field is trusted to be 
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -49,9 +49,10 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
     """
     data = read_json(reply.body)
     if data is NOT_JSON:
-        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
+        raise failure("malformed_reply", "the reply is not JSON", reply, endpoint.secrets)
     if not isinstance(data, dict):
-        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
+        message = "the reply is not a JSON object"
+        raise failure("malformed_reply", message, reply, endpoint.secrets)
     return data
 
 
@@ -147,19 +148,15 @@ def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure(
-    kind: ProviderErrorKind, message: str, endpoint: Endpoint, reply: HttpReply
+    kind: ProviderErrorKind, message: str, reply: HttpReply, secrets: Sequence[str]
 ) -> ProviderError:
-    """An error that names the URL and shows the beginning of the body."""
-    where = (
-        f" (HTTP {reply.status} from {hide(reply.source, endpoint.secrets)})"
-        if reply.source
-        else ""
-    )
+    """An error that names the URL and shows the beginning of the body, without secrets."""
+    where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
     return ProviderError(
         kind,
-        f"{message}{where}",
+        hide(f"{message}{where}", secrets),
         status=reply.status,
-        body_excerpt=excerpt(reply.body, endpoint.secrets),
+        body_excerpt=excerpt(reply.body, secrets),
     )
 
 

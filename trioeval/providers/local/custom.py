@@ -9,6 +9,7 @@ import attrs
 from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.config import Settings, Shared, show
+from trioeval.providers.metering import Metering
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -33,9 +34,9 @@ class CustomSettings(Settings):
         return self.name
 
     @property
-    def most_cost(self) -> float | None:
-        """Nothing bounds what a function says."""
-        return None
+    def metering(self) -> Metering:
+        """Nothing bounds the costs that a function says."""
+        return Metering(says_cost=True)
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["CustomProvider"]:
