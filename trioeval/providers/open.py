@@ -72,8 +72,6 @@ class OpenProvider:
     @_cacheable.default
     def _find_cacheable(self) -> Cacheable | None:
         asked = self._provider.function
-        if isinstance(asked, CustomProvider):  # the caller's own
-            asked = asked.function
         return asked if isinstance(asked, Cacheable) else None
 
     async def __call__(self, request: Request, /) -> Reply:

@@ -6,6 +6,9 @@ make an assertion that cannot be evaluated.
 """
 
 import functools
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,9 +19,9 @@ from trioeval.grading.kinds.text import pattern_problems, usable_pattern
 from trioeval.grading.kinds.workspace_files import NoFileError, find_file, path_fault, read_file
 from trioeval.grading.model import Assertion
 from trioeval.grading.patterns import found_in_time
-from trioeval.grading.query_search import values_at
 from trioeval.grading.schemas import rules_of, schema_of, schema_problems
 from trioeval.grading.subject import Subject
+from trioeval.scripting.queries import program
 from trioeval.text import is_template, parse_json, quote, same_json
 
 _PATHS = (
@@ -115,7 +118,7 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: {error}")
     what = quote(named)
     if "path" in asked:
-        values = _values_at(asked["path"], found, len(text))
+        values = values_at(asked["path"], found, len(text))
         if not values:
             return Finding(holds=False, reason=f"{asked['path']} finds nothing in {what}")
         found, what = values[0], f"{asked['path']} in {what}"
@@ -137,13 +140,53 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
     return Finding(holds=True, reason=f"{what} {follows or 'is JSON'}")
 
 
-def _values_at(path: str, document: Any, size: int) -> list[Any]:
-    """See `values_at`; a path that fails does so on what an agent wrote, which may be nested deeply."""
+def values_at(path: str, document: Any, size: int) -> list[Any]:
+    """The values of a JSONPath: at most one; of a path that may find several the list of all. Blocks.
+
+    What is not cheap is evaluated by a process of its own, which is ended when its time is up.
+
+    Args:
+        path: What is looked for.
+        document: Where to look.
+        size: Characters of the document, as JSON.
+
+    Raises:
+        GradingError: The path is none.
+        NoFileError: It fails on the document, or takes too long; the message says which.
+    """
     _check_path(path)
+    if size <= program.CHEAP and program.is_cheap("jsonpath", path):
+        told = program.run("jsonpath", path, document)
+    else:
+        told = _run_apart(path, document)
+    if "error" in told:
+        msg = f"{quote(path)} fails: {told['error']}"
+        if told["error"].startswith("it "):
+            msg = f"{quote(path)} {told['error'].removeprefix('it ')}"
+        raise NoFileError(msg)
+    values: list[Any] = told["values"]
+    return values if told["singular"] or not values else [values]
+
+
+def _run_apart(path: str, document: Any) -> dict[str, Any]:
     try:
-        return values_at(path, document, size)
-    except ValueError as error:
-        raise NoFileError(str(error)) from None
+        asked = json.dumps(["jsonpath", path, document])
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, program.__file__],
+            input=asked,
+            capture_output=True,
+            text=True,
+            timeout=program.TIME_LIMIT,
+            check=False,
+        )
+        told: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"error": f"it takes longer than {program.TIME_LIMIT:g} seconds"}
+    except RecursionError:
+        return {"error": "the document is nested too deeply"}
+    except ValueError:
+        return {"error": f"the process that looks for it ended with code {done.returncode}"}
+    return told
 
 
 def _check_path(path: str) -> None:

@@ -31,12 +31,12 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
     empty,
     failure,
     is_success,
     read_failure,
-    read_hint,
     read_metadata,
     read_object,
 )
@@ -345,7 +345,7 @@ class Adapter(ABC):
         origin = {name: data.get(field) for name, field in self.origin_fields.items()}
         return attrs.evolve(
             answer,
-            hint=read_hint(self.endpoint, reply),
+            hint=read_hint(reply.headers, host=self.endpoint.host),
             cost=self.cost(answer.usage, data),
             raw=data,
             metadata={**read_metadata(reply, origin), **answer.metadata},

@@ -17,14 +17,13 @@ from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKi
 from trioeval.providers.http.rate_hints import (
     EPOCH_FROM,
     read_duration,
-    read_hints,
+    read_hint,
     read_number,
     read_spent_reset,
     read_until,
 )
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
-from trioeval.rates.throttle import RateHint
 
 # What failures mean, as a table: the first row that fits wins.
 #
@@ -389,7 +388,6 @@ def classify(
     kind = find_kind(reply.status, found, wait)
     if kind not in TRUSTED:
         wait = read_retry_after(headers, delay=found.delay)
-    hint = read_hints(headers, host=host)
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
@@ -399,7 +397,7 @@ def classify(
         body_excerpt=excerpt(reply.body, hidden),
         fault=fault,
         retries=retries,
-        hint=None if hint == RateHint() else hint,
+        hint=read_hint(headers, host=host),
     )
 
 

@@ -15,10 +15,9 @@ from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.endpoint import Endpoint, is_secret_header
 from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal
-from trioeval.providers.http.rate_hints import read_hints
+from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
-from trioeval.rates.throttle import RateHint
 
 FILTERED = "[filtered by the provider]"
 """The output where a content filter left nothing."""
@@ -69,7 +68,7 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
         output=message,
-        hint=read_hint(endpoint, reply),
+        hint=read_hint(reply.headers, host=endpoint.host),
         finish_reason="content_filter",
         is_refusal=True,
         guardrails=Guardrails(flagged=True, flagged_input=True, reason=flags or message),
@@ -132,12 +131,6 @@ def objects(data: Any, *names: str) -> list[dict[str, Any]]:
     """The objects of a field that is a list; none where it is not."""
     value = field(data, *names)
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def read_hint(endpoint: Endpoint, reply: HttpReply) -> RateHint | None:
-    """What the headers say of the service's limits; None if nothing."""
-    hint = read_hints(reply.headers, host=endpoint.host)
-    return None if hint == RateHint() else hint
 
 
 def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,9 +39,9 @@ class CustomSettings(Settings):
         return Metering(says_cost=True)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["CustomProvider"]:
-        """The callable, held to its promise. Closing it is the caller's affair."""
-        yield CustomProvider(self.name, self.function)
+    async def open(self, _shared: Shared) -> AsyncGenerator[Provider]:
+        """The callable. Closing it is the caller's affair."""
+        yield self.function
 
 
 @attrs.frozen
