@@ -465,6 +465,39 @@ class ProviderError(CallError):
         self.status = status
         self.body_excerpt = body_excerpt
 
+    def told_as(
+        self,
+        message: str,
+        *,
+        kind: ProviderErrorKind | None = None,
+        fault: Fault | None = None,
+        retries: int | None = None,
+        body_excerpt: str | None = None,
+    ) -> "ProviderError":
+        """The same failure in an exception of its own, with other words.
+
+        Args:
+            message: What happened, for a person.
+            kind: Another kind than its own, with the fault of that.
+            fault: Another fault.
+            retries: Another number of retries.
+            body_excerpt: Another beginning of the body.
+        """
+        if fault is None:
+            fault = self.fault if kind is None else FAULT_BY_KIND[kind]
+        return ProviderError(
+            kind or self.kind,
+            message,
+            status=self.status,
+            retry_after=self.retry_after,
+            body_excerpt=self.body_excerpt if body_excerpt is None else body_excerpt,
+            fault=fault,
+            retries=self.retries if retries is None else retries,
+            usage=self.usage,
+            money=self.money,
+            hint=self.hint,
+        )
+
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The errors that an exception group is made of, in order; an error that is no group is itself one."""

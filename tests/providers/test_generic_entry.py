@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback import generic, problems
 
-from trioeval.providers.generic.http import GenericSettings
+from trioeval.providers.generic.entry import GenericSettings
 from trioeval.providers.generic.keys import KEYS
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.prices import Price
@@ -473,11 +473,11 @@ def test_files_of_the_suite_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "body.json").write_text('{"q": "{{prompt}}"}')
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     (tmp_path / "bad.py").write_text("def (")
-    assert settings("http", tmp_path, request="file://raw.txt").entry.request.url == (
+    assert settings("http", tmp_path, request="file://raw.txt").request.url == (
         "http://a.example/x"
     )
-    entry = settings(URL, tmp_path, body="file://body.json", tls={"caPath": "ca.pem"}).entry
-    assert entry.request.body == settings(URL, body={"q": "{{prompt}}"}).entry.request.body
+    entry = settings(URL, tmp_path, body="file://body.json", tls={"caPath": "ca.pem"})
+    assert entry.request.body == settings(URL, body={"q": "{{prompt}}"}).request.body
     assert entry.tls == TlsSettings(tmp_path / "ca.pem")
     (fault,) = problems(URL, tmp_path, transformResponse="file://bad.py:fn")
     assert fault.startswith('.config.transformResponse: "bad.py" is not Python: invalid syntax')

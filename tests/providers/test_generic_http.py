@@ -21,7 +21,7 @@ from trioeval.providers import Request
 from trioeval.providers.generic import request as parts_module
 from trioeval.providers.generic.http import open_code
 from trioeval.providers.generic.reply import Answer as TransformAnswer
-from trioeval.providers.generic.reply import apply_query, engine_workers, query_workers
+from trioeval.providers.generic.reply import apply_query
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
 
@@ -669,8 +669,7 @@ def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
     answer = TransformAnswer(json=1, text="1", context={})
 
     async def main() -> None:
-        engine, queries = engine_workers(Path.cwd(), {}), query_workers(Path.cwd(), {})
-        async with open_code(engine, queries, None) as code:
+        async with open_code(Path.cwd(), {}, None) as code:
             with pytest.raises(RuntimeError, match="please report this"):
                 await code.call(answer, 1.0)
 

@@ -14,7 +14,7 @@ from trioeval.providers.http.endpoint import Endpoint, Service
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.providers.sdk import bedrock, entries
 from trioeval.providers.sdk.bedrock import BedrockSettings
-from trioeval.providers.sdk.entries import PLACEHOLDER, other_headers, own_key
+from trioeval.providers.sdk.transport import PLACEHOLDER, other_headers, own_key
 
 URL = "http://127.0.0.1:1"
 

@@ -15,7 +15,6 @@ from trioeval.providers import Provider, ProviderSpec, resolve
 from trioeval.providers.bounds import MOST_BYTES, reply_bound
 from trioeval.providers.config import Reader, Surroundings, is_integer, to_snake
 from trioeval.providers.local.replay import read_for_all
-from trioeval.providers.metering import read_metering
 from trioeval.providers.programs.entries import DEFAULT_MAX_OUTPUT, read_agent_command
 from trioeval.providers.resolve import CODE
 from trioeval.providers.secrets import hide_in
@@ -141,7 +140,7 @@ def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list
             f"replay:{file}",
             name,
             attrs.evolve(settings, most_bytes=_most_bytes(entry)),
-            metering=read_metering(settings),
+            metering=settings.metering,
             overload_statuses=_overload_statuses(suite, entry),
             max_retries=_max_retries(entry),
         )

@@ -158,6 +158,41 @@ class Kind:
         return self.judge.roles if isinstance(self.judge, Asking | Comparing) else frozenset()
 
 
+# Which values types take: what several of them accept.
+
+
+def is_anything(_value: Any) -> bool:
+    """Whatever it is."""
+    return True
+
+
+def is_any_text(value: Any) -> bool:
+    """Whether it is text, empty or not."""
+    return isinstance(value, str)
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is text that is not empty."""
+    return isinstance(value, str) and value != ""
+
+
+def is_said(value: Any) -> bool:
+    """Whether it is text that says something: not blank."""
+    return isinstance(value, str) and value.strip() != ""
+
+
+def are_said(value: Any) -> bool:
+    """Whether it is such a text, or a list of at least one of them."""
+    texts = [value] if isinstance(value, str) else value
+    return isinstance(texts, list | tuple) and bool(texts) and all(map(is_said, texts))
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number; true and false are none."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and -math.inf < value < math.inf
+
+
 Kinds: TypeAlias = Mapping[str, Kind]
 """Assertion types by name."""
 

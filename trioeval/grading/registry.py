@@ -6,7 +6,6 @@ A user adds types of their own by giving another mapping: there is no registry t
 from trioeval.grading.judges import KINDS as JUDGES
 from trioeval.grading.kind import Kinds
 from trioeval.grading.kinds.commands import KINDS as COMMAND_KINDS
-from trioeval.grading.kinds.commands import WEBHOOK_KINDS
 from trioeval.grading.kinds.compare import KINDS as COMPARE_KINDS
 from trioeval.grading.kinds.files import KINDS as FILE_KINDS
 from trioeval.grading.kinds.html import KINDS as HTML_KINDS
@@ -37,7 +36,6 @@ KINDS: Kinds = {
     **TOOL_KINDS,
     **TRACE_KINDS,
     **TRAJECTORY_KINDS,
-    **WEBHOOK_KINDS,
 }
 """Every base type."""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import GradingError
+from trioeval.errors import GradingError, Problem
 from trioeval.grading.flow_yaml import read_yaml
 from trioeval.grading.schema_words import (
     FORMATS,
@@ -193,16 +193,6 @@ _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\\\\[1-9k]")
 _KEPT = 64
 
 
-@attrs.frozen
-class SchemaFault:
-    """Something that is wrong with a schema."""
-
-    path: str
-    """From the root of the schema, such as `.properties.a`."""
-    message: str
-    hint: str | None = None
-
-
 def schema_of(value: Any) -> Any:
     """The schema that a value is: itself, or what its JSON or YAML text says; None for none.
 
@@ -218,10 +208,10 @@ def schema_of(value: Any) -> Any:
     return value
 
 
-def schema_faults(schema: Any, *, strict: bool = True) -> Iterator[SchemaFault]:
-    """Everything that is wrong with a schema."""
+def schema_faults(schema: Any, *, strict: bool = True) -> Iterator[Problem]:
+    """Everything that is wrong with a schema; paths are from its root, such as `.properties.a`."""
     if not isinstance(schema, Mapping | bool):
-        yield SchemaFault("", f"a schema must be an object, got {quote(schema)}")
+        yield Problem("", f"a schema must be an object, got {quote(schema)}")
         return
     walk = _Walk(schema, strict=strict)
     walk.node(schema, "", 0)
@@ -230,7 +220,36 @@ def schema_faults(schema: Any, *, strict: bool = True) -> Iterator[SchemaFault]:
         try:
             _validator(json_text(schema), strict)
         except ValueError as error:
-            yield SchemaFault("", f"the schema is not valid: {_first_line(error)}")
+            yield Problem("", f"the schema is not valid: {_first_line(error)}")
+
+
+def schema_problems(
+    at: str,
+    written: Any,
+    *,
+    right: str = "a JSON schema",
+    strict: bool = True,
+    optional: bool = False,
+) -> Iterator[Problem]:
+    """What is wrong with a schema as it stands in a suite.
+
+    Args:
+        at: Its path.
+        written: A schema, or its text, whose parts have no paths.
+        right: What it must be.
+        strict: Whether keywords and formats that are not known are a fault.
+        optional: Whether it may say that there is none.
+    """
+    try:
+        schema = schema_of(written)
+    except ValueError as error:
+        yield Problem(at, f"must be {right}, got text that is not YAML: {error}")
+        return
+    if schema is None and optional:
+        return
+    for fault in schema_faults(schema, strict=strict):
+        where = fault.path if isinstance(written, Mapping) else ""
+        yield attrs.evolve(fault, path=f"{at}{where}")
 
 
 def document_faults(document: Any, schema: Any, *, strict: bool = True) -> list[str]:
@@ -359,7 +378,7 @@ class _Walk:
     """One way through a schema: finds faults, and rewrites."""
 
     def __init__(self, root: Any, *, strict: bool) -> None:
-        self.faults: list[SchemaFault] = []
+        self.faults: list[Problem] = []
         said = root.get("$schema") if isinstance(root, Mapping) else None
         self.draft = next(
             (name for name in ("draft-04", "draft-06", "2019-09", "2020-12") if name in str(said)),
@@ -375,7 +394,7 @@ class _Walk:
         """Whether what is walked through can be reached from the root."""
 
     def _fault(self, path: str, message: str, hint: str | None = None) -> None:
-        self.faults.append(SchemaFault(path, message, hint))
+        self.faults.append(Problem(path, message, hint))
 
     def node(self, schema: Any, path: str, depth: int) -> Any:
         """The schema as it is checked with; its faults are added."""

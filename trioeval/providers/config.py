@@ -15,6 +15,7 @@ from trioeval.errors import Problem
 from trioeval.paths import Fence, Refused
 from trioeval.providers.base import Provider
 from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.metering import Metering
 
 Check: TypeAlias = Callable[[Any], bool]
 
@@ -162,6 +163,29 @@ def is_texts(value: Any) -> bool:
     return is_json_list(value) and all(map(is_text, value))
 
 
+_NEEDED = {"input", "output"}
+_OTHERS = {"cachedInput", "cacheWrite"}
+_LONG = {"upTo", "beyond"}
+
+
+def is_price(value: Any) -> bool:
+    """Whether it is an object with `input` and `output`, and perhaps the other keys of a price.
+
+    `upTo` and `beyond` come together: a cost that depends on what is not said would be none.
+    """
+    return (
+        isinstance(value, Mapping)
+        and _NEEDED <= value.keys() <= _NEEDED | _OTHERS | _LONG
+        and len(value.keys() & _LONG) in (0, len(_LONG))
+        and all(
+            is_price(part) if name == "beyond" else is_amount(part) for name, part in value.items()
+        )
+    )
+
+
+PRICE = Key("price", "an object with input and output, in US dollars per million tokens", is_price)
+"""The key of a config that says what calls cost."""
+
 # What stands between an entry of a suite and an open provider: the seam that every family fills.
 #
 # A family is a module with a function `read` (a `Reader`), which checks an entry and gives its `Settings`:
@@ -262,6 +286,11 @@ class Settings(ABC):
         Each with the variable by which the user makes the same choice.
         """
         return {}
+
+    @property
+    def metering(self) -> Metering:
+        """What is known of its tokens and prices before a call."""
+        return Metering()
 
     @abstractmethod
     def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:

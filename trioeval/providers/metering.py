@@ -6,19 +6,13 @@ environment puts into it is forgotten.
 
 import functools
 import importlib.util
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.errors import ProviderError
-from trioeval.providers.base import Request
-from trioeval.providers.config import Settings, is_integer
-from trioeval.providers.http.adapter import Adapter, AdapterSettings
-from trioeval.providers.http.endpoint import Endpoint, is_loopback
-from trioeval.providers.prices import Price, Priced, SaysCost
+from trioeval.providers.prices import Price
 
 # How many tokens a call may use, before it is made.
 #
@@ -83,8 +77,6 @@ _LONGEST = (
 )
 _INSIDE = ("generationConfig", "inferenceConfig")
 _MANY = ("n", "candidateCount")
-_SILENT = re.compile(r"(/embeddings|/moderations|:embedContent)(\?|$)")
-"""Where replies are not made of tokens."""
 
 
 @attrs.frozen(kw_only=True)
@@ -107,16 +99,6 @@ class Metering:
     """US dollars of a call at most, ≥ 0; None where only the price bounds them."""
     is_paid: bool = False
     """Whether it is a service whose answers cost money."""
-
-
-def read_metering(settings: Settings) -> Metering:
-    """What settings tell of tokens and prices."""
-    if isinstance(settings, AdapterSettings):
-        return _of_service(settings.adapter)
-    price = settings.price if isinstance(settings, Priced) else None
-    if isinstance(settings, SaysCost):
-        return Metering(price=price, says_cost=True, most_cost=settings.most_cost)
-    return Metering(price=price)
 
 
 def most_money(known: Metering, prompt: int, reply: int) -> float:
@@ -146,33 +128,6 @@ def longest_reply(body: Mapping[str, Any]) -> int | None:
         100
     """
     parts = [body, *(body[name] for name in _INSIDE if isinstance(body.get(name), Mapping))]
-    bounds = [part[name] for part in parts for name in _LONGEST if is_integer(part.get(name))]
-    choices = [part[name] for part in parts for name in _MANY if is_integer(part.get(name))]
+    bounds = [part[name] for part in parts for name in _LONGEST if type(part.get(name)) is int]
+    choices = [part[name] for part in parts for name in _MANY if type(part.get(name)) is int]
     return max(bounds) * max([1, *choices]) if bounds else None
-
-
-def _of_service(adapter: Adapter) -> Metering:
-    endpoint = adapter.endpoint
-    exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
-    known = Metering(
-        count=exact or count_bytes, price=endpoint.price, is_paid=_costs_money(endpoint)
-    )
-    try:
-        empty = adapter.build(Request(prompt=""))
-    except ProviderError:  # not without a prompt: then only that is counted
-        return known
-    sent = empty.body or b""
-    reply = 0 if _SILENT.search(empty.url) else longest_reply(json.loads(sent or b"{}"))
-    return attrs.evolve(
-        known,
-        overhead=len(sent),
-        longest_reply=GUESSED_REPLY if reply is None else reply,
-        is_bounded=reply is not None,
-    )
-
-
-def _costs_money(endpoint: Endpoint) -> bool:
-    """A server on this machine does not, unless it passes on to others."""
-    return endpoint.service.family == "litellm" or (
-        endpoint.service.needs_key and not is_loopback(endpoint.base_url)
-    )

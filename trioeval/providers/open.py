@@ -72,8 +72,6 @@ class OpenProvider:
     @_cacheable.default
     def _find_cacheable(self) -> Cacheable | None:
         asked = self._provider.function
-        if isinstance(asked, CustomProvider):  # the caller's own
-            asked = asked.function
         return asked if isinstance(asked, Cacheable) else None
 
     async def __call__(self, request: Request, /) -> Reply:
@@ -161,17 +159,7 @@ class OpenProvider:
         """The same error, or one that says "too many calls", where the suite says that it means that."""
         if error.kind != "server" or error.status not in self.spec.overload_statuses:
             return error
-        return ProviderError(
-            "overloaded",
-            error.message,
-            status=error.status,
-            retry_after=error.retry_after,
-            body_excerpt=error.body_excerpt,
-            retries=error.retries,
-            usage=error.usage,
-            money=error.money,
-            hint=error.hint,
-        )
+        return error.told_as(error.message, kind="overloaded")
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:

@@ -9,18 +9,13 @@ import math
 import re
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import attrs
 
-from trioeval.providers.config import is_number
 from trioeval.usage import Usage
 
 _DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
-
-_NEEDED = {"input", "output"}
-_OTHERS = {"cachedInput", "cacheWrite"}
-_LONG = {"upTo", "beyond"}
 
 PER = 1_000_000
 """Prices are for so many tokens."""
@@ -73,26 +68,6 @@ class Price:
         return max(most, self.beyond.most(prompt, completion))
 
 
-@runtime_checkable
-class Priced(Protocol):
-    """Settings that name a price themselves."""
-
-    @property
-    def price(self) -> Price | None:
-        """None where none is known."""
-        ...
-
-
-@runtime_checkable
-class SaysCost(Protocol):
-    """Settings of a provider whose replies say themselves what they cost."""
-
-    @property
-    def most_cost(self) -> float | None:
-        """US dollars of a call, at most; None where nothing bounds them."""
-        ...
-
-
 @attrs.frozen
 class PriceTable:
     """List prices of services at one day."""
@@ -117,7 +92,7 @@ class PriceTable:
 
 
 def read_price(value: Mapping[str, Any]) -> Price:
-    """The price that a config gives; it has been checked with `is_price`."""
+    """The price that a config gives; it has been checked, see `PRICE`."""
     return Price(
         input=value["input"],
         output=value["output"],
@@ -125,22 +100,6 @@ def read_price(value: Mapping[str, Any]) -> Price:
         cache_write=value.get("cacheWrite"),
         up_to=value.get("upTo", math.inf),
         beyond=read_price(value["beyond"]) if "beyond" in value else None,
-    )
-
-
-def is_price(value: Any) -> bool:
-    """Whether it is an object with `input` and `output`, and perhaps the other keys of a price.
-
-    `upTo` and `beyond` come together: a cost that depends on what is not said would be none.
-    """
-    return (
-        isinstance(value, Mapping)
-        and _NEEDED <= value.keys() <= _NEEDED | _OTHERS | _LONG
-        and len(value.keys() & _LONG) in (0, len(_LONG))
-        and all(
-            is_price(part) if name == "beyond" else is_number(part) and part >= 0
-            for name, part in value.items()
-        )
     )
 
 

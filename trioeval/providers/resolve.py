@@ -34,7 +34,7 @@ from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.replay import ReplaySettings
 from trioeval.providers.local.sequence import SequenceSettings
-from trioeval.providers.metering import Metering, read_metering
+from trioeval.providers.metering import Metering
 from trioeval.providers.secrets import (
     SHORTEST,
     hide,
@@ -165,8 +165,8 @@ MODULES: Mapping[str, str] = {
     "google": "vendors.gemini",
     "gemini": "vendors.gemini",
     "vertex": "vendors.gemini",
-    "http": "generic.http",
-    "https": "generic.http",
+    "http": "generic.entry",
+    "https": "generic.entry",
     "exec": "programs.exec",
     "python": "programs.python",
     "openai-sdk": "sdk.entries",
@@ -472,7 +472,7 @@ def resolve(
         told = [*problems, *(found if isinstance(found, list) else ())]
         hidden = longest_first(filled.secrets)
         raise SuiteError(hide_in_problem(problem, hidden) for problem in told)
-    metering, most_cost = read_metering(found), limits.get("max_cost")
+    metering, most_cost = found.metering, limits.get("max_cost")
     return ProviderSpec(
         entry_id,
         label or _without_command_secrets(entry_id),

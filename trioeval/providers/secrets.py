@@ -298,18 +298,8 @@ def hide_in_error(error: ProviderError, secrets: Sequence[str]) -> ProviderError
     if not any(hide(text, secrets) != text for text in _told(error)):
         return error
     excerpt = error.body_excerpt
-    return ProviderError(
-        error.kind,
-        hide(error.message, secrets),
-        status=error.status,
-        retry_after=error.retry_after,
-        body_excerpt=None if excerpt is None else hide(excerpt, secrets),
-        fault=error.fault,
-        retries=error.retries,
-        usage=error.usage,
-        money=error.money,
-        hint=error.hint,
-    )
+    hidden = None if excerpt is None else hide(excerpt, secrets)
+    return error.told_as(hide(error.message, secrets), body_excerpt=hidden)
 
 
 def hide_in_problem(problem: Problem, secrets: Sequence[str]) -> Problem:

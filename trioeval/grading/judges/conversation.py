@@ -12,16 +12,8 @@ import attrs
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.judges.moderate import last_user_text
 from trioeval.grading.judges.rubric import SCHEMA, WANTED, found_by, read_verdict
-from trioeval.grading.judges.shapes import (
-    EPSILON,
-    NOT_LOOKED_AT,
-    is_anything,
-    is_text,
-    object_of,
-    prompt_of,
-    text_kind,
-)
-from trioeval.grading.kind import Finding, Kinds
+from trioeval.grading.judges.shapes import EPSILON, NOT_LOOKED_AT, object_of, prompt_of, text_kind
+from trioeval.grading.kind import Finding, Kinds, is_anything, is_said
 from trioeval.grading.kinds.measures import config_check
 from trioeval.grading.kinds.traces import trace_of
 from trioeval.grading.kinds.trajectories import trajectory_summary
@@ -55,15 +47,7 @@ def _goal(value: Any) -> str:
 
 
 def _is_goal(value: Any) -> bool:
-    return is_text(value.get("goal") if isinstance(value, Mapping) else value)
-
-
-GOAL_KINDS: Kinds = {
-    "trajectory:goal-success": text_kind(
-        _goal_judge, right='a goal: text that is not empty, or {"goal": text}', accepts=_is_goal
-    ),
-}
-"""By name."""
+    return is_said(value.get("goal") if isinstance(value, Mapping) else value)
 
 
 THRESHOLD = 0.5
@@ -191,6 +175,9 @@ def _problems(assertion: Assertion) -> Iterator[Problem]:
 
 
 KINDS: Kinds = {
+    "trajectory:goal-success": text_kind(
+        _goal_judge, right='a goal: text that is not empty, or {"goal": text}', accepts=_is_goal
+    ),
     "conversation-relevance": attrs.evolve(
         text_kind(_judge, right=NOT_LOOKED_AT, accepts=is_anything, bare=True), check=_problems
     ),

@@ -9,14 +9,13 @@ from typing import Any
 from trioeval.grading.judges.shapes import (
     EPSILON,
     NOT_LOOKED_AT,
-    is_anything,
     object_of,
     prompt_of,
     text_kind,
     text_output,
 )
 from trioeval.grading.judges.similar import cosine
-from trioeval.grading.kind import Finding, Kinds
+from trioeval.grading.kind import Finding, Kinds, is_anything
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
@@ -78,10 +77,6 @@ async def _closed_qa_judge(
     return Finding(holds, reason, metadata=told(read))
 
 
-CLOSED_QA_KINDS: Kinds = {"model-graded-closedqa": text_kind(_closed_qa_judge)}
-"""By name."""
-
-
 # Whether an answer has to do with its question: a judge guesses the question from the answer.
 #
 # The score is the mean cosine of the guessed questions with the one that was asked (RAGAS: arXiv 2309.15217).
@@ -126,14 +121,6 @@ async def _relevance_judge(
             ],
         },
     )
-
-
-RELEVANCE_KINDS: Kinds = {
-    "answer-relevance": text_kind(
-        _relevance_judge, right=NOT_LOOKED_AT, accepts=is_anything, bare=True, embeds=True
-    ),
-}
-"""By name."""
 
 
 SCHEMA = object_of(
@@ -217,6 +204,10 @@ async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: O
 
 
 KINDS: Kinds = {
+    "model-graded-closedqa": text_kind(_closed_qa_judge),
+    "answer-relevance": text_kind(
+        _relevance_judge, right=NOT_LOOKED_AT, accepts=is_anything, bare=True, embeds=True
+    ),
     "factuality": text_kind(_judge),
     "model-graded-factuality": text_kind(_judge),
 }

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trioeval.errors import GradingError
-from trioeval.grading.judges.shapes import EPSILON, TEXT, is_text, prompt_of
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds
+from trioeval.grading.judges.shapes import EPSILON, TEXT, prompt_of
+from trioeval.grading.kind import Asking, Finding, Kind, Kinds, is_said
 from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Flag, Outside
@@ -36,18 +36,6 @@ async def _classify_judge(
     return Finding(
         score >= least - EPSILON, reason, score=score, metadata={"classification": dict(scores)}
     )
-
-
-CLASSIFY_KINDS: Kinds = {
-    "classifier": Kind(
-        f"a label, {TEXT}, or left out for any label",
-        is_text,
-        Asking(_classify_judge, frozenset({"classification"})),
-        bare=True,
-        check=no_panel,
-    ),
-}
-"""By name."""
 
 
 def last_user_text(prompt: str) -> str:
@@ -118,10 +106,17 @@ def _shown(flag: Flag) -> Mapping[str, Any]:
 
 
 def _is_categories(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(is_text, value))
+    return isinstance(value, list | tuple) and all(map(is_said, value))
 
 
 KINDS: Kinds = {
+    "classifier": Kind(
+        f"a label, {TEXT}, or left out for any label",
+        is_said,
+        Asking(_classify_judge, frozenset({"classification"})),
+        bare=True,
+        check=no_panel,
+    ),
     "moderation": Kind(
         "a list of categories, or left out for all of them",
         _is_categories,

@@ -13,13 +13,12 @@ from trioeval.errors import GradingError
 from trioeval.grading.judges.shapes import (
     EPSILON,
     NOT_LOOKED_AT,
-    is_anything,
     prompt_of,
     query_of,
     text_kind,
     text_output,
 )
-from trioeval.grading.kind import Finding, Kinds
+from trioeval.grading.kind import Finding, Kinds, is_anything
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Answer, Outside, own_prompt
 from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, told
@@ -232,13 +231,6 @@ def _finding(what: str, score: float, assertion: Assertion, metadata: dict[str, 
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 
-KINDS: Kinds = {
-    "context-recall": text_kind(_recall, right="the right answer: text that is not empty"),
-    "context-relevance": text_kind(_relevance, right=NOT_LOOKED_AT, accepts=is_anything, bare=True),
-}
-"""By name."""
-
-
 # Which of the statements that an answer makes its context supports.
 #
 # A judge takes the answer apart, and then says of each statement whether it is supported; one of which it
@@ -349,7 +341,9 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 
-FAITHFULNESS_KINDS: Kinds = {
+KINDS: Kinds = {
+    "context-recall": text_kind(_recall, right="the right answer: text that is not empty"),
+    "context-relevance": text_kind(_relevance, right=NOT_LOOKED_AT, accepts=is_anything, bare=True),
     "context-faithfulness": text_kind(_judge, right=NOT_LOOKED_AT, accepts=is_anything, bare=True),
 }
 """By name."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trioeval.grading.judges.shapes import is_texts, object_of, prompt_of, text_kind
-from trioeval.grading.kind import Finding, Kinds, OutsideJudge
+from trioeval.grading.judges.shapes import object_of, prompt_of, text_kind
+from trioeval.grading.kind import Finding, Kinds, OutsideJudge, are_said, is_said
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
@@ -46,7 +46,7 @@ def read_steps(answer: Answer) -> list[str]:
         msg = "it holds no JSON object with steps"
         raise UnusableReplyError(msg)
     steps = found["steps"]
-    if not isinstance(steps, list) or not steps or not all(map(_says_something, steps)):
+    if not isinstance(steps, list) or not steps or not all(map(is_said, steps)):
         msg = f"its steps must be a list of texts, got {quote(steps)}"
         raise UnusableReplyError(msg)
     return steps
@@ -75,10 +75,6 @@ def read_score(answer: Answer) -> tuple[float, str]:
         msg = f"its reason must be text, got {quote(reason)}"
         raise UnusableReplyError(msg)
     return score / _BEST, reason
-
-
-def _says_something(value: Any) -> bool:
-    return isinstance(value, str) and value.strip() != ""
 
 
 def _parsed(prompt: str) -> Any:
@@ -136,17 +132,6 @@ async def _g_eval_judge(
             "steps": [steps.value for steps, _ in found],
         },
     )
-
-
-G_EVAL_KINDS: Kinds = {
-    "g-eval": text_kind(
-        _g_eval_judge,
-        right="a criterion, or a list of them: text that is not empty",
-        accepts=is_texts,
-        threshold=THRESHOLD,
-    ),
-}
-"""By name."""
 
 
 WANTED = 'one JSON object {"reason": text, "score": number, "pass": true or false}'
@@ -282,5 +267,13 @@ def _kinds() -> Iterator[tuple[str, Any]]:
     yield "search-rubric", text_kind(_judge("search_rubric", last=True))
 
 
-KINDS: Kinds = dict(_kinds())
+KINDS: Kinds = {
+    **dict(_kinds()),
+    "g-eval": text_kind(
+        _g_eval_judge,
+        right="a criterion, or a list of them: text that is not empty",
+        accepts=are_said,
+        threshold=THRESHOLD,
+    ),
+}
 """By name."""

@@ -12,7 +12,16 @@ from trioeval.grading.comparison import (
     orders_of,
     read_choice,
 )
-from trioeval.grading.kind import Asking, Comparing, Contender, Finding, Kind, Kinds, OutsideJudge
+from trioeval.grading.kind import (
+    Asking,
+    Comparing,
+    Contender,
+    Finding,
+    Kind,
+    Kinds,
+    OutsideJudge,
+    is_said,
+)
 from trioeval.grading.kinds.measures import Panel, config_check, reliable
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Outside, own_prompt
@@ -26,27 +35,11 @@ TEXT = "text that is not empty"
 NOT_LOOKED_AT = "left out; it is not looked at"
 
 
-def is_text(value: Any) -> bool:
-    """Whether it is a text that says something."""
-    return isinstance(value, str) and value.strip() != ""
-
-
-def is_texts(value: Any) -> bool:
-    """Whether it is such a text, or a list of at least one of them."""
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    return (several and len(value) > 0 and all(map(is_text, value))) or is_text(value)
-
-
-def is_anything(_value: Any) -> bool:
-    """Whatever it is."""
-    return True
-
-
 def text_kind(
     judge: OutsideJudge,
     *,
     right: str = TEXT,
-    accepts: Callable[[Any], bool] = is_text,
+    accepts: Callable[[Any], bool] = is_said,
     bare: bool = False,
     threshold: float = 0.5,
     embeds: bool = False,
@@ -171,7 +164,7 @@ async def _judge(
 KINDS: Kinds = {
     "select-best": Kind(
         "a criterion: text that is not empty",
-        is_text,
+        is_said,
         Comparing(_judge, frozenset({"text"})),
         check=config_check(compares=True),
         invertible=False,

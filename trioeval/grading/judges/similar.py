@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError
-from trioeval.grading.judges.shapes import EPSILON, TEXT, is_texts
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds, OutsideJudge
+from trioeval.grading.judges.shapes import EPSILON, TEXT
+from trioeval.grading.kind import Asking, Finding, Kind, Kinds, OutsideJudge, are_said
 from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Outside
@@ -153,7 +153,7 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
     }
     for name, measure in measures.items():
         judge = Asking(_judge(measure), frozenset({"embedding"}))
-        yield name, Kind(f"{TEXT}, or a list of such texts", is_texts, judge, check=no_panel)
+        yield name, Kind(f"{TEXT}, or a list of such texts", are_said, judge, check=no_panel)
 
 
 KINDS: Kinds = dict(_kinds())

@@ -4,7 +4,6 @@ That a command does not end is the work of the agent, like any other failure of 
 started, because there is no such program on this machine, says nothing of the workspace.
 """
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from trioeval.errors import GradingError, Problem, ScriptError
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds
+from trioeval.grading.kind import Asking, Finding, Kind, Kinds, is_anything, is_number, is_said
 from trioeval.grading.kinds.files import workspace_of
 from trioeval.grading.kinds.scripts import failed, finite, read_result
 from trioeval.grading.model import Assertion
@@ -58,11 +57,7 @@ def own_kind(file: Path, function: str) -> Kind:
         >>> own_kind(here, "is_polite") == own_kind(here, "is_polite")
         True
     """
-    return Kind("any value", _anything, Asking(_OwnJudge(file, function)), bare=True)
-
-
-def _anything(_value: Any) -> bool:
-    return True
+    return Kind("any value", is_anything, Asking(_OwnJudge(file, function)), bare=True)
 
 
 # The type whose judge is a server of the user's own.
@@ -103,10 +98,6 @@ def _reason(reply: Mapping[str, Any], *, passed: bool) -> str:
     return f"the webhook says {'yes' if passed else 'no'}"
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
 def _check_url(assertion: Assertion) -> Iterator[Problem]:
     if not is_template(assertion.value) and not _is_url(assertion.value):
         yield Problem(".value", f"must be {_WEBHOOK_KINDS_RIGHT}, got {quote(assertion.value)}")
@@ -118,11 +109,6 @@ def _is_url(text: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname)
-
-
-WEBHOOK_KINDS: Kinds = {
-    WEBHOOK: Kind(_WEBHOOK_KINDS_RIGHT, _is_text, Asking(_webhook), check=_check_url)
-}
 
 
 LIMIT = 60.0
@@ -199,7 +185,7 @@ def _words(command: Any) -> tuple[str, ...]:
 def _is_command(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return bool(value) and bool(value[0]) and all(isinstance(word, str) for word in value)
-    return isinstance(value, str) and bool(value.strip())
+    return is_said(value)
 
 
 def _accepts(value: Any) -> bool:
@@ -217,8 +203,7 @@ def _accepts(value: Any) -> bool:
 
 
 def _is_limit(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < math.inf
+    return is_number(value) and value > 0
 
 
 def _is_code(value: Any) -> bool:
@@ -247,5 +232,6 @@ COMMAND = "command"
 KINDS: Kinds = {
     COMMAND: Kind(
         _RIGHT, _accepts, Asking(_command), check=_check, runs_code=True, fills_objects=True
-    )
+    ),
+    WEBHOOK: Kind(_WEBHOOK_KINDS_RIGHT, is_said, Asking(_webhook), check=_check_url),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.algebra import SET, components
-from trioeval.grading.kind import Comparing, Contender, Finding, Kind, Kinds
+from trioeval.grading.kind import Comparing, Contender, Finding, Kind, Kinds, is_number
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.services import Outside
 from trioeval.text import number_text, quote, score_text
@@ -74,7 +74,7 @@ def _max_score_problems(assertion: Assertion) -> Iterator[Problem]:
     if (method := value.get("method", "average")) not in _METHODS:
         yield Problem(".value.method", f"must be average or sum, got {quote(method)}")
     least = value.get("threshold")
-    if least is not None and not _is_number(least):
+    if least is not None and not is_number(least):
         yield Problem(".value.threshold", f"must be a number, got {quote(least)}")
     weights = value.get("weights")
     if weights is None:
@@ -84,13 +84,9 @@ def _max_score_problems(assertion: Assertion) -> Iterator[Problem]:
         yield Problem(".value.weights", f"must be an object, got {quote(weights)}", hint)
         return
     for name, weight in weights.items():
-        if not _is_number(weight) or weight < 0:
+        if not is_number(weight) or weight < 0:
             message = f"must be a number of at least 0, got {quote(weight)}"
             yield Problem(f".value.weights.{name}", message)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 KINDS: Kinds = {

@@ -6,19 +6,22 @@ make an assertion that cannot be evaluated.
 """
 
 import functools
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError
-from trioeval.grading.kinds.text import regex_fault
+from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError, is_anything, is_text
+from trioeval.grading.kinds.text import pattern_problems, usable_pattern
 from trioeval.grading.kinds.workspace_files import NoFileError, find_file, path_fault, read_file
 from trioeval.grading.model import Assertion
-from trioeval.grading.patterns import compile_javascript, found_in_time
-from trioeval.grading.query_search import values_at
-from trioeval.grading.schemas import rules_of, schema_faults, schema_of
+from trioeval.grading.patterns import found_in_time
+from trioeval.grading.schemas import rules_of, schema_of, schema_problems
 from trioeval.grading.subject import Subject
+from trioeval.scripting.queries import program
 from trioeval.text import is_template, parse_json, quote, same_json
 
 _PATHS = (
@@ -89,10 +92,9 @@ def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) 
     text = read_file(workspace, named).decode("utf-8-sig", "replace")
     if "pattern" in value:
         pattern = value["pattern"]
-        try:
-            compiled = compile_javascript(pattern)
-        except ValueError as error:
-            return Finding(holds=False, reason=regex_fault(pattern, error), invertible=False)
+        compiled = usable_pattern(pattern)
+        if isinstance(compiled, Finding):
+            return compiled
         holds = found_in_time(compiled, text, written=pattern)
         verb = "matches" if holds else "does not match"
         return Finding(holds=holds, reason=f"{quote(named)} {verb} {quote(pattern)}")
@@ -116,7 +118,7 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: {error}")
     what = quote(named)
     if "path" in asked:
-        values = _values_at(asked["path"], found, len(text))
+        values = values_at(asked["path"], found, len(text))
         if not values:
             return Finding(holds=False, reason=f"{asked['path']} finds nothing in {what}")
         found, what = values[0], f"{asked['path']} in {what}"
@@ -138,13 +140,53 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
     return Finding(holds=True, reason=f"{what} {follows or 'is JSON'}")
 
 
-def _values_at(path: str, document: Any, size: int) -> list[Any]:
-    """See `values_at`; a path that fails does so on what an agent wrote, which may be nested deeply."""
+def values_at(path: str, document: Any, size: int) -> list[Any]:
+    """The values of a JSONPath: at most one; of a path that may find several the list of all. Blocks.
+
+    What is not cheap is evaluated by a process of its own, which is ended when its time is up.
+
+    Args:
+        path: What is looked for.
+        document: Where to look.
+        size: Characters of the document, as JSON.
+
+    Raises:
+        GradingError: The path is none.
+        NoFileError: It fails on the document, or takes too long; the message says which.
+    """
     _check_path(path)
+    if size <= program.CHEAP and program.is_cheap("jsonpath", path):
+        told = program.run("jsonpath", path, document)
+    else:
+        told = _run_apart(path, document)
+    if "error" in told:
+        msg = f"{quote(path)} fails: {told['error']}"
+        if told["error"].startswith("it "):
+            msg = f"{quote(path)} {told['error'].removeprefix('it ')}"
+        raise NoFileError(msg)
+    values: list[Any] = told["values"]
+    return values if told["singular"] or not values else [values]
+
+
+def _run_apart(path: str, document: Any) -> dict[str, Any]:
     try:
-        return values_at(path, document, size)
-    except ValueError as error:
-        raise NoFileError(str(error)) from None
+        asked = json.dumps(["jsonpath", path, document])
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, program.__file__],
+            input=asked,
+            capture_output=True,
+            text=True,
+            timeout=program.TIME_LIMIT,
+            check=False,
+        )
+        told: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"error": f"it takes longer than {program.TIME_LIMIT:g} seconds"}
+    except RecursionError:
+        return {"error": "the document is nested too deeply"}
+    except ValueError:
+        return {"error": f"the process that looks for it ended with code {done.returncode}"}
+    return told
 
 
 def _check_path(path: str) -> None:
@@ -171,26 +213,22 @@ def _json_paths() -> Any:
     return environment
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(map(_is_text, value))
+    return isinstance(value, list | tuple) and bool(value) and all(map(is_text, value))
 
 
 def _are_paths(value: Any) -> bool:
-    return _is_text(value) or _are_texts(value)
+    return is_text(value) or _are_texts(value)
 
 
 def _says_contents(value: Any) -> bool:
     match value:
         case {"file": file, "text": text, **rest}:
-            return not rest and _is_text(file) and _is_text(text)
+            return not rest and is_text(file) and is_text(text)
         case {"file": file, "texts": texts, **rest}:
-            return not rest and _is_text(file) and _are_texts(texts)
+            return not rest and is_text(file) and _are_texts(texts)
         case {"file": file, "pattern": pattern, **rest}:
-            return not rest and _is_text(file) and _is_text(pattern)
+            return not rest and is_text(file) and is_text(pattern)
         case _:
             return False
 
@@ -199,13 +237,13 @@ def _says_json(value: Any) -> bool:
     match value:
         case {"file": file, **rest}:
             return (
-                _is_text(file)
+                is_text(file)
                 and not rest.keys() - {"path", "equals", "schema"}
-                and _is_text(rest.get("path", "$"))
+                and is_text(rest.get("path", "$"))
                 and isinstance(rest.get("schema", {}), str | Mapping)
             )
         case _:
-            return _is_text(value)
+            return is_text(value)
 
 
 def _check_paths(assertion: Assertion) -> Iterator[Problem]:
@@ -222,13 +260,8 @@ def _check_contents(assertion: Assertion) -> Iterator[Problem]:
     if is_template(value):
         return
     yield from _path_problems(".value.file", value["file"])
-    pattern = value.get("pattern")
-    if pattern is not None and not is_template(pattern):
-        try:
-            compile_javascript(pattern)
-        except ValueError as error:
-            hint = "patterns are those of JavaScript, without flags"
-            yield Problem(".value.pattern", regex_fault(pattern, error), hint)
+    if value.get("pattern") is not None:
+        yield from pattern_problems(".value.pattern", value["pattern"])
 
 
 def _check_json(assertion: Assertion) -> Iterator[Problem]:
@@ -244,18 +277,7 @@ def _check_json(assertion: Assertion) -> Iterator[Problem]:
         except GradingError as error:
             yield Problem(".value.path", str(error), 'write one such as "$.scores[0]"')
     if "schema" in value and not is_template(value["schema"]):
-        yield from _schema_problems(value["schema"])
-
-
-def _schema_problems(written: Any) -> Iterator[Problem]:
-    try:
-        schema = schema_of(written)
-    except ValueError as error:
-        yield Problem(".value.schema", f"must be a JSON schema, got text that is not YAML: {error}")
-        return
-    for fault in schema_faults(schema):
-        where = fault.path if isinstance(written, Mapping) else ""
-        yield Problem(f".value.schema{where}", fault.message, fault.hint)
+        yield from schema_problems(".value.schema", value["schema"])
 
 
 def _path_problems(at: str, named: Any) -> Iterator[Problem]:
@@ -267,12 +289,8 @@ def _path_problems(at: str, named: Any) -> Iterator[Problem]:
         yield Problem(at, f"{quote(named)} {fault}", hint)
 
 
-def _anything(_value: Any) -> bool:
-    return True
-
-
 KINDS: Kinds = {
-    "agent-done": Kind("left out", _anything, _agent_done, bare=True),
+    "agent-done": Kind("left out", is_anything, _agent_done, bare=True),
     "file-contains": Kind(
         _CONTAINS, _says_contents, _reading(_contains), check=_check_contents, fills_objects=True
     ),

@@ -9,7 +9,7 @@ from html import unescape
 from typing import Any
 
 from trioeval.errors import GradingError
-from trioeval.grading.kind import LONGEST_SEARCHED, SLOW_AT_ONCE, Finding, Kind, Kinds
+from trioeval.grading.kind import LONGEST_SEARCHED, SLOW_AT_ONCE, Finding, Kind, Kinds, is_anything
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 
@@ -362,17 +362,13 @@ def _has_empty_tag(text: str) -> bool:
     return False
 
 
-def _anything(_value: Any) -> bool:
-    return True
-
-
 KINDS: Kinds = {
     "contains-html": Kind(
-        "left out", _anything, _contains_html, bare=True, longest=LONGEST_SEARCHED
+        "left out", is_anything, _contains_html, bare=True, longest=LONGEST_SEARCHED
     ),
     "is-html": Kind(
         "left out",
-        _anything,
+        is_anything,
         _is_html,
         bare=True,
         at_once=SLOW_AT_ONCE,

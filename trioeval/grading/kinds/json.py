@@ -13,7 +13,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.flow_yaml import DEEPEST, Allowance, read_yaml
 from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
-from trioeval.grading.schemas import Rules, rules_of, schema_faults, schema_of
+from trioeval.grading.schemas import Rules, rules_of, schema_of, schema_problems
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, parse_json, quote
 
@@ -209,17 +209,10 @@ def _accepts(value: Any) -> bool:
 
 
 def _check(assertion: Assertion, *, strict: bool) -> Iterator[Problem]:
-    if assertion.value is None or is_template(assertion.value):
-        return
-    try:
-        schema = schema_of(assertion.value)
-    except ValueError as error:
-        yield Problem(".value", f"must be {_RIGHT}, got text that is not YAML: {error}")
-        return
-    if schema is not None:
-        for fault in schema_faults(schema, strict=strict):
-            where = fault.path if isinstance(assertion.value, Mapping) else ""
-            yield Problem(f".value{where}", fault.message, fault.hint)
+    if not is_template(assertion.value):
+        yield from schema_problems(
+            ".value", assertion.value, right=_RIGHT, strict=strict, optional=True
+        )
 
 
 def json_kinds(*, strict: bool = True) -> Kinds:

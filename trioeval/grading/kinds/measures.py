@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds, OutsideJudge
+from trioeval.grading.kind import Finding, Kind, Kinds, OutsideJudge, is_any_text, is_anything
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.services import Answer, Flag, Grader, Outside
 from trioeval.grading.strict_reading import or_failure
@@ -346,27 +346,23 @@ def _check(unit: str, *, required: bool = False) -> Callable[[Assertion], Iterat
     return check
 
 
-def _anything(_value: Any) -> bool:
-    return True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 _UNUSED = "left out"
 
 KINDS: Kinds = {
     "cost": Kind(
-        _UNUSED, _anything, _cost, bare=True, check=_check("dollars allowed", required=True)
+        _UNUSED, is_anything, _cost, bare=True, check=_check("dollars allowed", required=True)
     ),
-    "finish-reason": Kind('text such as "stop" or "length"', _is_text, _finish_reason),
-    "guardrails": Kind(_UNUSED, _anything, _guardrails, bare=True),
+    "finish-reason": Kind('text such as "stop" or "length"', is_any_text, _finish_reason),
+    "guardrails": Kind(_UNUSED, is_anything, _guardrails, bare=True),
     "latency": Kind(
-        _UNUSED, _anything, _latency, bare=True, check=_check("milliseconds allowed", required=True)
+        _UNUSED,
+        is_anything,
+        _latency,
+        bare=True,
+        check=_check("milliseconds allowed", required=True),
     ),
-    "perplexity": Kind(_UNUSED, _anything, _perplexity, bare=True, check=_check("perplexity")),
+    "perplexity": Kind(_UNUSED, is_anything, _perplexity, bare=True, check=_check("perplexity")),
     "perplexity-score": Kind(
-        _UNUSED, _anything, _perplexity_score, bare=True, check=_check("score")
+        _UNUSED, is_anything, _perplexity_score, bare=True, check=_check("score")
     ),
 }

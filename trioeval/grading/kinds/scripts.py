@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from trioeval.errors import Problem, ScriptError
-from trioeval.grading.kind import Asking, Extra, Finding, Kind, Kinds, OutsideJudge
+from trioeval.grading.kind import Asking, Extra, Finding, Kind, Kinds, OutsideJudge, is_said
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Outside
+from trioeval.grading.services import Code, Outside
 from trioeval.grading.subject import Subject
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, assertion_script
@@ -218,47 +218,28 @@ _ONE_LINE = (
 _KEPT = 256
 
 
-async def _python(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
-    if isinstance(value, Computed):
-        answer = _from_file(value, subject, outside)
-    else:
-        answer = outside.code.python(value, subject.output)
-    return await _judged(answer, assertion.threshold)
+def _judging(
+    runner: Callable[[Code], Callable[[str, Any], Awaitable[Any]]], *, strict: bool
+) -> OutsideJudge:
+    """The judge of a language, from what runs a text of it."""
 
+    async def judge(
+        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+    ) -> Finding:
+        try:
+            if isinstance(value, Computed):
+                answer = await outside.code.file(value.file, value.function, subject.output)
+            else:
+                answer = await runner(outside.code)(value, subject.output)
+        except ScriptError as error:  # the script is part of the test, so its failure is the test's
+            return failed(error.message)
+        return read_result(answer, assertion.threshold, strict=strict)
 
-async def _ruby(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
-    if isinstance(value, Computed):
-        answer = _from_file(value, subject, outside)
-    else:
-        answer = outside.code.ruby(value, subject.output)
-    return await _judged(answer, assertion.threshold)
-
-
-async def _javascript(
-    subject: Subject, value: Any, assertion: Assertion, outside: Outside
-) -> Finding:
-    if isinstance(value, Computed):
-        answer = _from_file(value, subject, outside)
-    else:
-        answer = outside.code.javascript(value, subject.output)
-    return await _judged(answer, assertion.threshold, strict=True)
-
-
-def _from_file(value: Computed, subject: Subject, outside: Outside) -> Awaitable[Any]:
-    return outside.code.file(value.file, value.function, subject.output)
-
-
-async def _judged(
-    answer: Awaitable[Any], threshold: float | None, *, strict: bool = False
-) -> Finding:
-    try:
-        return read_result(await answer, threshold, strict=strict)
-    except ScriptError as error:  # the script is part of the test, so its failure is the test's
-        return failed(error.message)
+    return judge
 
 
 def _is_code(value: Any) -> bool:
-    return isinstance(value, Computed) or (isinstance(value, str) and bool(value.strip()))
+    return isinstance(value, Computed) or is_said(value)
 
 
 def _checks(
@@ -301,18 +282,25 @@ def _javascript_fault(code: str) -> tuple[str, bool] | None:
     return fault, is_statement
 
 
-def _kind(language: str, judge: OutsideJudge, **more: Any) -> Kind:
+def _kind(
+    language: str,
+    runner: Callable[[Code], Callable[[str, Any], Awaitable[Any]]],
+    *,
+    strict: bool = False,
+    **more: Any,
+) -> Kind:
     right = f"{language} code, or file://<file>[:<function>]"
-    return Kind(right, _is_code, Asking(judge), runs_code=True, **more)
+    return Kind(right, _is_code, Asking(_judging(runner, strict=strict)), runs_code=True, **more)
 
 
 KINDS: Kinds = {
     "javascript": _kind(
         "JavaScript",
-        _javascript,
+        lambda code: code.javascript,
+        strict=True,
         check=_checks(_javascript_fault),
         requires=Extra("js", "quickjs"),
     ),
-    "python": _kind("Python", _python, check=_checks(_python_fault)),
-    "ruby": _kind("Ruby", _ruby),
+    "python": _kind("Python", lambda code: code.python, check=_checks(_python_fault)),
+    "ruby": _kind("Ruby", lambda code: code.ruby),
 }

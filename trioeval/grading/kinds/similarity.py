@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import SLOW_AT_ONCE, Extra, Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Extra, Finding, Kind, Kinds, is_any_text
 from trioeval.grading.kinds.meteor_rouge import STANDARD, Weights, find_synonyms, meteor, rouge_1
 from trioeval.grading.kinds.ngrams import (
     clipped_matches,
@@ -177,13 +177,9 @@ def _references(value: Any) -> list[str]:
     return references
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _is_text_or_texts(value: Any) -> bool:
     listed = isinstance(value, list | tuple) and len(value) > 0
-    return isinstance(value, str) or (listed and all(map(_is_text, value)))
+    return isinstance(value, str) or (listed and all(map(is_any_text, value)))
 
 
 def _check_threshold(assertion: Assertion) -> Iterator[Problem]:
@@ -225,5 +221,5 @@ KINDS: Kinds = {
         check=_check_meteor,
         requires=Extra("metrics", "snowballstemmer"),
     ),
-    "rouge-n": _kind("text", _is_text, _rouge, check=_check_threshold),
+    "rouge-n": _kind("text", is_any_text, _rouge, check=_check_threshold),
 }

@@ -4,14 +4,14 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds, SlowError
+from trioeval.grading.kind import Finding, Kind, Kinds, SlowError, is_any_text, is_anything, is_text
 from trioeval.grading.model import Assertion
-from trioeval.grading.patterns import compile_javascript, found_at_once, found_in_time
+from trioeval.grading.patterns import Pattern, compile_javascript, found_at_once, found_in_time
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, number_text, output_text, parse_json, quote, same_json
 
@@ -146,7 +146,6 @@ def _any(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(patterns)})"
 
 
-_IN_ANY_CASE = " in any case"
 _EDITS = 5
 """How many edits may lie between two texts where nobody says how many."""
 _COMPARISONS = 3_000_000_000
@@ -167,54 +166,43 @@ def _equals(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     return _finding("equals" if holds else "does not equal", quote(value), holds=holds)
 
 
-def _contains(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    holds = output_text(value) in subject.text
-    return _finding("contains" if holds else "does not contain", quote(value), holds=holds)
-
-
-def _icontains(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    holds = output_text(value).lower() in subject.text.lower()
-    what = f"{quote(value)}{_IN_ANY_CASE}"
-    return _finding("contains" if holds else "does not contain", what, holds=holds)
-
-
 def _starts_with(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     holds = subject.text.startswith(value)
     return _finding("starts with" if holds else "does not start with", quote(value), holds=holds)
 
 
-def _contains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    return _any_of(subject.text, texts_of(value), "")
+def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
+    """Types that look for texts in an output.
 
+    Args:
+        prefix: What their names begin with.
+        fold: Makes alike what is not told apart.
+        how: Says so.
+    """
 
-def _icontains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    return _any_of(subject.text.lower(), _lower(texts_of(value)), _IN_ANY_CASE)
+    def contains(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+        holds = fold(output_text(value)) in fold(subject.text)
+        verb = "contains" if holds else "does not contain"
+        return _finding(verb, f"{quote(value)}{how}", holds=holds)
 
+    def contains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+        texts, output = list(map(fold, texts_of(value))), fold(subject.text)
+        found = next((text for text in texts if text in output), None)
+        what = f"none of {quote(texts)}" if found is None else quote(found)
+        return _finding("contains", f"{what}{how}", holds=found is not None)
 
-def _contains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    return _all_of(subject.text, texts_of(value), "")
+    def contains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+        texts, output = list(map(fold, texts_of(value))), fold(subject.text)
+        missing = next((text for text in texts if text not in output), None)
+        if missing is not None:
+            return _finding("does not contain", f"{quote(missing)}{how}", holds=False)
+        return _finding("contains", f"all of {quote(texts)}{how}", holds=True)
 
-
-def _icontains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    return _all_of(subject.text.lower(), _lower(texts_of(value)), _IN_ANY_CASE)
-
-
-def _lower(texts: Sequence[str]) -> Sequence[str]:
-    return [text.lower() for text in texts]
-
-
-def _any_of(output: str, texts: Sequence[str], how: str) -> Finding:
-    found = next((text for text in texts if text in output), None)
-    if found is None:
-        return _finding("contains", f"none of {quote(texts)}{how}", holds=False)
-    return _finding("contains", f"{quote(found)}{how}", holds=True)
-
-
-def _all_of(output: str, texts: Sequence[str], how: str) -> Finding:
-    missing = [text for text in texts if text not in output]
-    if missing:
-        return _finding("does not contain", f"{quote(missing[0])}{how}", holds=False)
-    return _finding("contains", f"all of {quote(texts)}{how}", holds=True)
+    return {
+        f"{prefix}contains": Kind(f"{_TEXT}, or a number", _is_text_or_number, contains),
+        f"{prefix}contains-all": Kind(_LIST, is_list, contains_all),
+        f"{prefix}contains-any": Kind(_LIST, is_list, contains_any),
+    }
 
 
 def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
@@ -294,10 +282,9 @@ def _is_refusal(subject: Subject, _value: Any, _assertion: Assertion) -> Finding
 
 
 def _regex(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    try:
-        pattern = compile_javascript(value)
-    except ValueError as error:
-        return Finding(holds=False, reason=regex_fault(value, error), invertible=False)
+    pattern = usable_pattern(value)
+    if isinstance(pattern, Finding):
+        return pattern
 
     def finish() -> Finding:
         return _matched(value, holds=found_in_time(pattern, subject.text, written=value))
@@ -312,30 +299,29 @@ def _matched(value: str, *, holds: bool) -> Finding:
     return _finding("matches" if holds else "does not match", quote(value), holds=holds)
 
 
-def regex_fault(pattern: str, error: ValueError) -> str:
-    """The sentence for a pattern that cannot be compiled."""
-    return f"{quote(pattern)} is not a regular expression that can be used: {error}"
+def usable_pattern(written: str) -> Pattern | Finding:
+    """A pattern, or what is found where it is none."""
+    try:
+        return compile_javascript(written)
+    except ValueError as error:
+        reason = f"{quote(written)} is not a regular expression that can be used: {error}"
+        return Finding(holds=False, reason=reason, invertible=False)
+
+
+def pattern_problems(at: str, written: Any) -> Iterator[Problem]:
+    """What is wrong with the pattern at a path, as far as it is no template."""
+    pattern = None if is_template(written) else usable_pattern(written)
+    if isinstance(pattern, Finding):
+        yield Problem(at, pattern.reason, "patterns are those of JavaScript, without flags")
 
 
 def _finding(verb: str, what: str, *, holds: bool) -> Finding:
     return Finding(holds=holds, reason=f"the output {verb} {what}")
 
 
-def _anything(_value: Any) -> bool:
-    return True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
 def _is_text_or_number(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number or _is_text(value)
-
-
-def _is_any_text(value: Any) -> bool:
-    return isinstance(value, str)
+    return number or is_text(value)
 
 
 _TEXT = "text that is not empty"
@@ -344,26 +330,16 @@ _WORDS = "a number of words, or {min, max}, one of them at least, with min ≤ m
 
 
 def _check_pattern(assertion: Assertion) -> Iterator[Problem]:
-    if is_template(assertion.value):
-        return
-    try:
-        compile_javascript(assertion.value)
-    except ValueError as error:
-        hint = "patterns are those of JavaScript, without flags"
-        yield Problem(".value", regex_fault(assertion.value, error), hint)
+    yield from pattern_problems(".value", assertion.value)
 
 
 KINDS: Kinds = {
-    "contains": Kind(f"{_TEXT}, or a number", _is_text_or_number, _contains),
-    "contains-all": Kind(_LIST, is_list, _contains_all),
-    "contains-any": Kind(_LIST, is_list, _contains_any),
-    "equals": Kind("any value, null included", _anything, _equals),
-    "icontains": Kind(f"{_TEXT}, or a number", _is_text_or_number, _icontains),
-    "icontains-all": Kind(_LIST, is_list, _icontains_all),
-    "icontains-any": Kind(_LIST, is_list, _icontains_any),
-    "is-refusal": Kind("left out", _anything, _is_refusal, bare=True),
-    "levenshtein": Kind("text", _is_any_text, _levenshtein),
-    "regex": Kind(_TEXT, _is_text, _regex, check=_check_pattern),
-    "starts-with": Kind(_TEXT, _is_text, _starts_with),
+    **_searching("", str),
+    **_searching("i", str.lower, " in any case"),
+    "equals": Kind("any value, null included", is_anything, _equals),
+    "is-refusal": Kind("left out", is_anything, _is_refusal, bare=True),
+    "levenshtein": Kind("text", is_any_text, _levenshtein),
+    "regex": Kind(_TEXT, is_text, _regex, check=_check_pattern),
+    "starts-with": Kind(_TEXT, is_text, _starts_with),
     "word-count": Kind(_WORDS, _is_number_of_words, _word_count),
 }

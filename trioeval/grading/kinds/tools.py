@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, are_said
 from trioeval.grading.kinds.tool_names import UnreadableError, tool_names
 from trioeval.grading.kinds.traces import Counted, read_counted
 from trioeval.grading.kinds.workspace_files import matches
@@ -297,12 +297,7 @@ def _is_bounded(counted: Counted) -> bool:
 def _are_skills(value: Any) -> bool:
     if isinstance(value, Mapping):
         return _skill_count(value) is not None
-    names = [value] if isinstance(value, str) else value
-    return (
-        isinstance(names, list | tuple)
-        and bool(names)
-        and all(isinstance(name, str) and name.strip() for name in names)
-    )
+    return are_said(value)
 
 
 _BOUNDED = "not-skill-used means not at all: it takes no min, and no max but 0"

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError
-from trioeval.grading.kind import Finding, Kind, Kinds
+from trioeval.grading.kind import Finding, Kind, Kinds, is_number, is_said, is_text
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
@@ -66,7 +66,7 @@ def read_counted(
     if not isinstance(value, Mapping) or not known.issuperset(value):
         return None
     texts = [value.get(key) for key in ("name", "pattern")]
-    if any(text is not None and not (isinstance(text, str) and text.strip()) for text in texts):
+    if not all(text is None or is_said(text) for text in texts):
         return None
     name, pattern = (None if text is None else text.strip() for text in texts)
     bounds = [value[key] for key in ("min", "max") if key in value]
@@ -76,9 +76,7 @@ def read_counted(
 
 
 def _is_bound(value: Any, *, whole: bool) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        return False
-    return not whole or (value >= 0 and value == int(value))
+    return is_number(value) and (not whole or (value >= 0 and value == int(value)))
 
 
 # What a provider tells of what happened inside of it: spans with names, times, status and attributes.
@@ -347,20 +345,20 @@ def _counts_spans(value: Any) -> bool:
 
 
 def _bounds_durations(value: Any) -> bool:
-    if not _has_keys(value, "pattern", "max", "percentile") or not _is_number(value.get("max")):
+    if not _has_keys(value, "pattern", "max", "percentile") or not is_number(value.get("max")):
         return False
     rank = value.get("percentile")
-    return _is_pattern(value) and (rank is None or (_is_number(rank) and 0 <= rank <= 100))  # noqa: PLR2004 - percent
+    return _is_pattern(value) and (rank is None or (is_number(rank) and 0 <= rank <= 100))  # noqa: PLR2004 - percent
 
 
 def _bounds_errors(value: Any) -> bool:
     if not isinstance(value, Mapping):
-        return value is None or _is_number(value)
+        return value is None or is_number(value)
     bounds = [value.get(key) for key in ("max_count", "max_percentage")]
     return (
         _has_keys(value, "pattern", "max_count", "max_percentage")
         and _is_pattern(value)
-        and all(bound is None or _is_number(bound) for bound in bounds)
+        and all(bound is None or is_number(bound) for bound in bounds)
     )
 
 
@@ -369,13 +367,7 @@ def _has_keys(value: Any, *keys: str) -> bool:
 
 
 def _is_pattern(value: Mapping[str, Any]) -> bool:
-    pattern = value.get("pattern", _ALL)
-    return isinstance(pattern, str) and pattern != ""
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    return is_text(value.get("pattern", _ALL))
 
 
 KINDS: Kinds = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading.kind import Finding, Kind, Kinds
+from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_said
 from trioeval.grading.kinds.traces import Counted, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
@@ -169,23 +169,18 @@ def _uses_tools(value: Any) -> bool:
     if isinstance(value, Mapping):
         counted = read_counted(value, others=frozenset({"type"}))
         return counted is not None and _is_step(value, "min", "max")
-    return _are_patterns(value)
-
-
-def _are_patterns(value: Any) -> bool:
-    patterns = [value] if isinstance(value, str) else value
-    return isinstance(patterns, list | tuple) and bool(patterns) and all(map(_is_text, patterns))
+    return are_said(value)
 
 
 def _is_step(value: Any, *others: str) -> bool:
     """Whether a value says which step of a tool is meant."""
     if not isinstance(value, Mapping):
-        return _is_text(value)
+        return is_said(value)
     names = [value[key] for key in ("name", "pattern") if value.get(key) is not None]
     return (
         {"name", "pattern", "type", *others}.issuperset(value)
         and bool(names)
-        and all(map(_is_text, names))
+        and all(map(is_said, names))
         and _are_types(value)
     )
 
@@ -214,7 +209,7 @@ def _matches_args(value: Any) -> bool:
         and ("args" in value or "arguments" in value)
         and value.get("mode", "exact") in _FITS
         and isinstance(value.get("defaults", {}), Mapping)
-        and (ignored == [] or _are_patterns(ignored))
+        and (ignored == [] or are_said(ignored))
     )
 
 
@@ -225,10 +220,6 @@ def _counts_steps(value: Any) -> bool:
         and not (counted.least is None and counted.most is None)
         and _are_types(value)
     )
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value.strip() != ""
 
 
 _TYPES = ", ".join(STEP_TYPES)

@@ -217,7 +217,8 @@ class TokenSource:
             if self._token is not None and trio.current_time() < self._token.good_until:
                 return self._token
             if self._failure is not None and self._fetches > before:
-                raise _again(self._failure)
+                # Of its own: an exception raised twice would mix up two tracebacks.
+                raise self._failure.told_as(self._failure.message)
             self._token = None
             try:
                 self._token = await self._fetch()
@@ -291,14 +292,3 @@ _REFUSED = frozenset(
     }
 )
 """Statuses of a token request that say that there will be no token."""
-
-
-def _again(error: ProviderError) -> ProviderError:
-    """The same failure for another call: an exception raised twice would mix up two tracebacks."""
-    return ProviderError(
-        error.kind,
-        error.message,
-        status=error.status,
-        retry_after=error.retry_after,
-        body_excerpt=error.body_excerpt,
-    )

@@ -4,15 +4,17 @@
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem
+from trioeval.errors import Problem, ProviderError
+from trioeval.providers.base import Provider
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.providers.config import Surroundings, read_config, show, to_snake
+from trioeval.providers.config import Settings, Shared, Surroundings, read_config, show, to_snake
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
 from trioeval.providers.generic.identity import (
     find_secrets,
@@ -26,6 +28,7 @@ from trioeval.providers.generic.keys import (
     KEYS,
     MARK,
     NOT_YET,
+    PER_CALL,
     SUCCESS,
     TLS_FILES,
     read_statuses,
@@ -43,12 +46,15 @@ from trioeval.providers.generic.request import (
     text_body,
 )
 from trioeval.providers.generic.urls import parameters, url_fault
-from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, read_limit
+from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, digest, read_limit
 from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
+from trioeval.providers.metering import Metering
 from trioeval.providers.prices import Price, read_price
 from trioeval.providers.programs.python import top_level_names
 from trioeval.providers.programs.workers import WorkerSpec
+from trioeval.providers.resolve import expand_env
+from trioeval.providers.secrets import longest_first
 from trioeval.scripting.javascript import Script, is_function
 from trioeval.scripting.python_syntax import python_fault
 
@@ -179,8 +185,8 @@ def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | s
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
-    """All that an entry says."""
+class GenericSettings(Settings):
+    """A service that the suite describes: all that its entry says."""
 
     request: RequestTemplate
     rewrite: Script | str | None = attrs.field(default=None, repr=False)
@@ -208,6 +214,30 @@ class Entry:
     """Headers that are for one origin, besides those whose names or values say so; in lower case."""
     own_texts: frozenset[str] = attrs.field(repr=False)
     """Texts that are for one origin, besides the secrets."""
+    named_variables: tuple[str, ...] = ()
+    """Environment variables that the URL of its id names."""
+    _written: "_Reader" = attrs.field(repr=False)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The config as it is written."""
+        return self._written.config
+
+    @property
+    def around(self) -> Surroundings:
+        """What the files of the entry are looked up in."""
+        return self._written.around
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """What it asks, as templates: its own URL, and where it gets tokens."""
+        token = self.request.auth.token
+        return (self.request.url,) if token is None else (self.request.url, token.url)
+
+    @property
+    def metering(self) -> Metering:
+        """What its tokens cost, unless its replies say it; nothing bounds what they say."""
+        return Metering(price=self.price, says_cost=True)
 
     @property
     def code_keys(self) -> tuple[str, ...]:
@@ -218,46 +248,95 @@ class Entry:
         }
         return tuple(key for key, is_code in found.items() if is_code)
 
+    @asynccontextmanager
+    async def open(self, shared: Shared) -> AsyncGenerator[Provider]:
+        """The provider, with the workers of its code."""
+        from trioeval.providers.generic.http import GenericProvider, open_code  # noqa: PLC0415 - for calls only
 
-def read_entry(
+        client = await shared.http(self.tls)
+        directory, environ = self.around.directory.resolve(), self.around.environ
+        async with open_code(directory, environ, self.function) as code:
+            yield GenericProvider(self, shared.templates, client, code, runs_code=shared.runs_code)
+
+    def changed(self, options: Mapping[str, Any]) -> "GenericSettings":
+        """The same with other values for one call.
+
+        Raises:
+            ProviderError: `bad_request`: a key is not known or its value wrong, or it is one that cannot
+                differ for one call.
+        """
+        if not options:
+            return self
+        names = {to_snake(str(key)): str(key) for key in options}
+        kept = {key: value for key, value in self.config.items() if to_snake(key) not in names}
+        read = attrs.evolve(self._written, config={**kept, **options}).read()
+        if isinstance(read, list):
+            raise ProviderError("bad_request", "; ".join(map(str, read)))
+        fixed = [key for name, key in names.items() if name not in PER_CALL]
+        if fixed or read.function != self.function:
+            keys = ", ".join(fixed) or "transformResponse from a file"
+            raise ProviderError("bad_request", f"{keys} cannot differ for one call")
+        return read
+
+
+def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> Entry | list[Problem]:
-    """Read an entry, and the files that it names.
+) -> GenericSettings | list[Problem]:
+    """Read an entry, and the files that it names; see `Reader`.
 
-    Returns:
-        What it says, or everything that is wrong with it.
+    `{{env.NAME}}` in the URL of an id is the environment's NAME.
     """
-    return _Reader(f"{prefix}:{rest}" if rest else "", prefix, config, around).read()
+    filled = expand_env({"url": rest}, around.environ, around.templates, around.withheld)
+    url = filled.value["url"]
+    reader = _Reader(
+        f"{prefix}:{url}" if url else "",
+        prefix,
+        config,
+        around,
+        tuple(filled.secrets),
+        tuple(filled.names),
+    )
+    found = reader.read()
+    problems = [attrs.evolve(one, path=".id") for one in filled.problems]
+    if isinstance(found, list):
+        return problems + found
+    return problems or found
 
 
 @attrs.define
 class _Reader:
-    """The values of an entry, and what is wrong with them so far."""
+    """An entry as it is written; its values, and what is wrong with them so far."""
 
     _url: str
     """What the id says; "" if it names no URL."""
     _prefix: str
-    _config: Mapping[str, Any]
-    _around: Surroundings
+    config: Mapping[str, Any]
+    around: Surroundings
+    _filled_in: tuple[str, ...] = attrs.field(repr=False)
+    """Secrets that the environment gave to the URL of the id."""
+    _named_variables: tuple[str, ...]
     _values: dict[str, Any] = attrs.field(init=False, factory=dict)
     _problems: list[Problem] = attrs.field(init=False, factory=list)
 
-    def read(self) -> Entry | list[Problem]:
-        known = {key: value for key, value in self._config.items() if not _is_not_yet(key)}
+    def read(self) -> GenericSettings | list[Problem]:
+        known = {key: value for key, value in self.config.items() if not _is_not_yet(key)}
         self._values, self._problems = read_config(known, KEYS)
-        for key in filter(_is_not_yet, self._config):
+        for key in filter(_is_not_yet, self.config):
             self._fault(str(key), f'"{key}" is not supported yet')
         self._values = {name: value for name, value in self._values.items() if value is not None}
         request = self._request()
         rewrite = self._rewrite()
         transform = self._transform()
         tls = self._tls()
-        limit, faults = read_limit(self._values, self._around.environ)
+        limit, faults = read_limit(self._values, self.around.environ)
         self._problems += faults
         if request is None or self._problems:
             return self._problems
         values = self._values
-        return Entry(
+        lane = lane_key(request)
+        for secret in self._filled_in:
+            lane = lane.replace(secret, digest(secret))
+        return GenericSettings(
             request=request,
             rewrite=rewrite,
             tools={name: values[name] for name in ("tools", "tool_choice") if name in values},
@@ -269,10 +348,12 @@ class _Reader:
             max_reply_bytes=values.get("max_response_bytes", MOST_BYTES),
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
-            lane_key=lane_key(request),
-            secrets=find_secrets(request),
-            own_headers=own_headers(request, self._around.environ),
-            own_texts=secrets_of_environment([self._url, self._config], self._around.environ),
+            lane_key=lane,
+            secrets=longest_first({*find_secrets(request), *self._filled_in}),
+            own_headers=own_headers(request, self.around.environ),
+            own_texts=secrets_of_environment([self._url, self.config], self.around.environ),
+            named_variables=self._named_variables,
+            written=self,
         )
 
     def _fault(self, key: str, message: str, hint: str | None = None) -> None:
@@ -315,7 +396,7 @@ class _Reader:
             )
         url = given or self._url
         if not url:
-            if "url" not in self._config and "request" not in self._config:
+            if "url" not in self.config and "request" not in self.config:
                 hint = "write it as the id, or set url or request in the config"
                 self._fault(".id", "there is no URL", hint)
         elif fault := _static_fault(url):
@@ -326,7 +407,7 @@ class _Reader:
         """The parts of `request`; None if it is wrong."""
         for name in ("url", "method", "headers", "body", "multipart", "query_params"):
             if name in self._values:
-                key = next(key for key in self._config if to_snake(str(key)) == name)
+                key = next(key for key in self.config if to_snake(str(key)) == name)
                 self._fault(str(key), "the request says that already", "keep one of them")
         if self._url:
             self._fault(".id", "the request says the URL already", f'write "{self._prefix}"')
@@ -347,7 +428,7 @@ class _Reader:
         text: str = self._values[key]
         if not text.startswith(_FILE):
             return text
-        path = find(self._around, text.removeprefix(_FILE))
+        path = find(self.around, text.removeprefix(_FILE))
         if isinstance(path, Path):
             try:
                 return path.read_text("utf-8")
@@ -359,7 +440,7 @@ class _Reader:
     def _body(self, content_type: str | None) -> Body | None:
         values = self._values
         if "multipart" in values:
-            parts, problems = read_parts(values["multipart"], self._around)
+            parts, problems = read_parts(values["multipart"], self.around)
             self._problems += problems
             if "body" in values:
                 self._fault("body", "multipart is the body already", "keep one of them")
@@ -429,12 +510,12 @@ class _Reader:
             case _:
                 pass  # parts are looked at where they are read
         for place, text in places:
-            if fault := self._around.templates.syntax_error(text):
+            if fault := self.around.templates.syntax_error(text):
                 self._fault(raw or place, fault)
 
     def _rewrite(self) -> Script | str | None:
         text = self._values.get("transform_request")
-        read = None if text is None else read_rewrite(text, self._around)
+        read = None if text is None else read_rewrite(text, self.around)
         if isinstance(read, Problem):
             self._problems.append(read)
             return None
@@ -442,7 +523,7 @@ class _Reader:
 
     def _transform(self) -> Transform | Script | WorkerSpec | None:
         text = self._values.get("transform_response")
-        read = None if text is None else read_output(text, self._around)
+        read = None if text is None else read_output(text, self.around)
         if isinstance(read, Problem):
             self._problems.append(read)
             return None
@@ -456,7 +537,7 @@ class _Reader:
         keys: dict[str, str] = {}
         before = len(self._problems)
         for key, name in given.items():
-            path = find(self._around, name.removeprefix(_FILE))
+            path = find(self.around, name.removeprefix(_FILE))
             field = TLS_FILES[key]
             if "-----BEGIN" in name:
                 self._fault(f"tls.{key}", "must name a file, not be the certificate itself")

@@ -1,3 +1,4 @@
+# Apart from `providers.generic.entry`: loaded with the first call.
 """`http:` and `https:`: a service that the suite describes, asked by the way that all providers share."""
 
 import json
@@ -5,20 +6,20 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import attrs
 import trio
 
-from trioeval.errors import Fault, Problem, ProviderError
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Settings, Shared, Surroundings, Templates, show, to_snake
+from trioeval.providers.config import Templates, show, to_snake
 from trioeval.providers.generic.auth import Token, TokenSource
-from trioeval.providers.generic.entry import Entry, read_entry
+from trioeval.providers.generic.entry import GenericSettings
 from trioeval.providers.generic.identity import SHORTEST_VALUE, may_see_variables, secret_texts
-from trioeval.providers.generic.keys import PER_CALL
 from trioeval.providers.generic.reply import (
     Answer,
     MemberPath,
@@ -35,13 +36,11 @@ from trioeval.providers.generic.reply import (
 )
 from trioeval.providers.generic.request import Filling, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
-from trioeval.providers.http.endpoint import digest, is_secret_header
+from trioeval.providers.http.endpoint import is_secret_header
 from trioeval.providers.http.failures import classify
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
-from trioeval.providers.prices import Price
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
-from trioeval.providers.resolve import expand_env
-from trioeval.providers.secrets import hide
+from trioeval.providers.secrets import hide, longest_first
 from trioeval.scripting.javascript import Script
 
 # The suite's own code around a call, and whatever else takes long: never in the way of other calls.
@@ -61,16 +60,19 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_code(
-    engine: WorkerSpec, queries: WorkerSpec, function: WorkerSpec | None
+    directory: Path, environ: Mapping[str, str], function: WorkerSpec | None
 ) -> AsyncGenerator["Code"]:
     """What runs the code of one provider.
 
     Args:
-        engine: What runs scripts.
-        queries: What evaluates queries.
+        directory: Where it runs; absolute.
+        environ: What it inherits.
         function: Its transform, where that is in a Python file.
     """
-    async with open_workers(engine) as scripts, open_workers(queries) as finders:
+    async with (
+        open_workers(engine_workers(directory, environ)) as scripts,
+        open_workers(query_workers(directory, environ)) as finders,
+    ):
         if function is None:
             yield Code(scripts, finders, None)
             return
@@ -303,13 +305,12 @@ READING = ("transform_response", "validate_status")
 
 
 def find_question(
-    entry: Entry, config: Mapping[str, Any], request: Request, templates: Templates
+    entry: GenericSettings, request: Request, templates: Templates
 ) -> Question | None:
     """All that decides the reply to a request; see `Cacheable`.
 
     Args:
-        entry: What the config says.
-        config: As it is written, with what is different for this call.
+        entry: Who is asked, with what is different for this call.
         request: What is asked.
         templates: What fills in its variables.
 
@@ -322,7 +323,7 @@ def find_question(
     """
     if entry.function is not None or entry.request.files:
         return None
-    said = {to_snake(str(key)): value for key, value in config.items()}
+    said = {to_snake(str(key)): value for key, value in entry.config.items()}
     variables = dict(request.vars)
     reading = {name: said[name] for name in READING if said.get(name) is not None}
     if may_see_variables(entry.transform):
@@ -343,7 +344,9 @@ def find_question(
     )
 
 
-def fill(entry: Entry, rewrite: str | None, request: Request, templates: Templates) -> Filling:
+def fill(
+    entry: GenericSettings, rewrite: str | None, request: Request, templates: Templates
+) -> Filling:
     """The variables of a call; the prompt is what a template makes of it.
 
     Raises:
@@ -354,109 +357,6 @@ def fill(entry: Entry, rewrite: str | None, request: Request, templates: Templat
     if rewrite is None:
         return filling
     return Filling.of(templates, variables, filling.text(rewrite, "transformRequest"))
-
-
-@attrs.frozen
-class GenericSettings(Settings):
-    """A service that the suite describes."""
-
-    entry: Entry
-    _filled_in: tuple[str, ...] = attrs.field(repr=False)
-    _prefix: str = attrs.field(repr=False)
-    _rest: str = attrs.field(repr=False)
-    _config: Mapping[str, Any] = attrs.field(repr=False)
-    _around: Surroundings = attrs.field(repr=False)
-    named_variables: tuple[str, ...] = ()
-    """Environment variables that the URL of its id names."""
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """What it asks, as templates: its own URL, and where it gets tokens."""
-        request = self.entry.request
-        token = request.auth.token
-        return (request.url,) if token is None else (request.url, token.url)
-
-    @property
-    def code_keys(self) -> tuple[str, ...]:
-        """Keys of its config that hold code."""
-        return self.entry.code_keys
-
-    @property
-    def lane_key(self) -> str:
-        """Origin, path as the suite writes it, and a digest of the credential.
-
-        A key that the environment gave to the URL of an id is one of its digests there.
-        """
-        key = self.entry.lane_key
-        for secret in self._filled_in:
-            key = key.replace(secret, digest(secret))
-        return key
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Credentials of headers, parameters and auth, longest first."""
-        return _longest_first({*self.entry.secrets, *self._filled_in})
-
-    @property
-    def most_cost(self) -> float | None:
-        """Nothing bounds what a service of the suite says."""
-        return None
-
-    @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator["GenericProvider"]:
-        """The provider, with the workers of its transform if that is a function of Python."""
-        client = await shared.http(self.entry.tls)
-        engine = engine_workers(self._around.directory.resolve(), self._around.environ)
-        queries = query_workers(self._around.directory.resolve(), self._around.environ)
-        async with open_code(engine, queries, self.entry.function) as code:
-            yield GenericProvider(self, shared.templates, client, code, runs_code=shared.runs_code)
-
-    @property
-    def price(self) -> Price | None:
-        """What its tokens cost; None where that is not known."""
-        return self.entry.price
-
-    @property
-    def around(self) -> Surroundings:
-        """What the files of the entry are looked up in."""
-        return self._around
-
-    def said(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The config, with other values for one call."""
-        names = {to_snake(str(key)) for key in options}
-        kept = {key: value for key, value in self._config.items() if to_snake(key) not in names}
-        return {**kept, **options}
-
-    def changed(self, options: Mapping[str, Any]) -> Entry:
-        """The entry with other values for one call.
-
-        Raises:
-            ProviderError: `bad_request`: a key is not known or its value wrong, or it is one that cannot
-                differ for one call.
-        """
-        given = {to_snake(str(key)): (str(key), value) for key, value in options.items()}
-        read = read_entry(self._prefix, self._rest, self.said(options), self._around)
-        if isinstance(read, list):
-            raise ProviderError("bad_request", "; ".join(map(str, read)))
-        fixed = [key for name, (key, _) in given.items() if name not in PER_CALL]
-        if fixed or read.function != self.entry.function:
-            keys = ", ".join(fixed) or "transformResponse from a file"
-            raise ProviderError("bad_request", f"{keys} cannot differ for one call")
-        return read
-
-
-def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> GenericSettings | list[Problem]:
-    """Read an entry; see `Reader`. `{{env.NAME}}` in the URL of an id is the environment's NAME."""
-    filled = expand_env({"url": rest}, around.environ, around.templates, around.withheld)
-    problems = [attrs.evolve(one, path=".id") for one in filled.problems]
-    found = read_entry(prefix, filled.value["url"], config, around)
-    if isinstance(found, list) or problems:
-        return [*problems, *(found if isinstance(found, list) else ())]
-    url = filled.value["url"]
-    names = tuple(filled.names)
-    return GenericSettings(found, tuple(filled.secrets), prefix, url, config, around, names)
 
 
 @attrs.frozen
@@ -472,7 +372,7 @@ class GenericProvider:
 
     @_tokens.default
     def _token_source(self) -> TokenSource | None:
-        asked = self.settings.entry.request.auth.token
+        asked = self.settings.request.auth.token
         return None if asked is None else TokenSource(asked, self._client.send)
 
     async def __call__(self, request: Request, /) -> Reply:
@@ -483,9 +383,7 @@ class GenericProvider:
                 `auth` (there is no token), `attempt_timeout`; what the reply says of a failure; or
                 `malformed_reply`, if the transform finds no output in it.
         """
-        entry = self.settings.entry
-        if request.options:
-            entry = self.settings.changed(request.options)
+        entry = self.settings.changed(request.options)
         if entry.code_keys and not self._runs_code:
             msg = f"{entry.code_keys[0]} is code, and an untrusted suite runs none"
             raise ProviderError("bad_request", msg)
@@ -496,11 +394,10 @@ class GenericProvider:
 
     def cache_question(self, request: Request, /) -> Question | None:
         """See `Cacheable` and `find_question`."""
-        settings, options = self.settings, request.options
-        entry = settings.changed(options) if options else settings.entry
-        return find_question(entry, settings.said(options), request, self._templates)
+        entry = self.settings.changed(request.options)
+        return find_question(entry, request, self._templates)
 
-    async def _answer(self, entry: Entry, request: Request) -> Reply:
+    async def _answer(self, entry: GenericSettings, request: Request) -> Reply:
         filling = await self._fill(entry, request)
         files = await load_files(entry.request.files, filling, self.settings.around)
         ready = entry.request.render(filling, files)
@@ -517,7 +414,7 @@ class GenericProvider:
             _judge(self._tokens, token, reply, reading)
         return await self._read(entry, reading, reply, request)
 
-    async def _fill(self, entry: Entry, request: Request) -> Filling:
+    async def _fill(self, entry: GenericSettings, request: Request) -> Filling:
         """The variables of a call; the prompt is what `transformRequest` makes of it."""
         if not isinstance(entry.rewrite, Script):
             return fill(entry, entry.rewrite, request, self._templates)
@@ -527,7 +424,7 @@ class GenericProvider:
         return Filling.of(self._templates, {**request.vars, **entry.tools}, prompt)
 
     async def _read(
-        self, entry: Entry, reading: Reading, reply: HttpReply, request: Request
+        self, entry: GenericSettings, reading: Reading, reply: HttpReply, request: Request
     ) -> Reply:
         code, size = self._code, len(reply.body)
         await code.run(partial(reading.check, reply), size)
@@ -557,27 +454,16 @@ def _judge(tokens: TokenSource, token: Token, reply: HttpReply, reading: Reading
     tokens.forget(token)
     if token.was_accepted:
         error = classify(reply, secrets=reading.secrets)
-        raise ProviderError(
-            "auth",
-            error.message,
-            status=reply.status,
-            body_excerpt=error.body_excerpt,
-            fault=Fault.TRANSIENT,
-            retries=1,
-        )
+        raise error.told_as(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
 
 
-def _reading(entry: Entry, ready: HttpRequest) -> Reading:
+def _reading(entry: GenericSettings, ready: HttpRequest) -> Reading:
     """How the reply of a call is read: its own secrets are those of its headers as they were filled in."""
     own = secret_texts(ready.headers) - {*entry.secrets}
     return Reading(
         statuses=entry.statuses,
         price=entry.price,
-        secrets=_longest_first({*entry.secrets, *own}),
-        filled_in=_longest_first(own),
+        secrets=longest_first({*entry.secrets, *own}),
+        filled_in=longest_first(own),
         host=urlsplit(ready.url).hostname or "",
     )
-
-
-def _longest_first(texts: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(texts, key=len, reverse=True))

@@ -93,13 +93,12 @@ def lane_key(request: RequestTemplate) -> str:
     return f"http|{_place(request.url)}|{digest(credential)}"
 
 
-def find_secrets(request: RequestTemplate) -> tuple[str, ...]:
-    """What must not be shown of a request, longest first. What is filled in later is not among it."""
+def find_secrets(request: RequestTemplate) -> set[str]:
+    """What must not be shown of a request. What is filled in later is not among it."""
     fixed = {name: text for name, text in request.headers.items() if not MARK.search(text)}
     hidden = [text for text in secret_parameters(_pairs(request)) if not MARK.search(text)]
     coded = [quote(text, safe="") for text in hidden]
-    found = {*secret_texts(fixed), *hidden, *coded, *request.auth.secrets}
-    return tuple(sorted(found - {""}, key=len, reverse=True))
+    return {*secret_texts(fixed), *hidden, *coded, *request.auth.secrets} - {""}
 
 
 def secret_texts(headers: Mapping[str, str]) -> set[str]:

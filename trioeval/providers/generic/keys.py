@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from trioeval.providers.bounds import MAX_RESPONSE
 from trioeval.providers.config import (
+    PRICE,
     Key,
     is_flag,
     is_integer,
@@ -18,7 +19,6 @@ from trioeval.providers.config import (
     is_text,
     is_visible,
 )
-from trioeval.providers.prices import is_price
 
 # Which HTTP statuses are a success: `validateStatus`, read once into the set of statuses it accepts.
 #
@@ -236,7 +236,7 @@ KEYS = (
     Key("timeoutMs", "a number of milliseconds above 0", lambda it: is_number(it) and it > 0),
     Key("followRedirects", '"same-origin" or "any"', lambda it: it in ("same-origin", "any")),
     MAX_RESPONSE,
-    Key("price", "an object with input and output, in US dollars per million tokens", is_price),
+    PRICE,
     Key("auth", "an object with a type", is_json_object, secret=True),
     Key("tls", f"an object of files: {', '.join(TLS_FILES)}", _is_tls),
     Key("tools", "a list", is_json_list),

@@ -23,15 +23,14 @@ from trioeval.providers.base import Reply
 from trioeval.providers.config import show
 from trioeval.providers.generic.keys import SUCCESS
 from trioeval.providers.generic.request import is_json_type
-from trioeval.providers.http.failures import classify, excerpt
-from trioeval.providers.http.rate_hints import read_hints
-from trioeval.providers.http.replies import NOT_JSON, is_success, read_json, read_metadata
+from trioeval.providers.http.failures import classify
+from trioeval.providers.http.rate_hints import read_hint
+from trioeval.providers.http.replies import NOT_JSON, failure, is_success, read_json, read_metadata
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.prices import Price
 from trioeval.providers.programs.exec import read_result
 from trioeval.providers.programs.workers import OutOfMemoryError, Workers, WorkerSpec
-from trioeval.providers.secrets import hide, hide_in, surely_keys
-from trioeval.rates.throttle import RateHint
+from trioeval.providers.secrets import hide_in, surely_keys
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.javascript import Script
 from trioeval.scripting.queries import program
@@ -348,22 +347,17 @@ class Reading:
         cost = told.cost
         if cost is None and self.price is not None:
             cost = self.price.cost(told.usage)
-        hint = read_hints(reply.headers, host=self.host)
         return attrs.evolve(
             told,
             cost=cost,
-            hint=None if hint == RateHint() else hint,
+            hint=read_hint(reply.headers, host=self.host),
             raw=None if answer.json is NOTHING else hide_in(answer.json, keys),
             metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **told.metadata},
         )
 
     def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
         """An error that names the URL and shows the beginning of the body."""
-        where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
-        message = hide(f"{message}{where}", self.secrets)
-        return ProviderError(
-            kind, message, status=reply.status, body_excerpt=excerpt(reply.body, self.secrets)
-        )
+        return failure(kind, message, reply, self.secrets)
 
 
 def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> Answer:

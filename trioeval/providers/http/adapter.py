@@ -5,6 +5,7 @@ tested without a network.
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -30,17 +31,24 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
     empty,
     failure,
     is_success,
     read_failure,
-    read_hint,
     read_metadata,
     read_object,
 )
 from trioeval.providers.http.streams import EventReader, ServerEvent, read_events
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
+from trioeval.providers.metering import (
+    GUESSED_REPLY,
+    Metering,
+    count_bytes,
+    find_counter,
+    longest_reply,
+)
 from trioeval.usage import Usage
 
 
@@ -68,6 +76,10 @@ class PreparedBody:
 
 def _write(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()[1:-1]
+
+
+_SILENT = re.compile(r"(/embeddings|/moderations|:embedContent)(\?|$)")
+"""Where replies are not made of tokens."""
 
 
 def _is_metrics(value: Any) -> bool:
@@ -313,7 +325,7 @@ class Adapter(ABC):
 
     def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
         """An error that names the URL and shows the beginning of the body."""
-        return failure(kind, message, self.endpoint, reply)
+        return failure(kind, message, reply, self.endpoint.secrets)
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - for subclasses
         """US dollars; None where no price is known."""
@@ -333,7 +345,7 @@ class Adapter(ABC):
         origin = {name: data.get(field) for name, field in self.origin_fields.items()}
         return attrs.evolve(
             answer,
-            hint=read_hint(self.endpoint, reply),
+            hint=read_hint(reply.headers, host=self.endpoint.host),
             cost=self.cost(answer.usage, data),
             raw=data,
             metadata={**read_metadata(reply, origin), **answer.metadata},
@@ -389,6 +401,27 @@ class AdapterSettings(Settings):
     def secrets(self) -> tuple[str, ...]:
         """Those of the endpoint."""
         return self.adapter.endpoint.secrets
+
+    @property
+    def metering(self) -> Metering:
+        """What is read from the body that is sent with an empty prompt."""
+        endpoint = self.adapter.endpoint
+        exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
+        known = Metering(
+            count=exact or count_bytes, price=endpoint.price, is_paid=endpoint.costs_money
+        )
+        try:
+            empty_one = self.adapter.build(Request(prompt=""))
+        except ProviderError:  # not without a prompt: then only that is counted
+            return known
+        sent = empty_one.body or b""
+        most = 0 if _SILENT.search(empty_one.url) else longest_reply(json.loads(sent or b"{}"))
+        return attrs.evolve(
+            known,
+            overhead=len(sent),
+            longest_reply=GUESSED_REPLY if most is None else most,
+            is_bounded=most is not None,
+        )
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:

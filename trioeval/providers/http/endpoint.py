@@ -17,6 +17,7 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES
 from trioeval.providers.config import (
+    PRICE,
     Key,
     config_path,
     is_positive,
@@ -26,7 +27,7 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.prices import Price, is_price, list_prices, read_price
+from trioeval.providers.prices import Price, list_prices, read_price
 from trioeval.providers.secrets import is_secret_name, longest_first, secret_parts, without_scheme
 
 ATTEMPT_LIMIT = 300.0
@@ -54,7 +55,7 @@ ENDPOINT_KEYS = (
     Key("apiVersion", "printable ASCII text", is_visible_text),
     Key("timeoutMs", "a number of milliseconds above 0", is_positive),
     MAX_RESPONSE,
-    Key("price", "an object with input and output, in US dollars per million tokens", is_price),
+    PRICE,
 )
 """Keys that every service over HTTP takes."""
 
@@ -134,6 +135,12 @@ class Endpoint:
     """The environment variable that named the base URL; "" if none did."""
     sent_variables: tuple[str, ...] = attrs.field(default=(), eq=False)
     """Environment variables whose values say who asks."""
+
+    @property
+    def costs_money(self) -> bool:
+        """Whether its answers do; those of a server on this machine do not, unless it passes on to others."""
+        service = self.service
+        return service.family == "litellm" or (service.needs_key and not is_loopback(self.base_url))
 
     def url(self, path: str) -> str:
         """The URL of something below the base URL: `chat/completions`."""

@@ -17,14 +17,13 @@ from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKi
 from trioeval.providers.http.rate_hints import (
     EPOCH_FROM,
     read_duration,
-    read_hints,
+    read_hint,
     read_number,
     read_spent_reset,
     read_until,
 )
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
-from trioeval.rates.throttle import RateHint
 
 # What failures mean, as a table: the first row that fits wins.
 #
@@ -96,18 +95,27 @@ SUCCESSES = range(100, 300)
 
 
 @attrs.frozen
-class Evidence:
-    """What is known of a reply that is a failure."""
+class BodyError:
+    """What the body of a reply says of a failure."""
 
-    status: int
+    message: str | None = None
     codes: frozenset[str] = frozenset()
-    """Codes and types of the body, in lower case."""
-    text: str = ""
-    """Its message, and the quotas that it names."""
-    hint: float | None = None
-    """Seconds that it asks to wait."""
-    is_flagged: bool = False
-    """Whether it says that the prompt was flagged."""
+    """Codes and types, in lower case."""
+    status: int | None = None
+    """An HTTP status that stands inside the body."""
+    delay: float | None = None
+    """Seconds that it asks to wait, in a field made for that."""
+    quotas: frozenset[str] = frozenset()
+    """Ids of the quotas that were hit."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Those of the service behind a router, names in lower case."""
+    flags: tuple[str, ...] | None = None
+    """What the prompt was flagged for; None where nothing says that it was."""
+
+    @property
+    def words(self) -> str:
+        """What texts are looked for in: its message, and the codes and quotas that it names."""
+        return " ".join((self.message or "", *sorted(self.codes), *sorted(self.quotas)))
 
 
 @attrs.frozen(kw_only=True)
@@ -127,21 +135,21 @@ class Rule:
     or_exceeds: bool = False
     """Also where the message names a limit and a request that is larger."""
 
-    def fits(self, seen: Evidence) -> bool:
-        """Whether this row speaks of such a reply."""
-        if self.statuses and seen.status not in self.statuses:
+    def fits(self, status: int, found: BodyError, wait: float | None) -> bool:
+        """Whether this row speaks of such a reply, which asks to wait for so many seconds."""
+        if self.statuses and status not in self.statuses:
             return False
-        if (self.codes or self.text) and not self._is_said(seen):
+        if (self.codes or self.text) and not self._is_said(found):
             return False
-        if self.unless_codes & seen.codes:
+        if self.unless_codes & found.codes:
             return False
-        if self.unless_near and seen.hint is not None and seen.hint <= NEAR_HINT:
+        if self.unless_near and wait is not None and wait <= NEAR_HINT:
             return False
-        return not self.only_far or (seen.hint is not None and seen.hint > LONG_HINT)
+        return not self.only_far or (wait is not None and wait > LONG_HINT)
 
-    def _is_said(self, seen: Evidence) -> bool:
-        said = self.text is not None and self.text.search(seen.text) is not None
-        return said or bool(self.codes & seen.codes) or (self.or_exceeds and _exceeds(seen.text))
+    def _is_said(self, found: BodyError) -> bool:
+        said = self.text is not None and self.text.search(found.words) is not None
+        return said or bool(self.codes & found.codes) or (self.or_exceeds and _exceeds(found.words))
 
 
 RULES = (
@@ -210,34 +218,46 @@ KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
 """For a failure that came with the status of a success; the first that the body names."""
 
 
-def find_kind(seen: Evidence) -> ProviderErrorKind:
+def find_kind(status: int, found: BodyError, wait: float | None = None) -> ProviderErrorKind:
     """What a failure is; a refusal of the prompt too, for those who have no answer to give.
 
+    Args:
+        status: That of the reply.
+        found: What its body says.
+        wait: Seconds that it asks to wait.
+
     Example:
-        >>> find_kind(Evidence(429, frozenset({"insufficient_quota"})))
-        'quota_exhausted'
-        >>> find_kind(Evidence(429, frozenset({"insufficient_quota"}), hint=20))
-        'rate_limited'
+        >>> no_quota = BodyError(codes=frozenset({"insufficient_quota"}))
+        >>> find_kind(429, no_quota), find_kind(429, no_quota, wait=20)
+        ('quota_exhausted', 'rate_limited')
     """
-    if is_refusal(seen):
+    if is_refusal(status, found):
         return "bad_request"
-    if seen.status in SUCCESSES:
-        return _kind_inside(seen)
-    return next((rule.kind for rule in RULES if rule.fits(seen)), "bad_request")
+    status = _telling(status, found)
+    if status in SUCCESSES:
+        return _kind_inside(found)
+    return next((rule.kind for rule in RULES if rule.fits(status, found, wait)), "bad_request")
 
 
-def is_refusal(seen: Evidence) -> bool:
+def is_refusal(status: int, found: BodyError) -> bool:
     """Whether a failure is an answer, because the service will not take the prompt.
 
     Example:
-        >>> is_refusal(Evidence(400, frozenset({"content_filter"})))
-        True
-        >>> is_refusal(Evidence(500, frozenset({"content_filter"})))
-        False
+        >>> filtered = BodyError(codes=frozenset({"content_filter"}))
+        >>> is_refusal(400, filtered), is_refusal(500, filtered)
+        (True, False)
     """
-    if seen.status not in REFUSING and seen.status not in SUCCESSES:
+    status = _telling(status, found)
+    if status not in REFUSING and status not in SUCCESSES:
         return False
-    return seen.is_flagged or bool(seen.codes & REFUSED_PROMPT)
+    return found.flags is not None or bool(found.codes & REFUSED_PROMPT)
+
+
+def _telling(status: int, found: BodyError) -> int:
+    """The status that says what failed: one inside the body counts where that of the reply says nothing."""
+    if status >= HTTPStatus.BAD_REQUEST or found.status is None:
+        return status
+    return found.status
 
 
 def _exceeds(text: str) -> bool:
@@ -248,11 +268,11 @@ def _exceeds(text: str) -> bool:
     return int(requested[1].replace(",", "")) > int(limit[1].replace(",", ""))
 
 
-def _kind_inside(seen: Evidence) -> ProviderErrorKind:
-    codes = seen.codes
+def _kind_inside(found: BodyError) -> ProviderErrorKind:
+    codes = found.codes
     if codes & (BILLING | QUOTA):
         return "quota_exhausted"
-    if "invalid_request_error" in codes and CONTEXT_TEXT.search(seen.text):
+    if "invalid_request_error" in codes and CONTEXT_TEXT.search(found.words):
         return "context_window"
     for code, kind in KIND_BY_CODE.items():
         if code in codes:
@@ -341,25 +361,6 @@ TRUSTED: frozenset[ProviderErrorKind] = frozenset({"rate_limited", "overloaded",
 """Kinds of failures whose message may name the wait."""
 
 
-@attrs.frozen
-class BodyError:
-    """What the body of a reply says of a failure."""
-
-    message: str | None = None
-    codes: frozenset[str] = frozenset()
-    """Codes and types, in lower case."""
-    status: int | None = None
-    """An HTTP status that stands inside the body."""
-    delay: float | None = None
-    """Seconds that it asks to wait, in a field made for that."""
-    quotas: frozenset[str] = frozenset()
-    """Ids of the quotas that were hit."""
-    headers: Mapping[str, str] = attrs.field(factory=dict)
-    """Those of the service behind a router, names in lower case."""
-    flags: tuple[str, ...] | None = None
-    """What the prompt was flagged for; None where nothing says that it was."""
-
-
 def classify(
     reply: HttpReply, *, secrets: Iterable[str] = (), host: str = "", model: str = ""
 ) -> ProviderError:
@@ -384,10 +385,9 @@ def classify(
     headers = {**found.headers, **reply.headers}
     # Rules look at a wait only where words are trusted too.
     wait = read_retry_after(headers, found.message, delay=found.delay)
-    kind = find_kind(_evidence(reply, found, wait))
+    kind = find_kind(reply.status, found, wait)
     if kind not in TRUSTED:
         wait = read_retry_after(headers, delay=found.delay)
-    hint = read_hints(headers, host=host)
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
@@ -397,14 +397,14 @@ def classify(
         body_excerpt=excerpt(reply.body, hidden),
         fault=fault,
         retries=retries,
-        hint=None if hint == RateHint() else hint,
+        hint=read_hint(headers, host=host),
     )
 
 
 def find_refusal(reply: HttpReply) -> BodyError | None:
     """Why a service will not take the prompt; None if a reply tells of some other failure."""
     found = read_body_error(reply.body)
-    return found if is_refusal(_evidence(reply, found)) else None
+    return found if is_refusal(reply.status, found) else None
 
 
 def read_body_error(body: bytes) -> BodyError:
@@ -446,18 +446,6 @@ def clip(text: str, secrets: Sequence[str] = ()) -> str:
     """The beginning of a server's text, as long as a message may be, without secrets."""
     text = hide(text, secrets)
     return text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…"
-
-
-def _evidence(reply: HttpReply, found: BodyError, wait: float | None = None) -> Evidence:
-    """What the rules look at; a status inside counts where that of the reply says nothing."""
-    status = reply.status if reply.status >= HTTPStatus.BAD_REQUEST else found.status
-    return Evidence(
-        reply.status if status is None else status,
-        found.codes,
-        " ".join((found.message or "", *sorted(found.codes), *sorted(found.quotas))),
-        wait,
-        found.flags is not None,
-    )
 
 
 def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:

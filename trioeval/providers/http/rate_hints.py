@@ -109,6 +109,12 @@ def read_hints(headers: Mapping[str, str], *, host: str = "") -> RateHint:
     )
 
 
+def read_hint(headers: Mapping[str, str], *, host: str = "") -> RateHint | None:
+    """The same, or None if a reply says nothing."""
+    hint = read_hints(headers, host=host)
+    return None if hint == RateHint() else hint
+
+
 def read_spent_reset(headers: Mapping[str, str]) -> float | None:
     """Seconds until a limit is back of which nothing remains; the longest, if there are several.
 

@@ -6,7 +6,7 @@ Everything that is read here came from somebody else: no field is trusted to be 
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -15,10 +15,9 @@ from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.endpoint import Endpoint, is_secret_header
 from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal
-from trioeval.providers.http.rate_hints import read_hints
+from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
-from trioeval.rates.throttle import RateHint
 
 FILTERED = "[filtered by the provider]"
 """The output where a content filter left nothing."""
@@ -49,9 +48,10 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
     """
     data = read_json(reply.body)
     if data is NOT_JSON:
-        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
+        raise failure("malformed_reply", "the reply is not JSON", reply, endpoint.secrets)
     if not isinstance(data, dict):
-        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
+        message = "the reply is not a JSON object"
+        raise failure("malformed_reply", message, reply, endpoint.secrets)
     return data
 
 
@@ -68,7 +68,7 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
         output=message,
-        hint=read_hint(endpoint, reply),
+        hint=read_hint(reply.headers, host=endpoint.host),
         finish_reason="content_filter",
         is_refusal=True,
         guardrails=Guardrails(flagged=True, flagged_input=True, reason=flags or message),
@@ -133,12 +133,6 @@ def objects(data: Any, *names: str) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def read_hint(endpoint: Endpoint, reply: HttpReply) -> RateHint | None:
-    """What the headers say of the service's limits; None if nothing."""
-    hint = read_hints(reply.headers, host=endpoint.host)
-    return None if hint == RateHint() else hint
-
-
 def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
     """Status, headers without credentials, and id and model where the body names them."""
     headers = {name: value for name, value in reply.headers.items() if not is_secret_header(name)}
@@ -147,19 +141,15 @@ def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure(
-    kind: ProviderErrorKind, message: str, endpoint: Endpoint, reply: HttpReply
+    kind: ProviderErrorKind, message: str, reply: HttpReply, secrets: Sequence[str]
 ) -> ProviderError:
-    """An error that names the URL and shows the beginning of the body."""
-    where = (
-        f" (HTTP {reply.status} from {hide(reply.source, endpoint.secrets)})"
-        if reply.source
-        else ""
-    )
+    """An error that names the URL and shows the beginning of the body, without secrets."""
+    where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
     return ProviderError(
         kind,
-        f"{message}{where}",
+        hide(f"{message}{where}", secrets),
         status=reply.status,
-        body_excerpt=excerpt(reply.body, endpoint.secrets),
+        body_excerpt=excerpt(reply.body, secrets),
     )
 
 

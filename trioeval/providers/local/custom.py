@@ -9,6 +9,7 @@ import attrs
 from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.config import Settings, Shared, show
+from trioeval.providers.metering import Metering
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -33,14 +34,14 @@ class CustomSettings(Settings):
         return self.name
 
     @property
-    def most_cost(self) -> float | None:
-        """Nothing bounds what a function says."""
-        return None
+    def metering(self) -> Metering:
+        """Nothing bounds the costs that a function says."""
+        return Metering(says_cost=True)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["CustomProvider"]:
-        """The callable, held to its promise. Closing it is the caller's affair."""
-        yield CustomProvider(self.name, self.function)
+    async def open(self, _shared: Shared) -> AsyncGenerator[Provider]:
+        """The callable. Closing it is the caller's affair."""
+        yield self.function
 
 
 @attrs.frozen

@@ -33,6 +33,7 @@ from trioeval.providers.config import (
     show,
 )
 from trioeval.providers.local.recordings import Recording, RecordingFile, Tape, Wanted, parse_file
+from trioeval.providers.metering import Metering
 from trioeval.providers.secrets import BLANK
 
 
@@ -85,9 +86,10 @@ class ReplaySettings(Settings):
         return self._hidden
 
     @property
-    def most_cost(self) -> float:
-        """That of the dearest recording."""
-        return max((take.cost or 0.0 for take in self.recordings), default=0.0)
+    def metering(self) -> Metering:
+        """At most the costs of the dearest recording."""
+        most = max((take.cost or 0.0 for take in self.recordings), default=0.0)
+        return Metering(says_cost=True, most_cost=most)
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["ReplayProvider"]:

@@ -33,6 +33,7 @@ import trio.lowlevel
 from trioeval.errors import Problem, ProviderError, TemplateError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
+    PRICE,
     Key,
     Settings,
     Shared,
@@ -46,7 +47,8 @@ from trioeval.providers.config import (
     is_text,
     read_config,
 )
-from trioeval.providers.prices import Price, is_price, read_price
+from trioeval.providers.metering import Metering
+from trioeval.providers.prices import Price, read_price
 from trioeval.text import verbatim
 from trioeval.usage import Usage
 
@@ -79,7 +81,7 @@ KEYS = (
     Key("answer", "text", is_text),
     Key("wrongAnswer", "text", is_text),
     Key("seed", "a whole number", is_integer),
-    Key("price", "an object with input and output, in US dollars per million tokens", is_price),
+    PRICE,
 )
 
 
@@ -107,6 +109,11 @@ class SimSettings(Settings):
     def lane_key(self) -> str:
         """One lane for each model."""
         return f"sim:{self.model}"
+
+    @property
+    def metering(self) -> Metering:
+        """What its tokens cost."""
+        return Metering(price=self.price)
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["SimProvider"]:

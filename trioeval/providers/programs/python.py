@@ -42,6 +42,7 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
+from trioeval.providers.metering import Metering
 from trioeval.providers.programs.entries import (
     DEFAULT_TIMEOUT,
     TIMEOUT,
@@ -340,9 +341,9 @@ class PythonSettings(Settings):
         return self.name
 
     @property
-    def most_cost(self) -> float | None:
-        """Nothing bounds what a function says."""
-        return None
+    def metering(self) -> Metering:
+        """Nothing bounds the costs that a function says."""
+        return Metering(says_cost=True)
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["PythonProvider"]:

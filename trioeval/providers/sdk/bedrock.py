@@ -168,16 +168,7 @@ def explain(reply: HttpReply, secrets: tuple[str, ...]) -> ProviderError:
     kind = KIND_BY_CODE.get(code)
     if error.kind == "bad_request" and TOO_LONG.search(error.message):
         kind = "context_window"
-    if kind is None:
-        return error
-    return ProviderError(
-        kind,
-        error.message,
-        status=error.status,
-        retry_after=error.retry_after,
-        body_excerpt=error.body_excerpt,
-        hint=error.hint,
-    )
+    return error if kind is None else error.told_as(error.message, kind=kind)
 
 
 def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:

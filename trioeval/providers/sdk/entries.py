@@ -1,3 +1,4 @@
+# Apart from `providers.sdk.bedrock`: that one is sent by no client of ours.
 """Entries whose requests go out through an SDK: read and asked as without it, sent by it.
 
 The SDK stands where the HTTP client stands. The same adapter builds the body and reads the reply, so that
@@ -17,13 +18,48 @@ from trioeval.errors import Problem
 from trioeval.providers.config import Reader, Settings, Shared, Surroundings
 from trioeval.providers.http.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.http.endpoint import Endpoint
-from trioeval.providers.http.wire import HttpClient, HttpRequest
-
-PLACEHOLDER = "none"
-"""The key for a service that needs none: SDKs insist on one."""
+from trioeval.providers.http.wire import HttpClient
 
 Wrap: TypeAlias = Callable[[Endpoint, HttpClient], HttpClient]
-"""Puts an SDK in front of a client."""
+"""Puts an SDK in front of a client. Imports the SDK, which takes up to a second."""
+
+
+def _wrap_openai(endpoint: Endpoint, client: HttpClient) -> HttpClient:
+    import openai  # noqa: PLC0415
+
+    from trioeval.providers.sdk.transport import PostingClient, open_client, own_key  # noqa: PLC0415
+
+    sdk = openai.AsyncOpenAI(
+        api_key=own_key(endpoint),
+        base_url=endpoint.base_url,
+        max_retries=0,
+        timeout=None,
+        http_client=open_client(client),
+    )
+    # What the constructor is not given it takes from variables that the lane does not know of.
+    sdk.organization, sdk.project = endpoint.organization or None, endpoint.project or None
+    return PostingClient("openai", endpoint, sdk)
+
+
+def _wrap_anthropic(endpoint: Endpoint, client: HttpClient) -> HttpClient:
+    import anthropic  # noqa: PLC0415
+
+    from trioeval.providers.sdk.transport import PostingClient, open_client, own_key  # noqa: PLC0415
+
+    sdk = anthropic.AsyncAnthropic(
+        api_key=own_key(endpoint),
+        base_url=endpoint.base_url,
+        max_retries=0,
+        timeout=None,
+        http_client=open_client(client),
+    )
+    return PostingClient("anthropic", endpoint, sdk)
+
+
+def _wrap_google(endpoint: Endpoint, client: HttpClient) -> HttpClient:
+    from trioeval.providers.sdk.google import wrap  # noqa: PLC0415
+
+    return wrap(endpoint, client)
 
 
 @attrs.frozen(kw_only=True)
@@ -37,22 +73,30 @@ class Sdk:
     package: str
     """What is imported; it comes with the extra `name`."""
     name: str
-    """Of the extra, and of the module beside this one that has a `wrap`."""
+    """Of the extra."""
+    wrap: Wrap
     refused: Mapping[str, str] = attrs.field(factory=dict)
     """Beginnings of what follows the prefix that it cannot be asked for, and what they are."""
     can_stream: bool = True
 
 
 SDKS: Mapping[str, Sdk] = {
-    "openai-sdk": Sdk(plain="openai", vendor="openai", package="openai", name="openai"),
+    "openai-sdk": Sdk(
+        plain="openai", vendor="openai", package="openai", name="openai", wrap=_wrap_openai
+    ),
     "anthropic-sdk": Sdk(
-        plain="anthropic", vendor="anthropic", package="anthropic", name="anthropic"
+        plain="anthropic",
+        vendor="anthropic",
+        package="anthropic",
+        name="anthropic",
+        wrap=_wrap_anthropic,
     ),
     "google-sdk": Sdk(
         plain="google",
         vendor="gemini",
         package="google.genai",
         name="google",
+        wrap=_wrap_google,
         refused={"embedding:": "embeddings"},
         can_stream=False,
     ),
@@ -67,13 +111,13 @@ class SdkSettings(AdapterSettings):
     Its lane is that of the entry without the SDK: the service counts both together.
     """
 
-    name: str
+    sdk: Sdk
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
-        """The adapter with the SDK for its client. Imports the SDK, which takes up to a second."""
-        wrap: Wrap = importlib.import_module(f"trioeval.providers.sdk.{self.name}").wrap
-        yield HttpProvider(self.adapter, wrap(self.adapter.endpoint, await shared.http()))
+        """The adapter with the SDK for its client."""
+        client = self.sdk.wrap(self.adapter.endpoint, await shared.http())
+        yield HttpProvider(self.adapter, client)
 
 
 def read(
@@ -104,7 +148,7 @@ def read(
         message = "the first token is not timed through this SDK"
         problems.append(Problem(".config.metrics", message, instead))
     elif not problems:
-        return SdkSettings(plain.adapter, sdk.name)
+        return SdkSettings(plain.adapter, sdk)
     return problems
 
 
@@ -118,20 +162,3 @@ def check_extra(prefix: str, package: str, extra: str) -> list[Problem]:
         return []
     message = f'"{prefix}:" needs the extra "{extra}"'
     return [Problem(".id", message, f"pip install 'trioeval[{extra}]'")]
-
-
-def own_key(endpoint: Endpoint) -> str:
-    """The key that an SDK is made with."""
-    return endpoint.credential.rsplit(" ", 1)[-1] or PLACEHOLDER
-
-
-def other_headers(endpoint: Endpoint, request: HttpRequest) -> dict[str, str]:
-    """The headers of a built request without the key, which the SDK sends in its own way.
-
-    An authorization that the config's `headers` give in full is sent as it is.
-    """
-    name, key = endpoint.service.key_header, endpoint.credential
-    own = f"Bearer {key}" if name == "authorization" else key
-    return {
-        header: text for header, text in request.headers.items() if header != name or text != own
-    }

@@ -1,3 +1,4 @@
+# Apart from `providers.sdk.entries`: it imports the SDK.
 """Google's own SDK in place of the HTTP client, for `generateContent` of the Gemini API."""
 
 import json
@@ -11,8 +12,7 @@ from google.genai import types
 from trioeval.errors import ProviderError
 from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
-from trioeval.providers.sdk.entries import other_headers, own_key
-from trioeval.providers.sdk.transport import exchange_through, open_client
+from trioeval.providers.sdk.transport import exchange_through, open_client, other_headers, own_key
 
 GENERATE = re.compile(r"(?P<base>.+)/(?P<version>v\w+)/(?P<model>\w+/[^/]+):generateContent")
 """The only requests that are sent through the SDK."""

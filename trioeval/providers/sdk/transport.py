@@ -19,7 +19,9 @@ import httpx2
 from trioeval.errors import ProviderError
 from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
-from trioeval.providers.sdk.entries import other_headers
+
+PLACEHOLDER = "none"
+"""The key for a service that needs none: SDKs insist on one."""
 
 _OWN_HEADERS = frozenset({"host", "connection", "content-length", "accept-encoding"})
 """Headers of a request that are the sending client's affair."""
@@ -81,6 +83,23 @@ async def exchange_through(
 def open_client(client: HttpClient) -> httpx2.AsyncClient:
     """A client for an SDK that has no connections of its own, and so nothing to close."""
     return httpx2.AsyncClient(transport=_Transport(client), trust_env=False, timeout=None)
+
+
+def own_key(endpoint: Endpoint) -> str:
+    """The key that an SDK is made with."""
+    return endpoint.credential.rsplit(" ", 1)[-1] or PLACEHOLDER
+
+
+def other_headers(endpoint: Endpoint, request: HttpRequest) -> dict[str, str]:
+    """The headers of a built request without the key, which the SDK sends in its own way.
+
+    An authorization that the config's `headers` give in full is sent as it is.
+    """
+    name, key = endpoint.service.key_header, endpoint.credential
+    own = f"Bearer {key}" if name == "authorization" else key
+    return {
+        header: text for header, text in request.headers.items() if header != name or text != own
+    }
 
 
 @attrs.frozen
