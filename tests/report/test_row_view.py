@@ -8,10 +8,10 @@ from finished import records_of, rows_of
 from rich.console import Console
 
 import trioeval
+from trioeval.inert import inert_lines
 from trioeval.kernel import Why
 from trioeval.report.records import RowRecord, StoredCall
 from trioeval.report.row_view import row_view
-from trioeval.report.text import inert_lines
 
 
 def call(**facts: Any) -> StoredCall:

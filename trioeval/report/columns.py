@@ -14,8 +14,8 @@ from rich.text import Text
 from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow, Histogram
 from trioeval.documents.structure import camel
 from trioeval.grading import output_text
+from trioeval.inert import inert, inert_lines
 from trioeval.report.formats.json import indented, shallow
-from trioeval.report.text import inert, inert_lines
 from trioeval.suite.tests import Strip
 from trioeval.usage import Usage
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.evaluation.identity import row_id, row_id_of
+from trioeval.inert import inert
 from trioeval.report.compare_runs import (
     KINDS,
     ColumnChange,
@@ -31,7 +32,7 @@ from trioeval.report.compare_runs import (
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, Place
-from trioeval.report.text import FittingTable, inert
+from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status
 

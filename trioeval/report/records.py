@@ -9,9 +9,9 @@ import attrs
 
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
+from trioeval.inert import inert
 from trioeval.report.columns import shown_path
 from trioeval.report.formats.json import compact, shallow
-from trioeval.report.text import inert
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip

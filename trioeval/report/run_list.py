@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.agent.planner import Entry
-from trioeval.report.text import cut_middle, inert, packed
+from trioeval.inert import inert
+from trioeval.report.text import cut_middle, packed
 from trioeval.report.totals import percent
 
 # The line of cases of agents as a table for a terminal, a line each, and as JSON.

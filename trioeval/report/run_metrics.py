@@ -21,6 +21,7 @@ from trioeval.agent.protocols import (
     CaseEnded,
     CaseQueued,
 )
+from trioeval.inert import inert
 from trioeval.kernel import LaneStatistics
 from trioeval.kernel.events import (
     CallEnded,
@@ -31,7 +32,6 @@ from trioeval.kernel.events import (
     Throttled,
     Waiting,
 )
-from trioeval.report.text import inert
 from trioeval.report.trace import error_kind
 
 # What matters of a run as records of Python's `logging`, under `trioeval.run`.

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.grading import output_text
+from trioeval.inert import inert
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
 from trioeval.report.records import PartRecord, RowRecord
 from trioeval.report.statistics import Estimate
-from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 

@@ -20,7 +20,8 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.report import Head, RowRecord, Totals, inert
+from trioeval.inert import inert
+from trioeval.report import Head, RowRecord, Totals
 from trioeval.report.columns import (
     Profile,
     dropped_view,

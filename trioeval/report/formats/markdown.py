@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
+from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
 from trioeval.report.summary import unfinished_line
-from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 
