@@ -10,8 +10,9 @@ from rich.console import Console
 import trioeval
 from trioeval.inert import inert_lines
 from trioeval.kernel import Why
-from trioeval.report.records import RowRecord, StoredCall
+from trioeval.report.records import RowRecord
 from trioeval.report.row_view import row_view
+from trioeval.report.stored import StoredCall
 
 
 def call(**facts: Any) -> StoredCall:

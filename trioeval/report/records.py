@@ -389,26 +389,6 @@ def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
     return {key: part for key, part in found.items() if key not in gone}
 
 
-@attrs.frozen(kw_only=True)
-class StoredCall:
-    """One call of a row, in the order in which they ended."""
-
-    role: str
-    """`provider` for what is tested, `grader` for a judge, `attempt` for one of an agent."""
-    provider: str
-    execution: int
-    """Of the run, from 1."""
-    prompt: str
-    reply: Mapping[str, Any] | None
-    """As `trioeval.store.records.reply_json` made it; None if the call failed."""
-    error: Mapping[str, Any] | None
-    """`kind`, `message` and what else is known of a failure; None if it did not fail."""
-    latency_ms: float | None
-    tokens: int | None
-    cost: float | None
-    cached: bool
-
-
 # What a row tells of the agent that worked on it: its attempts, how each ended, and where its files are.
 
 

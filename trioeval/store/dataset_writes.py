@@ -13,7 +13,7 @@ from trioeval.columns.graph import Grouping
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow
 from trioeval.providers.secrets import hide, hide_in
-from trioeval.store.facts import DatasetFacts
+from trioeval.report.stored import DatasetFacts
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writes import Place, Value

@@ -15,10 +15,9 @@ import attrs
 from trioeval.columns.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
-from trioeval.report.records import StoredCall
+from trioeval.report.stored import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
-from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredOutcome
 from trioeval.store.never_began import NeverBegan, read_never_began
 from trioeval.store.planner.owners import EndProcesses, leave, processes_of
 from trioeval.store.records import Source, read_body, read_calls, read_text, record_texts

@@ -21,6 +21,7 @@ from trioeval.report import config_tests
 from trioeval.report.columns import dataset_json
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
+from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
@@ -28,7 +29,6 @@ from trioeval.store.agent_run import StoredAgents
 from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.database import RunLock
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.facts import EndState, RunStart
 from trioeval.store.never_began import write_never_began
 from trioeval.store.records import (
     Source,

@@ -12,6 +12,7 @@ import attrs
 from trioeval.errors import StoreError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.reconcile import Reconciled, Retry
+from trioeval.report.stored import RunStart
 from trioeval.store.database import (
     Durability,
     check_pages,
@@ -21,7 +22,6 @@ from trioeval.store.database import (
     open_reading,
     store_error,
 )
-from trioeval.store.facts import RunStart
 from trioeval.store.resuming import Going, take_up
 from trioeval.store.run import StoredRun
 from trioeval.store.runs import begin_run
