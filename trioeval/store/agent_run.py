@@ -12,9 +12,12 @@ from trioeval.store.records import plain
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import Writer
-from trioeval.store.writes import Place, StepWork, insert
+from trioeval.store.writes import Place, StepWork, Table, insert
 
-_COLUMNS = ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started")
+_RUNNING = Table(
+    "running_attempt",
+    ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started"),
+)
 
 
 class StoredAgents(AgentJournal):
@@ -58,7 +61,7 @@ class StoredAgents(AgentJournal):
                 self._place.execution,
                 now,
             )
-            insert(connection, "running_attempt", _COLUMNS, [line])
+            insert(connection, _RUNNING, [line])
 
         self._writer.put(StepWork(write))
 

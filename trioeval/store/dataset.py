@@ -17,8 +17,8 @@ from trioeval.store.dataset_writes import (
     CELL,
     DROPPED,
     WRITTEN,
-    CellWork,
-    DropWork,
+    cell_work,
+    drop_work,
     dropped_of,
     first_row,
     grouping_text,
@@ -31,7 +31,7 @@ from trioeval.store.records import read_text
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import Writer
-from trioeval.store.writes import Place, StepWork, insert
+from trioeval.store.writes import Place, StepWork, Table, insert
 
 # Rows of a dataset that were lost are tried again: their groups are written anew.
 
@@ -77,6 +77,8 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 
 
+_DATASET = Table("dataset", ("part", "grouping", "fingerprint"))
+_STAGE = Table("dataset_stage", ("part", "name", "state"))
 _OTHERS = ("written_group", "group_again", "dataset_stage")
 
 
@@ -161,29 +163,28 @@ class StoredDataset(DatasetJournal):
                     "DELETE FROM cell WHERE key BETWEEN ? AND ? AND is_group", key_range(part)
                 )
             line = (part, grouping_text(grouping), encode_json(told))
-            insert(connection, "dataset", ("part", "grouping", "fingerprint"), [line])
+            insert(connection, _DATASET, [line])
 
         self._writer.put(StepWork(write))
 
     def made(self, record: MadeRecord, /) -> None:
         """Write down what a job has made, which is not changed any more."""
-        is_group = is_of_group(record)
-        row = record.unit
+        is_group, row = is_of_group(record), record.unit
         if is_group and self._grouping is not None:
             row = first_row(record, self._grouping)
-        warn = self._warn_of_unkept
-        self._writer.put(CellWork(self._place, self._task, row, is_group, record, warn))
+        place, warn = self._place, self._warn_of_unkept
+        self._writer.put(cell_work(place, self._task, row, record, warn, is_group=is_group))
 
     def dropped(self, row: DroppedRow, /) -> None:
         """Write down that a row is gone."""
-        self._writer.put(DropWork(self._place, self._task, row))
+        self._writer.put(drop_work(self._place, self._task, row))
 
     def written(self, group: GroupFile, /) -> None:
         """Write down that a group is written."""
 
         def write(connection: sqlite3.Connection) -> None:
             line = written_line(self._place.parts[self._task], group)
-            insert(connection, "written_group", WRITTEN, [line])
+            insert(connection, WRITTEN, [line])
             connection.execute(
                 "DELETE FROM group_again WHERE part = ? AND number = ?",
                 (self._place.parts[self._task], group.group),
@@ -197,7 +198,7 @@ class StoredDataset(DatasetJournal):
 
         def write(connection: sqlite3.Connection) -> None:
             line = (self._place.parts[self._task], name, state)
-            insert(connection, "dataset_stage", ("part", "name", "state"), [line])
+            insert(connection, _STAGE, [line])
 
         self._writer.put(StepWork(write))
 
@@ -233,9 +234,11 @@ class StoredDataset(DatasetJournal):
 
     def _made(self, group: int, keys: tuple[int, int]) -> Iterator[MadeRecord]:
         of_rows = "AND NOT is_group" if self._is_regrouped else ""
-        statement = f"SELECT {', '.join(CELL)} FROM cell WHERE key BETWEEN ? AND ? {of_rows}"  # noqa: S608
+        statement = (
+            f"SELECT {', '.join(CELL.columns)} FROM cell WHERE key BETWEEN ? AND ? {of_rows}"  # noqa: S608
+        )
         for values in self._read().execute(statement, keys):
-            line = dict(zip(CELL, values, strict=True))
+            line = dict(zip(CELL.columns, values, strict=True))
             try:
                 yield made_of(line, read_text(line["made"]))
             except (ValueError, TypeError, AttributeError) as error:
@@ -246,7 +249,7 @@ class StoredDataset(DatasetJournal):
 
     def _dropped(self, keys: tuple[int, int]) -> Iterator[DroppedRow]:
         statement = (
-            f"SELECT key & {(1 << INDEX_BITS) - 1}, {', '.join(DROPPED[1:])} FROM dropped_row "  # noqa: S608
+            f"SELECT key & {(1 << INDEX_BITS) - 1}, {', '.join(DROPPED.columns[1:])} FROM dropped_row "  # noqa: S608
             "WHERE key BETWEEN ? AND ?"
         )
         return map(dropped_of, self._read().execute(statement, keys))
@@ -263,7 +266,7 @@ class StoredDataset(DatasetJournal):
             if found is None:
                 return None
             grouping, fingerprint = map(json.loads, found)
-            columns = ", ".join(WRITTEN[1:])
+            columns = ", ".join(WRITTEN.columns[1:])
             groups = read.execute(
                 f"SELECT {columns} FROM written_group WHERE part = ? ORDER BY number",  # noqa: S608
                 of,

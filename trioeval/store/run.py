@@ -45,18 +45,23 @@ from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import Writer
 from trioeval.store.writes import (
-    CallWork,
-    EventWork,
+    EVENT,
+    Line,
+    LineWork,
     Place,
     RowWork,
     StepWork,
-    Value,
+    Table,
     Work,
+    call_work,
     insert,
     make_record,
     number,
 )
 
+_TEST = Table("test", ("part", "position", "body"))
+_ACTIVITY = Table("activity", ("run", "execution", "body"))
+_DATASET_RESULT = Table("dataset_result", ("part", "body"))
 _TESTS = 500  # a statement
 _MANY = 10_000  # numbers of rows that are remembered
 
@@ -201,7 +206,7 @@ class StoredRun(RunJournal):
 
     def call(self, call: CallRecord, /) -> None:
         """Write down a call."""
-        self._writer.put(CallWork(self._place, call))
+        self._writer.put(call_work(self._place, call))
 
     def row(self, row: Row, /) -> None:
         """Write down a row, in place of what was known of it before.
@@ -360,7 +365,7 @@ class StoredRun(RunJournal):
 
     def observe(self, event: Event) -> None:
         """Write down what befalls lanes; an observer of the run."""
-        columns: tuple[Value, ...]
+        columns: Line
         match event:
             case Waiting(index=None, why=Why.BLOCKED | Why.PAUSED):
                 until = None if event.until is None else self._since(event.until)
@@ -375,8 +380,9 @@ class StoredRun(RunJournal):
             case _:
                 return
         if event.lane is not None:
-            row = (self._since(event.at), plain(event.lane), *columns)
-            self._put(EventWork(self._place, row))
+            place = self._place
+            line = (self._since(event.at), plain(event.lane), *columns)
+            self._put(LineWork(EVENT, lambda: (place.number, place.execution), lambda: line))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
         """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""
@@ -384,13 +390,13 @@ class StoredRun(RunJournal):
         def write(connection: sqlite3.Connection) -> None:
             part = self._place.parts[task]
             connection.execute("DELETE FROM test WHERE part = ?", (part,))
-            lines: list[tuple[Value, ...]] = []
+            lines: list[Line] = []
             for position, test in enumerate(tests):
                 lines.append((part, position, stored_json(compact(test))))
                 if len(lines) == _TESTS:
-                    insert(connection, "test", ("part", "position", "body"), lines)
+                    insert(connection, _TEST, lines)
                     lines.clear()
-            insert(connection, "test", ("part", "position", "body"), lines)
+            insert(connection, _TEST, lines)
 
         self._put(StepWork(write))
 
@@ -399,7 +405,7 @@ class StoredRun(RunJournal):
 
         def write(connection: sqlite3.Connection) -> None:
             line = (self._place.number, self._place.execution, stored_json(compact(told)))
-            insert(connection, "activity", ("run", "execution", "body"), [line])
+            insert(connection, _ACTIVITY, [line])
 
         self._put(StepWork(write))
 
@@ -416,7 +422,7 @@ class StoredRun(RunJournal):
         def write(connection: sqlite3.Connection) -> None:
             told = hide_in(dataset_json(result), place.keys.get(task, ()))
             line = (place.parts[task], stored_json(compact(told)))
-            insert(connection, "dataset_result", ("part", "body"), [line])
+            insert(connection, _DATASET_RESULT, [line])
 
         self._put(StepWork(write))
 
