@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -30,8 +30,8 @@ from trioeval.store.dataset_writes import (
 from trioeval.store.records import read_text
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writer import Writer
-from trioeval.store.writes import Place, StepWork, Table, insert
+from trioeval.store.writer import StoredTask
+from trioeval.store.writes import Table, insert
 
 # Rows of a dataset that were lost are tried again: their groups are written anew.
 
@@ -94,39 +94,25 @@ class _Before:
     stages: Mapping[str, str] = attrs.field(factory=dict)
 
 
-class StoredDataset(DatasetJournal):
+@attrs.define(eq=False, slots=False)
+class StoredDataset(StoredTask, DatasetJournal):
     """The dataset of one task of a run. Made by `StoredRun.dataset`.
 
     Another configuration makes another dataset: of what is there only cells count for it, each by its digest.
-
-    Args:
-        writer: Writes everything down.
-        place: Of the run.
-        task: The id of the task.
-        part: Of an earlier execution; None if there was none.
-        read: A connection that reads.
     """
 
-    def __init__(
-        self,
-        writer: Writer,
-        place: Place,
-        task: str | None,
-        part: int | None,
-        read: Callable[[], sqlite3.Connection],
-    ) -> None:
-        self._writer = writer
-        self._place = place
-        self._task = task
-        self._part = part
-        self._read = read
-        self._has_warned = False
-        self._has_told_of_unkept = False
+    _has_warned: bool = attrs.field(init=False, default=False)
+    _has_told_of_unkept: bool = attrs.field(init=False, default=False)
+    _before: _Before = attrs.field(init=False)
+    _stages: dict[str, str] = attrs.field(init=False)
+    _grouping: Grouping | None = attrs.field(init=False)
+    _is_other: bool = attrs.field(init=False, default=False)
+    _is_regrouped: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
         self._before = self._found() or _Before()
         self._stages = dict(self._before.stages)
         self._grouping = self._before.grouping
-        self._is_other = False
-        self._is_regrouped = False
 
     @property
     def resumed(self) -> bool:
@@ -165,7 +151,7 @@ class StoredDataset(DatasetJournal):
             line = (part, grouping_text(grouping), encode_json(told))
             insert(connection, _DATASET, [line])
 
-        self._writer.put(StepWork(write))
+        self._put(write)
 
     def made(self, record: MadeRecord, /) -> None:
         """Write down what a job has made, which is not changed any more."""
@@ -190,7 +176,7 @@ class StoredDataset(DatasetJournal):
                 (self._place.parts[self._task], group.group),
             )
 
-        self._writer.put(StepWork(write))
+        self._put(write)
 
     def stage(self, name: str, state: str, /) -> None:
         """Write down that a stage of the whole dataset has begun, or is over."""
@@ -200,7 +186,7 @@ class StoredDataset(DatasetJournal):
             line = (self._place.parts[self._task], name, state)
             insert(connection, _STAGE, [line])
 
-        self._writer.put(StepWork(write))
+        self._put(write)
 
     def stages(self) -> Mapping[str, str]:
         """What was written down of such stages, also in this execution."""
@@ -227,10 +213,6 @@ class StoredDataset(DatasetJournal):
             self._warn(f"what was made of group {group} cannot be read ({error}); it is made again")
             return Restored()
         return Restored(made=made, dropped=dropped)
-
-    async def durable(self) -> None:
-        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
-        await self._writer.wait_done()
 
     def _made(self, group: int, keys: tuple[int, int]) -> Iterator[MadeRecord]:
         of_rows = "AND NOT is_group" if self._is_regrouped else ""

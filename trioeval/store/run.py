@@ -4,12 +4,13 @@ import bisect
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import trio
 
+from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
@@ -25,7 +26,6 @@ from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
-from trioeval.store.agent_run import StoredAgents
 from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.database import RunLock
 from trioeval.store.dataset import StoredDataset
@@ -41,9 +41,9 @@ from trioeval.store.records import (
     stored_json,
 )
 from trioeval.store.resuming import Going
-from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell_suite
+from trioeval.store.runs import Mark, finish_run, key_range, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writer import Writer
+from trioeval.store.writer import StoredTask, Writer
 from trioeval.store.writes import (
     EVENT,
     Line,
@@ -62,6 +62,10 @@ from trioeval.store.writes import (
 _TEST = Table("test", ("part", "position", "body"))
 _ACTIVITY = Table("activity", ("run", "execution", "body"))
 _DATASET_RESULT = Table("dataset_result", ("part", "body"))
+_RUNNING = Table(
+    "running_attempt",
+    ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started"),
+)
 _TESTS = 500  # a statement
 _MANY = 10_000  # numbers of rows that are remembered
 
@@ -94,6 +98,66 @@ class Kept:
         if text is None:
             raise KeyError(index)
         return self._source.parsed(index, text)
+
+
+class StoredAgents(StoredTask, AgentJournal):
+    """The processes of one task of a run. Made by `StoredRun.agents`."""
+
+    def started(self, attempt: RunningAttempt, /) -> None:
+        """Its process runs."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            (now,) = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()
+            line = (
+                attempt.run_id,
+                self._place.key(self._task, attempt.index),
+                plain(attempt.row),
+                attempt.number,
+                plain(attempt.agent),
+                attempt.process.pid,
+                json.dumps(attrs.asdict(attempt.process)),
+                self._place.execution,
+                now,
+            )
+            insert(connection, _RUNNING, [line])
+
+        self._put(write)
+
+    def gone(self, run_id: str, /) -> None:
+        """Nothing of it is left."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM running_attempt WHERE id = ?", (run_id,))
+
+        self._put(write)
+
+    def left(self) -> Sequence[RunningAttempt]:
+        """What earlier executions of the run did not see the end of."""
+        if self._part is None:
+            return ()
+        try:
+            lines = self._read().execute(
+                "SELECT id, key, row_id, number, agent, process FROM running_attempt "
+                "WHERE key BETWEEN ? AND ? AND execution < ? ORDER BY id",
+                (*key_range(self._part), self._place.execution),
+            )
+            return [
+                RunningAttempt(
+                    run_id=id_,
+                    index=key & ((1 << INDEX_BITS) - 1),
+                    row=row,
+                    number=number,
+                    agent=agent,
+                    process=ProcessIdentity(**json.loads(process)),
+                )
+                for id_, key, row, number, agent, process in lines
+            ]
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._writer.warn(
+                f"{self._writer.path}: which agents of an earlier execution still run cannot be read "
+                f"({error}); if there are any, end them"
+            )
+            return ()
 
 
 class StoredRun(RunJournal):

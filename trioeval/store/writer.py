@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import attrs
 import trio
 
 from trioeval.errors import StoreError
 from trioeval.store.database import BusyError, store_error
 from trioeval.store.schema import RUNS
-from trioeval.store.writes import Work, lay
+from trioeval.store.writes import Place, StepWork, Work, lay
 
 _log = logging.getLogger("trioeval.store")
 
@@ -263,3 +264,24 @@ class Writer:
         self._is_awaited = False
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+@attrs.define(eq=False, slots=False)
+class StoredTask:
+    """A task of a run, as it is written down while it goes on and found again when the run is resumed."""
+
+    _writer: Writer
+    _place: Place
+    _task: str | None
+    """Its id."""
+    _part: int | None
+    """Its number in an earlier execution; None if there was none."""
+    _read: Callable[[], sqlite3.Connection]
+    """Gives a connection that reads."""
+
+    def _put(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        self._writer.put(StepWork(write))
+
+    async def durable(self) -> None:
+        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
+        await self._writer.wait_done()
