@@ -42,10 +42,6 @@ class Side:
         """Its score; None without a verdict."""
         return self.score if self.status.has_verdict and math.isfinite(self.score) else None
 
-    def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
-        return {"status": self.status.value, "score": self.score}
-
 
 @attrs.define
 class SideTotals:
