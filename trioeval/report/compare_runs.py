@@ -126,7 +126,8 @@ class ColumnChange:
         old, new = metrics
         for name in old.keys() & new.keys():
             (was, own), (is_, other) = old[name], new[name]
-            self.pairs.add_metric(test, name, is_ - was, (own + other) / 2)
+            weight = (own + other) / 2
+            self.pairs.add_metric(test, name, (is_ - was) * weight, weight)
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""

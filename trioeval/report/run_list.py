@@ -15,7 +15,7 @@ from rich.text import Text
 from trioeval.agent.planner import Entry
 from trioeval.inert import inert
 from trioeval.report.stored import RunFacts
-from trioeval.report.text import cut_middle, packed
+from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
 
 # The line of cases of agents as a table for a terminal, a line each, and as JSON.
@@ -91,19 +91,6 @@ def runs_table(runs: Iterable[RunFacts]) -> RenderableType:
 
 
 @attrs.frozen
-class _Field:
-    """One thing that is told of each run."""
-
-    title: str
-    cells: Sequence[Text]
-    is_number: bool = True
-
-    @property
-    def width(self) -> int:
-        return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)
-
-
-@attrs.frozen
 class _RunsTable:
     runs: Sequence[RunFacts]
 
@@ -120,31 +107,31 @@ class _RunsTable:
         yield from _lines(fields, names, options.max_width)
 
 
-def _fields(runs: Sequence[RunFacts]) -> Iterator[_Field]:
+def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
     # Rows of datasets stand in a column where there are any; room for it is where nothing was paid.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
-    yield _Field("run", [Text(inert(run.id, 60)) for run in runs], is_number=False)
-    begun = [Text(_instant(run.utc_created)) for run in runs]
-    yield _Field("begun (UTC)", begun, is_number=False)
+    yield Figure.of("run", (inert(run.id, 60) for run in runs), is_number=False)
+    begun = (_instant(run.utc_created) for run in runs)
+    yield Figure.of("begun (UTC)", begun, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
-    yield _Field("state", states, is_number=False)
-    yield _Field("rows", [Text(_came(run, "/")) for run in runs])
-    yield _Field("pass", [Text(str(run.passed)) for run in runs])
-    yield _Field("fail", [Text(str(run.failed)) for run in runs])
-    yield _Field("error", [Text(str(run.errors)) for run in runs])
+    yield Figure("state", states, is_number=False)
+    yield Figure.of("rows", (_came(run, "/") for run in runs))
+    yield Figure.of("pass", (str(run.passed) for run in runs))
+    yield Figure.of("fail", (str(run.failed) for run in runs))
+    yield Figure.of("error", (str(run.errors) for run in runs))
     if any(run.not_run for run in runs):
-        yield _Field("not run", [Text(str(run.not_run)) for run in runs])
+        yield Figure.of("not run", (str(run.not_run) for run in runs))
     ended = [(run, run.rows - run.not_run) for run in runs]
     rates = (f"{percent(run.passed, rows)} %" if rows else "–" for run, rows in ended)
-    yield _Field("pass rate", [*map(Text, rates)])
+    yield Figure.of("pass rate", rates)
     if any(run.cost for run in runs) or not makes_datasets:
-        yield _Field("cost", [Text(f"{run.cost:.4f}" if run.cost else "–") for run in runs])
+        yield Figure.of("cost", (f"{run.cost:.4f}" if run.cost else "–" for run in runs))
     if makes_datasets:
         counts = (run.dataset_rows for run in runs)
-        yield _Field("made", [Text("–" if count is None else str(count)) for count in counts])
+        yield Figure.of("made", ("–" if count is None else str(count) for count in counts))
 
 
-def _table(fields: Sequence[_Field], names: Sequence[str]) -> Table:
+def _table(fields: Sequence[Figure], names: Sequence[str]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
     for field in fields:
         justify: JustifyMethod = "right" if field.is_number else "left"
@@ -155,7 +142,7 @@ def _table(fields: Sequence[_Field], names: Sequence[str]) -> Table:
     return table
 
 
-def _lines(fields: Sequence[_Field], names: Sequence[str], width: int) -> Iterator[Text]:
+def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterator[Text]:
     """The id and the state of each run, and below them its numbers and what it is of."""
     ids, states, *numbers = fields
     for place, name in enumerate(names):

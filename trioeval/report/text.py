@@ -1,6 +1,6 @@
 """Texts and tables that fit a terminal: nothing is squeezed until it cannot be read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 from rich.cells import cell_len, set_cell_size
@@ -76,12 +76,33 @@ def _keep_whole(table: Table) -> None:
 
 def packed(parts: Iterable[str], width: int) -> Iterator[str]:
     """Parts behind each other, with commas, on lines of at most that width, or of one part."""
+    left = [*parts]
     line = ""
-    for part in parts:
-        joined = f"{line}, {part}" if line else part
-        if line and cell_len(joined) >= width:
-            yield f"{line},"
-            joined = part
+    while left:
+        told = left.pop(0) + ("," if left else "")
+        joined = f"{line} {told}" if line else told
+        if line and cell_len(joined) > width:
+            yield line
+            joined = told
         line = joined
     if line:
         yield line
+
+
+@attrs.frozen
+class Figure:
+    """One thing that is told of each of several things, as a column of a table."""
+
+    title: str
+    cells: Sequence[Text]
+    is_number: bool = True
+
+    @classmethod
+    def of(cls, title: str, cells: Iterable[str], *, is_number: bool = True) -> "Figure":
+        """That of plain texts."""
+        return cls(title, [*map(Text, cells)], is_number)
+
+    @property
+    def width(self) -> int:
+        """Characters of its widest cell, or of its title."""
+        return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)

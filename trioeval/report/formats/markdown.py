@@ -174,7 +174,7 @@ def _column(own: ColumnTotals) -> list[str]:
     return [
         *(str(count) for count in (passed, failed, own.statuses[Status.ERROR])),
         f"{percent(passed, own.ended)} %" if own.ended else "–",
-        _interval(own.pass_interval()),
+        _interval(own.sums.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
         "–" if cost is None else f"{cost:.4f}",

@@ -102,7 +102,7 @@ def _line(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Line:
     passed, failed = totals.statuses[Status.PASS], totals.statuses[Status.FAIL]
     rows = totals.ended
     rate = percent(passed, rows) if rows else None
-    estimate = totals.pass_interval()
+    estimate = totals.sums.pass_interval()
     if estimate is None or estimate.low is None or estimate.high is None:
         interval, bar = None, None
     else:
@@ -123,7 +123,7 @@ def _line(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Line:
 
 
 def _numbers(totals: ColumnTotals) -> Iterator[str]:
-    score = totals.score_interval()
+    score = totals.sums.score_interval()
     yield "–" if score is None else f"{score.mean:.3f}"
     for share in (0.50, 0.95):
         latency_ms = nearest_rank(totals.latencies, share)
