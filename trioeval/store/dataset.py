@@ -151,7 +151,7 @@ class StoredDataset(StoredTask, DatasetJournal):
             line = (part, grouping_text(grouping), encode_json(told))
             insert(connection, _DATASET, [line])
 
-        self._put(write)
+        self._step(write)
 
     def made(self, record: MadeRecord, /) -> None:
         """Write down what a job has made, which is not changed any more."""
@@ -176,7 +176,7 @@ class StoredDataset(StoredTask, DatasetJournal):
                 (self._place.parts[self._task], group.group),
             )
 
-        self._put(write)
+        self._step(write)
 
     def stage(self, name: str, state: str, /) -> None:
         """Write down that a stage of the whole dataset has begun, or is over."""
@@ -186,7 +186,7 @@ class StoredDataset(StoredTask, DatasetJournal):
             line = (self._place.parts[self._task], name, state)
             insert(connection, _STAGE, [line])
 
-        self._put(write)
+        self._step(write)
 
     def stages(self) -> Mapping[str, str]:
         """What was written down of such stages, also in this execution."""

@@ -121,7 +121,7 @@ class StoredAgents(StoredTask, AgentJournal):
             )
             insert(connection, _RUNNING, [line])
 
-        self._put(write)
+        self._step(write)
 
     def gone(self, run_id: str, /) -> None:
         """Nothing of it is left."""
@@ -129,7 +129,7 @@ class StoredAgents(StoredTask, AgentJournal):
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM running_attempt WHERE id = ?", (run_id,))
 
-        self._put(write)
+        self._step(write)
 
     def left(self) -> Sequence[RunningAttempt]:
         """What earlier executions of the run did not see the end of."""
@@ -240,7 +240,7 @@ class StoredRun(RunJournal):
             place.parts = tell_suite(connection, place.number, starts[0])
 
         # Reads files, so it is done where nothing else waits for it.
-        self._put(StepWork(write, ready))
+        self._writer.put(StepWork(write, ready))
         for part in suite.parts:
             if part.settle is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
@@ -302,11 +302,7 @@ class StoredRun(RunJournal):
     def rows_not_run(self, rows: RowsNotRun, /) -> None:
         """Write down many rows that never began, in one line."""
         place, task = self._place, rows.first.task
-
-        def write(connection: sqlite3.Connection) -> None:
-            write_never_began(connection, place.parts[task], rows)
-
-        self._put(StepWork(write))
+        self._step(lambda connection: write_never_began(connection, place.parts[task], rows))
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
         """What stands in place of a row of this execution that is durable; None where it stands itself."""
@@ -370,7 +366,7 @@ class StoredRun(RunJournal):
                 (self._place.key(key.task, key.index), key.role, key.question),
             )
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def asks_anew(self, task: str | None, index: int, /) -> bool:
         """Whether other replies are wanted for a row than those that it had, also those of a cache."""
@@ -446,7 +442,7 @@ class StoredRun(RunJournal):
         if event.lane is not None:
             place = self._place
             line = (self._since(event.at), plain(event.lane), *columns)
-            self._put(LineWork(EVENT, lambda: (place.number, place.execution), lambda: line))
+            self._writer.put(LineWork(EVENT, lambda: (place.number, place.execution), lambda: line))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
         """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""
@@ -462,7 +458,7 @@ class StoredRun(RunJournal):
                     lines.clear()
             insert(connection, _TEST, lines)
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def activity(self, told: Mapping[str, Any]) -> None:
         """Write down what the lanes did in this execution, as JSON data without secrets."""
@@ -471,7 +467,7 @@ class StoredRun(RunJournal):
             line = (self._place.number, self._place.execution, stored_json(compact(told)))
             insert(connection, _ACTIVITY, [line])
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def activities(self) -> list[Mapping[str, Any]]:
         """What was written down of that in all executions and is durable; nothing if it cannot be read."""
@@ -488,7 +484,7 @@ class StoredRun(RunJournal):
             line = (place.parts[task], stored_json(compact(told)))
             insert(connection, _DATASET_RESULT, [line])
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
         """Say how this execution of the run ended; what was said of that before does not count any more.
@@ -513,7 +509,7 @@ class StoredRun(RunJournal):
                 derived=compact(derived),
             )
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def release(self) -> None:
         """Free the run for others."""
@@ -521,8 +517,8 @@ class StoredRun(RunJournal):
             self._lock.release()
             self._lock = None
 
-    def _put(self, work: Work) -> None:
-        self._writer.put(work)
+    def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        self._writer.put(StepWork(write))
 
     def _since(self, at: float) -> float | None:
         return number(at - self._began)

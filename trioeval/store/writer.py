@@ -279,7 +279,7 @@ class StoredTask:
     _read: Callable[[], sqlite3.Connection]
     """Gives a connection that reads."""
 
-    def _put(self, write: Callable[[sqlite3.Connection], None]) -> None:
+    def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
         self._writer.put(StepWork(write))
 
     async def durable(self) -> None:
