@@ -154,29 +154,24 @@ class Reader:
             prompt_idx: Those of one prompt alone.
             failed_only: Those alone that did not pass.
         """
-        source = Source(self.path, task)
-        found = self._texts(run, source, prompt_idx, failed_only=failed_only)
-        return (source.parsed(index, text) for index, text in found)
+        numbered = self.numbered(run, task, prompt_idx, failed_only=failed_only)
+        return (record for _, record in numbered)
 
     def numbered(
-        self, run: RunFacts, task: str | None = None
-    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The rows of a task with their indices, in that order."""
-        source = Source(self.path, task)
-        found = self._texts(run, source, None, failed_only=False)
-        return ((index, source.parsed(index, text)) for index, text in found)
-
-    def texts(
         self,
         run: RunFacts,
         task: str | None = None,
         prompt_idx: int | None = None,
         *,
         failed_only: bool = False,
-    ) -> Iterator[str]:
-        """The same as JSON texts, compact and without line breaks."""
-        found = self._texts(run, Source(self.path, task), prompt_idx, failed_only=failed_only)
-        return (text for _, text in found)
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """The same with their indices."""
+        part, source = run.part(task), Source(self.path, task)
+        if part is not None:
+            for index, text in record_texts(
+                self._connection, part, source, prompt_idx, failed_only=failed_only
+            ):
+                yield index, source.parsed(index, text)
 
     def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """One row; None if it was never written down."""
@@ -348,14 +343,6 @@ class Reader:
             if state is None or run.state == state:
                 found.append(run)
         return found
-
-    def _texts(
-        self, run: RunFacts, source: Source, prompt_idx: int | None, *, failed_only: bool
-    ) -> Iterator[tuple[int, str]]:
-        part = run.part(source.task)
-        if part is None:
-            return iter(())
-        return record_texts(self._connection, part, source, prompt_idx, failed_only=failed_only)
 
     def _key(self, run: RunFacts, task: str | None, index: int) -> int | None:
         part = run.part(task)

@@ -314,7 +314,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
                     show(f"row {index} of {facts.id} never began: {why}")
                     return Exit.OK
             of = "" if named is None else f" of task {named}"
-            there = sum(1 for _ in reader.texts(facts, named))
+            there = sum(1 for _ in reader.outcomes(facts, named))
             size = facts.sizes[facts.tasks.index(named)] or "its"
             raise UsageError(
                 f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"
