@@ -230,8 +230,8 @@ class RowRecord:
     def parts(self) -> Sequence[PartRecord]:
         """The verdicts of its assertions, also those of a row that then ended without one."""
         found = (self.own if self.verdict is None else self.verdict).get("componentResults")
-        parts = found if isinstance(found, list | tuple) else ()
-        return [PartRecord.of(part) for part in parts if isinstance(part, Mapping)]
+        parts = found if isinstance(found, list) else ()
+        return [PartRecord.of(part) for part in parts if isinstance(part, dict)]
 
     @property
     def waits(self) -> Sequence[tuple[str, float]]:

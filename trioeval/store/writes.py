@@ -115,7 +115,7 @@ def result_columns(record: RowRecord) -> Line:
         number(own.get("waitMs")),
         None if (calls := own.get("attempts")) is None else count(calls),
         _used(record.usage, is_cached=record.is_cached)
-        + (_used(judges, is_cached=True) if isinstance(judges, Mapping) else 0),
+        + (_used(judges, is_cached=True) if isinstance(judges, dict) else 0),
         None if cost is None and grading_cost is None else (cost or 0.0) + (grading_cost or 0.0),
         int(record.is_cached),
     )
@@ -168,6 +168,7 @@ _log = logging.getLogger("trioeval.store")
 _RECENT = 1000  # rows
 _RECENT_SIZE = 16 * 2**20  # characters
 _STEPS = (64, 16, 4, 1)  # lines a statement
+_TEXTS = (str, bytes)
 
 
 class Work:
@@ -314,7 +315,7 @@ class LineWork(Work):
     def make(self) -> int:
         """Make what needs no database."""
         self._made = self.rest()
-        return sum(len(value) for value in self._made or () if isinstance(value, str | bytes))
+        return sum([len(value) for value in self._made or () if isinstance(value, _TEXTS)])
 
     @property
     def line(self) -> Line | None:
