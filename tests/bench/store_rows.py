@@ -22,7 +22,7 @@ from trioeval.providers import Reply
 from trioeval.store import RunStart, open_store, read_store
 from trioeval.store.database import open_database
 from trioeval.store.schema import RUNS
-from trioeval.store.writes import CALL, RESULT, SCORE, CallWork, Place, RowWork
+from trioeval.store.writes import CALL, RECORD, RESULT, SCORE, Place, RowWork, call_work
 from trioeval.usage import Usage
 
 ROWS = 20_000
@@ -99,15 +99,14 @@ def bare(
     lines = [work.lines() for work in works]
     results, records = [line[0] for line in lines], [line[1] for line in lines]
     scores = [[*line[2]] for line in lines]
-    asked = [CallWork(place, call) for call in calls]
+    asked = [call_work(place, call) for call in calls]
     for one in asked:
         one.make()
-    told = [one.line() for one in asked]
+    told = [line for one in asked if (line := one.line) is not None]
     connection = open_database(path, RUNS)
-    tables = (("result", RESULT), ("record", ("key", "body")), ("score", SCORE), ("call", CALL))
     inserts = [
         f"INSERT INTO {table} ({','.join(columns)}) VALUES ({','.join('?' * len(columns))})"  # noqa: S608
-        for table, columns in tables
+        for table, columns in (RESULT, RECORD, SCORE, CALL)
     ]
     begun = time.perf_counter()
     for start in range(0, len(rows), BATCH):

@@ -22,14 +22,14 @@ from hostile import (
 from rich.console import Console
 
 from trioeval.cli.output import FORMATS
-from trioeval.report import Results, RunInfo, config_tests, inert
+from trioeval.inert import inert, inert_lines
+from trioeval.report import Results, RunInfo, config_tests
 from trioeval.report.formats.csv import inert_cell
 from trioeval.report.formats.json import compact
 from trioeval.report.row_view import row_view
 from trioeval.report.run_list import run_line, runs_table
 from trioeval.report.summary import Took, failures_view, took_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
-from trioeval.report.text import inert_lines
 from trioeval.store import RunFacts
 
 NAMES = " ".join(text for text in TEXTS.values() if len(text) < 200)

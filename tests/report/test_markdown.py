@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from trioeval.cli.run.execution import add_step_summary
-from trioeval.report import inert
+from trioeval.inert import inert
 from trioeval.report.formats.markdown import code, markdown_chunks
 from trioeval.suite.tests import Strip
 

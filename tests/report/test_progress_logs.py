@@ -20,8 +20,8 @@ from trioeval.cli.progress.plain import plain_line
 from trioeval.cli.progress.progress import open_progress
 from trioeval.cli.progress.streams import Guarded, Messages
 from trioeval.cli.progress.table import Room, picture
+from trioeval.inert import inert
 from trioeval.kernel import Why
-from trioeval.report import inert
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import LaneState, RunState

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import trioeval
-from trioeval.report import document, inert, json_chunks, row_json
+from trioeval.inert import inert
+from trioeval.report import document, json_chunks, row_json
 from trioeval.report.records import RowRecord
 from trioeval.report.redact import redacted
 from trioeval.report.tables import FirstRows, columns_table, rows_table

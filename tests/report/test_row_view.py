@@ -8,10 +8,11 @@ from finished import records_of, rows_of
 from rich.console import Console
 
 import trioeval
+from trioeval.inert import inert_lines
 from trioeval.kernel import Why
-from trioeval.report.records import RowRecord, StoredCall
+from trioeval.report.records import RowRecord
 from trioeval.report.row_view import row_view
-from trioeval.report.text import inert_lines
+from trioeval.report.stored import StoredCall
 
 
 def call(**facts: Any) -> StoredCall:

@@ -3,41 +3,47 @@
 import io
 from typing import Any
 
-import attrs
 import pytest
 from rich.console import Console
 
 from trioeval.report.run_list import runs_table
+from trioeval.report.stored import RunFacts
 
 
-@attrs.frozen(kw_only=True)
-class Listed:
+def listed(**facts: Any) -> RunFacts:
     """A run in a list."""
+    usual: dict[str, Any] = {
+        "number": 1,
+        "id": "eval-2026-11-22T20-12-58-a1b2",
+        "suite": "/home/me/evals/a-suite-with-a-very-long-name-indeed.yaml",
+        "description": "of the autumn",
+        "state": "interrupted",
+        "utc_created": "2026-11-22T20:12:58.123Z",
+        "utc_finished": None,
+        "executions": 1,
+        "duration_ms": 1.0,
+        "rows": 1234,
+        "passed": 1001,
+        "failed": 222,
+        "errors": 11,
+        "outcomes": {},
+        "tokens": 0,
+        "cost": 0.0,
+        "versions": {},
+        "flags": {},
+        "files": {},
+        "derived": None,
+        "tasks": (None,),
+        "sizes": (12345,),
+        "parts": (1,),
+    }
+    return RunFacts(**usual | facts)
 
-    id: str = "eval-2026-11-22T20-12-58-a1b2"
-    suite: str | None = "/home/me/evals/a-suite-with-a-very-long-name-indeed.yaml"
-    description: str | None = "of the autumn"
-    state: str = "interrupted"
-    utc_created: str = "2026-11-22T20:12:58.123Z"
-    utc_finished: str | None = None
-    duration_ms: float = 1.0
-    expected: int | None = 12345
-    rows: int = 1234
-    passed: int = 1001
-    failed: int = 222
-    errors: int = 11
-    not_run: int = 0
-    dataset_rows: int | None = None
-    outcomes: Any = attrs.field(factory=dict)
-    tokens: int = 0
-    cost: float = 0.0
-    tasks: tuple[str | None, ...] = ()
+
+RUNS = [listed(cost=12.5), listed(id="eval-short", suite="s.yaml", description=None)]
 
 
-RUNS = [Listed(cost=12.5), Listed(id="eval-short", suite="s.yaml", description=None)]
-
-
-def lines(runs: list[Listed], width: int) -> list[str]:
+def lines(runs: list[RunFacts], width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(runs_table(runs))
     assert isinstance(console.file, io.StringIO)
@@ -85,4 +91,4 @@ def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
 def test_rows_of_datasets_are_told() -> None:
     """At every width."""
     for width in (40, 120):
-        assert "98765" in "\n".join(lines([Listed(dataset_rows=98765)], width))
+        assert "98765" in "\n".join(lines([listed(dataset_rows=98765)], width))

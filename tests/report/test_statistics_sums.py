@@ -149,7 +149,7 @@ def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
     for record in records_of(found):
         totals.add(RowRecord.of(record))
     for column in totals.columns:
-        interval = column.pass_interval()
+        interval = column.sums.pass_interval()
         assert interval is not None
         assert (interval.n, interval.clusters) == (9, 3)
         told = column.json()["statistics"]

@@ -14,8 +14,8 @@ from planner_model import bare_planner, kill, submission
 
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError
+from trioeval.report.stored import RunStart
 from trioeval.store.database import open_database
-from trioeval.store.facts import RunStart
 from trioeval.store.planner.queue import read_queue
 from trioeval.store.runs import begin_run, delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS

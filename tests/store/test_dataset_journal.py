@@ -25,11 +25,10 @@ from trioeval.evaluation.reconcile import Retry
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.dataset_writes import CellWork, DropWork
+from trioeval.store.dataset_writes import cell_work, drop_work
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
-from trioeval.store.writer import lay
-from trioeval.store.writes import Place, Work
+from trioeval.store.writes import Place, Work, lay
 from trioeval.testing.journals import MemoryDataset, MemoryJournal
 
 T = TypeVar("T")
@@ -588,8 +587,8 @@ def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None
     works: list[Work] = []
     for row in range(100):
         cell = MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": row}})
-        works.append(CellWork(place, TASK, row, False, cell, print))  # noqa: FBT003
-        works.append(DropWork(place, TASK, attrs.evolve(DROPPED, row=row)))
+        works.append(cell_work(place, TASK, row, cell, print, is_group=False))
+        works.append(drop_work(place, TASK, attrs.evolve(DROPPED, row=row)))
     for work in works:
         work.make()
     connection.set_trace_callback(statements.append)

@@ -15,8 +15,8 @@ from planner_model import QUICK, QUIET, bare_planner, kill, submission, tables
 from trioeval.agent.processes import this_host
 from trioeval.errors import StoreError
 from trioeval.providers.programs.processes import make_mark
+from trioeval.report.stored import RunStart
 from trioeval.store.database import lock_run
-from trioeval.store.facts import RunStart
 from trioeval.store.planner import planner as agent_planner
 from trioeval.store.planner.owners import Incarnation, PlannerSettings, enter
 from trioeval.store.planner.planner import open_planner

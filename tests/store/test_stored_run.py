@@ -86,7 +86,7 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
     with read_store(path) as reader:
         run = reader.run("latest")
         assert [*reader.records(run)] == records
-        assert [*map(json.loads, reader.texts(run))] == records
+        assert [*reader.numbered(run)] == [*enumerate(records)]
         failed = [*reader.records(run, failed_only=True)]
         assert [record["testIdx"] for record in failed] == [0]
         assert reader.record(run, None, 3) == records[3]

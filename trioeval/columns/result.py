@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from trioeval.text import KEY
 from trioeval.usage import Usage
 
 Cause: TypeAlias = Literal[
@@ -118,7 +119,7 @@ class DatasetResult:
     calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
-    duration_s: float = 0.0
+    duration_s: float = attrs.field(default=0.0, metadata={KEY: "durationSeconds"})
 
     @property
     def outcome(self) -> DatasetOutcome:

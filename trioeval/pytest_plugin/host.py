@@ -17,12 +17,11 @@ import attrs
 import trio
 
 from trioeval.errors import TrioevalError
+from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import LoadedFile, Settings
 from trioeval.pytest_plugin.outcome import LOOK, Answers, Told
 from trioeval.pytest_plugin.suite_run import FileRun, Serving
-from trioeval.report import inert
-from trioeval.report.text import inert_lines
 from trioeval.run import make_lanes
 from trioeval.store import open_store
 from trioeval.store.cache.cache import Cache, open_cache

@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from trioeval.errors import SuiteError, TrioevalError
+from trioeval.inert import inert_lines
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
@@ -25,7 +26,6 @@ from trioeval.pytest_plugin.loading import (
     read_settings,
 )
 from trioeval.report.formats.markdown import without_commands
-from trioeval.report.text import inert_lines
 
 # What the process that leads the workers of xdist does: it tells them when to stop, and tidies up.
 

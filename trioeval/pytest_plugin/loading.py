@@ -9,10 +9,10 @@ import attrs
 import pytest
 
 from trioeval.errors import Problem
+from trioeval.inert import inert
 from trioeval.loading.load import load_suite
 from trioeval.loading.own_files import read_own_env_files
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
-from trioeval.report import inert
 from trioeval.report.formats.json import shallow
 from trioeval.report.formats.markdown import without_commands
 from trioeval.run import PreparedSuite, PreparedTask, prepare

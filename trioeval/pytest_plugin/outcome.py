@@ -6,12 +6,11 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
-from trioeval.report import inert
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
-from trioeval.report.text import inert_lines
 from trioeval.run import Status
 
 Ending: TypeAlias = Literal["passed", "failed", "skipped"]

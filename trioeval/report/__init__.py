@@ -11,5 +11,4 @@ from trioeval.report.records import RowRecord as RowRecord
 from trioeval.report.results import Results as Results
 from trioeval.report.results import RunInfo as RunInfo
 from trioeval.report.row import row_json as row_json
-from trioeval.report.text import inert as inert
 from trioeval.report.totals import Totals as Totals

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 
@@ -459,14 +459,14 @@ def _end_of(wait: Waiting, at: float) -> float:
     return at if wait.until is None else min(at, wait.until)
 
 
-_TAKES: Mapping[type, Callable[["Activity", Any], None]] = {
-    Admitted: lambda activity, event: activity.admitted(event),
-    CallStarted: lambda activity, event: activity.lane(event.lane).started(event),
-    CallEnded: lambda activity, event: activity.lane(event.lane).ended(event),
-    Waiting: lambda activity, event: activity.waiting(event),
-    Throttled: lambda activity, event: activity.lane(event.lane).throttled(event),
-    LimitChanged: lambda activity, event: activity.lane(event.lane).limited(event),
-    LaneClosed: lambda activity, event: activity.lane(event.lane).ended_for_good(event),
+_TAKES: Mapping[type, Callable[[LaneActivity, Any], None]] = {
+    Admitted: LaneActivity.admitted,
+    CallStarted: LaneActivity.started,
+    CallEnded: LaneActivity.ended,
+    Waiting: LaneActivity.waiting,
+    Throttled: LaneActivity.throttled,
+    LimitChanged: LaneActivity.limited,
+    LaneClosed: LaneActivity.ended_for_good,
 }
 """By kind of event: a look-up costs less than a chain of comparisons, and there may be millions."""
 
@@ -484,19 +484,9 @@ class Activity:
 
     def observe(self, event: Event) -> None:
         """Take note of an event of the kernel."""
-        take = _TAKES.get(type(event))
-        if take is not None:
-            take(self, event)
-
-    def admitted(self, event: Admitted) -> None:
-        """A job was started."""
-        if event.lane is not None:
-            self.lane(event.lane).admitted(event)
-
-    def waiting(self, event: Waiting) -> None:
-        """A call or a job waits."""
-        if event.lane is not None:
-            self.lane(event.lane).waiting(event)
+        take, told = _TAKES.get(type(event)), cast("Any", event)
+        if take is not None and told.lane is not None:
+            take(self.lane(told.lane), told)
 
     def lane(self, name: str) -> LaneActivity:
         """What a lane did, be it nothing."""

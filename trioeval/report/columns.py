@@ -11,13 +11,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow, Histogram
-from trioeval.documents.structure import camel
+from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 from trioeval.grading import output_text
-from trioeval.report.formats.json import indented, shallow
-from trioeval.report.text import inert, inert_lines
+from trioeval.inert import inert, inert_lines
+from trioeval.report.formats.json import indented, read_record, record_json, shallow
 from trioeval.suite.tests import Strip
-from trioeval.usage import Usage
 
 # What is told of a dataset in words: how many rows it has, what became of the others, and what it took.
 
@@ -361,58 +359,23 @@ def dataset_json(result: DatasetResult) -> dict[str, Any]:
         >>> read_dataset(told).dropped
         {'failed': 1}
     """
-    return {
-        "task": result.task,
-        "outcome": result.outcome,
-        "requested": result.requested,
-        "written": result.written,
-        "dropped": dict(result.dropped),
-        "lost": result.lost,
-        "notRun": dict(result.not_run),
-        "unfinished": result.unfinished,
-        "groups": result.groups,
-        "partialGroups": list(result.partial_groups),
-        "earlyShutdown": result.early_shutdown,
-        "failures": [_camel(attrs.asdict(row)) for row in result.failures],
-        "firstError": result.first_error,
-        "error": result.error,
-        "columns": [_column_json(column) for column in result.columns],
-        "folder": None if result.folder is None else str(result.folder),
-        "format": result.format,
-        "calls": result.calls,
-        "usage": _usage_json(result.usage),
-        "cost": result.cost,
-        "durationSeconds": result.duration_s,
-    }
+    told = record_json(result)
+    follows = {"task": result.task, "outcome": result.outcome, "lost": result.lost}
+    columns = [_column_json(column) for column in result.columns]
+    return {**follows, **told, "columns": columns}
 
 
 def read_dataset(told: Mapping[str, Any]) -> DatasetResult:
     """What `dataset_json` has told.
 
     Raises:
-        KeyError, TypeError, ValueError: It is something else.
+        KeyError, TypeError, ValueError, AttributeError: It is something else.
     """
-    return DatasetResult(
-        task=told["task"],
-        requested=told["requested"],
-        written=told["written"],
-        dropped=told["dropped"],
-        not_run=told["notRun"],
-        unfinished=told.get("unfinished"),
-        groups=told["groups"],
-        partial_groups=tuple(told["partialGroups"]),
-        early_shutdown=told["earlyShutdown"],
-        failures=tuple(DroppedRow(**row) for row in told["failures"]),
-        first_error=told["firstError"],
-        error=told["error"],
-        columns=tuple(map(_column, told["columns"])),
-        folder=None if told["folder"] is None else Path(told["folder"]),
-        format=told["format"],
-        calls=told["calls"],
-        usage=_usage(told["usage"]),
-        cost=told["cost"],
-        duration_s=told["durationSeconds"],
-    )
+    columns = [
+        {**column, "common": [(one["value"], one["count"]) for one in column["common"]]}
+        for column in told["columns"]
+    ]
+    return read_record(DatasetResult, {**told, "columns": columns})
 
 
 def stripped_dataset(result: DatasetResult, strip: Strip) -> DatasetResult:
@@ -425,64 +388,8 @@ def stripped_dataset(result: DatasetResult, strip: Strip) -> DatasetResult:
 
 
 def _column_json(column: ColumnProfile) -> dict[str, Any]:
-    lengths = column.lengths
     return {
-        "name": column.name,
-        "kind": column.kind,
-        "type": column.type,
-        "values": column.values,
-        "nulls": column.nulls,
-        "skipped": column.skipped,
-        "distinct": column.distinct,
-        "isEstimate": column.is_estimate,
-        "lengths": None
-        if lengths is None
-        else {"edges": list(lengths.edges), "counts": list(lengths.counts)},
+        **record_json(column),
         "numbers": {name: one for name, one in column.numbers.items() if math.isfinite(one)},
         "common": [{"value": value, "count": count} for value, count in column.common],
-        "calls": column.calls,
-        "recalled": column.recalled,
-        "failed": column.failed,
-        "usage": _usage_json(column.usage),
-        "cost": column.cost,
-        "seconds": column.seconds,
     }
-
-
-def _column(told: Mapping[str, Any]) -> ColumnProfile:
-    lengths = told["lengths"]
-    return ColumnProfile(
-        name=told["name"],
-        kind=told["kind"],
-        type=told["type"],
-        values=told["values"],
-        nulls=told["nulls"],
-        skipped=told["skipped"],
-        distinct=told["distinct"],
-        is_estimate=told["isEstimate"],
-        lengths=None
-        if lengths is None
-        else Histogram(edges=tuple(lengths["edges"]), counts=tuple(lengths["counts"])),
-        numbers=told["numbers"],
-        common=tuple((one["value"], one["count"]) for one in told["common"]),
-        calls=told["calls"],
-        recalled=told["recalled"],
-        failed=told["failed"],
-        usage=_usage(told["usage"]),
-        cost=told["cost"],
-        seconds=told["seconds"],
-    )
-
-
-def _usage_json(usage: Usage) -> dict[str, Any]:
-    """What is told of it: nothing stands for what is not known."""
-    return _camel({name: count for name, count in attrs.asdict(usage).items() if count is not None})
-
-
-def _usage(told: Mapping[str, Any]) -> Usage:
-    names = {camel(field.name): field.name for field in attrs.fields(Usage)}
-    return Usage(**{names[name]: count for name, count in told.items()})
-
-
-def _camel(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {camel(name): fact for name, fact in facts.items()}

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.evaluation.identity import row_id, row_id_of
+from trioeval.inert import inert
 from trioeval.report.compare_runs import (
     KINDS,
     ColumnChange,
@@ -28,12 +29,13 @@ from trioeval.report.compare_runs import (
     Side,
     metrics_of,
 )
-from trioeval.report.formats.json import compact
+from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, Place
-from trioeval.report.text import FittingTable, inert
+from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status
+from trioeval.text import KEY
 
 By: TypeAlias = Literal["row", "test"]
 """Whether rows are equal that ask the same provider with the same prompt about the same test, or all that
@@ -55,30 +57,20 @@ class RowChange:
     """In the new run; of a row that is gone, in the old one."""
     prompt_idx: int
     """Likewise."""
-    name: str
+    name: str = attrs.field(metadata={KEY: "test"})
     """Of its test; cut."""
     column: str
     """Its provider and prompt."""
     before: Side | None
     after: Side | None
-    is_answered_otherwise: bool = False
+    is_answered_otherwise: bool = attrs.field(default=False, metadata={KEY: "otherOutput"})
     """Whether both runs have it, with different outputs."""
-    before_row: int | None = None
-    """Its number among the rows of the old run, where that has it; not told as JSON."""
+    before_row: int | None = attrs.field(default=None, metadata={KEY: None})
+    """Its number among the rows of the old run, where that has it."""
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
-        return {
-            "kind": self.kind,
-            "task": self.task,
-            "testIdx": self.test_idx,
-            "promptIdx": self.prompt_idx,
-            "test": self.name,
-            "column": self.column,
-            "before": None if self.before is None else self.before.json(),
-            "after": None if self.after is None else self.after.json(),
-            "otherOutput": self.is_answered_otherwise,
-        }
+        return record_json(self)
 
 
 @attrs.define

@@ -7,10 +7,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
+from trioeval.inert import inert
 from trioeval.report.compare import name_of_column, number_of, unfinished_lines
 from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
 from trioeval.report.statistics import Estimate, Finding
-from trioeval.report.text import FittingTable, inert
+from trioeval.report.text import FittingTable
 
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001

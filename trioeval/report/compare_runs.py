@@ -42,10 +42,6 @@ class Side:
         """Its score; None without a verdict."""
         return self.score if self.status.has_verdict and math.isfinite(self.score) else None
 
-    def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
-        return {"status": self.status.value, "score": self.score}
-
 
 @attrs.define
 class SideTotals:
@@ -130,7 +126,8 @@ class ColumnChange:
         old, new = metrics
         for name in old.keys() & new.keys():
             (was, own), (is_, other) = old[name], new[name]
-            self.pairs.add_metric(test, name, is_ - was, (own + other) / 2)
+            weight = (own + other) / 2
+            self.pairs.add_metric(test, name, (is_ - was) * weight, weight)
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""

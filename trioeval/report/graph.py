@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
+from trioeval.inert import inert
 from trioeval.report.head import Head
-from trioeval.report.text import inert
 from trioeval.run import Status
 
 State: TypeAlias = Literal[

@@ -16,7 +16,7 @@ from trioeval.errors import StoreError
 from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.model import QuestionSettings
-from trioeval.report.formats.json import shallow
+from trioeval.report.formats.json import read_record, record_json, shallow
 from trioeval.report.records import STRIPPED_PROMPT, left
 from trioeval.report.redact import REDACTED, redacted, redacted_command, redacted_judges
 from trioeval.suite.expand import Column, Expansion
@@ -24,6 +24,7 @@ from trioeval.suite.model import WIDTH, Suite, Test
 from trioeval.suite.plain import plain_data, plain_prompt, plain_test
 from trioeval.suite.sizes import stretch_sizes
 from trioeval.suite.tests import KEEP_ALL, Joined, SparseTests, Strip
+from trioeval.text import KEY
 
 # What a run was made of, as documents tell it: the suite as a file would say it, without secrets.
 #
@@ -227,23 +228,13 @@ class HeadCase:
     rows: int = 1
     """How many it has, over all columns."""
 
-    def json(self) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`."""
-        return {"name": self.name, "dependsOn": list(self.depends_on), "rows": self.rows}
-
-    @classmethod
-    def read(cls, found: Mapping[str, Any]) -> "HeadCase":
-        """What `json` made."""
-        own, needs = found["name"], tuple(found["dependsOn"])
-        return cls(name=own, depends_on=needs, rows=found.get("rows", 1))
-
 
 @attrs.frozen(kw_only=True)
 class Head:
     """What is told of a task of a run."""
 
     eval_id: str
-    utc_created: str
+    utc_created: str = attrs.field(metadata={KEY: "timestamp"})
     """ISO 8601."""
     columns: Sequence[HeadColumn]
     config: Mapping[str, Any]
@@ -266,20 +257,7 @@ class Head:
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
-        return {
-            "evalId": self.eval_id,
-            "task": self.task,
-            "dependsOn": list(self.depends_on),
-            "timestamp": self.utc_created,
-            "columns": [attrs.asdict(column) for column in self.columns],
-            "config": dict(self.config),
-            "runtimeOptions": dict(self.runtime_options),
-            "versions": dict(self.versions),
-            **({} if self.questions_file is None else {"questionsFile": self.questions_file}),
-            **({} if self.dataset_folder is None else {"datasetFolder": self.dataset_folder}),
-            **({"cases": [case.json() for case in self.cases]} if self.cases else {}),
-            **({} if self.cluster is None else {"cluster": self.cluster}),
-        }
+        return record_json(self, sparse=True)
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> "Head":
@@ -305,20 +283,7 @@ class Head:
                 "the run does not say what it is of: the program that began it gave it to no "
                 "`run_suite(…, journal=run)`, so there are no results to show"
             )
-        return cls(
-            eval_id=found["evalId"],
-            utc_created=found["timestamp"],
-            columns=[HeadColumn(**column) for column in found["columns"]],
-            config=found["config"],
-            runtime_options=found["runtimeOptions"],
-            versions=found["versions"],
-            task=found["task"],
-            depends_on=tuple(found["dependsOn"]),
-            questions_file=found.get("questionsFile"),
-            dataset_folder=found.get("datasetFolder"),
-            cases=tuple(HeadCase.read(case) for case in found.get("cases", ())),
-            cluster=found.get("cluster"),
-        )
+        return read_record(cls, found)
 
 
 def head_of(

@@ -9,9 +9,9 @@ import attrs
 
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
+from trioeval.inert import inert
 from trioeval.report.columns import shown_path
 from trioeval.report.formats.json import compact, shallow
-from trioeval.report.text import inert
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
@@ -230,8 +230,8 @@ class RowRecord:
     def parts(self) -> Sequence[PartRecord]:
         """The verdicts of its assertions, also those of a row that then ended without one."""
         found = (self.own if self.verdict is None else self.verdict).get("componentResults")
-        parts = found if isinstance(found, list | tuple) else ()
-        return [PartRecord.of(part) for part in parts if isinstance(part, Mapping)]
+        parts = found if isinstance(found, list) else ()
+        return [PartRecord.of(part) for part in parts if isinstance(part, dict)]
 
     @property
     def waits(self) -> Sequence[tuple[str, float]]:
@@ -387,26 +387,6 @@ def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
     """The same without some keys."""
     gone = set(hidden)
     return {key: part for key, part in found.items() if key not in gone}
-
-
-@attrs.frozen(kw_only=True)
-class StoredCall:
-    """One call of a row, in the order in which they ended."""
-
-    role: str
-    """`provider` for what is tested, `grader` for a judge, `attempt` for one of an agent."""
-    provider: str
-    execution: int
-    """Of the run, from 1."""
-    prompt: str
-    reply: Mapping[str, Any] | None
-    """As `trioeval.store.records.reply_json` made it; None if the call failed."""
-    error: Mapping[str, Any] | None
-    """`kind`, `message` and what else is known of a failure; None if it did not fail."""
-    latency_ms: float | None
-    tokens: int | None
-    cost: float | None
-    cached: bool
 
 
 # What a row tells of the agent that worked on it: its attempts, how each ended, and where its files are.

@@ -13,10 +13,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trioeval.inert import inert, inert_lines
 from trioeval.report.formats.json import indented
-from trioeval.report.records import RowRecord, StoredCall, agent_lines, event_text
+from trioeval.report.records import RowRecord, agent_lines, event_text
+from trioeval.report.stored import StoredCall
 from trioeval.report.tables import STATUS_STYLES
-from trioeval.report.text import inert, inert_lines
 from trioeval.run import Status
 from trioeval.text import score_text
 

@@ -1,9 +1,9 @@
 """Runs as a table for a terminal, a line each where there is room, and as JSON."""
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from rich.box import SIMPLE
@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.agent.planner import Entry
-from trioeval.report.text import cut_middle, inert, packed
+from trioeval.inert import inert
+from trioeval.report.stored import RunFacts
+from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
 
 # The line of cases of agents as a table for a terminal, a line each, and as JSON.
@@ -79,101 +81,7 @@ _GO_FIRST = ("cost", "error", "begun (UTC)")
 _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
 
 
-class ListedRun(Protocol):
-    """What is told of a run in a list."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def suite(self) -> str | None:
-        """Its suite file."""
-        ...
-
-    @property
-    def description(self) -> str | None:
-        """What it is."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """`running`, `finished`, `interrupted` or `died`."""
-        ...
-
-    @property
-    def utc_created(self) -> str:
-        """ISO 8601."""
-        ...
-
-    @property
-    def utc_finished(self) -> str | None:
-        """ISO 8601; None if it never said so."""
-        ...
-
-    @property
-    def duration_ms(self) -> float:
-        """Of all its executions."""
-        ...
-
-    @property
-    def expected(self) -> int | None:
-        """Rows that it will have."""
-        ...
-
-    @property
-    def rows(self) -> int:
-        """Rows that it has."""
-        ...
-
-    @property
-    def passed(self) -> int:
-        """Rows that passed."""
-        ...
-
-    @property
-    def failed(self) -> int:
-        """Rows that failed."""
-        ...
-
-    @property
-    def errors(self) -> int:
-        """Rows without a verdict that came to an end."""
-        ...
-
-    @property
-    def not_run(self) -> int:
-        """Rows that were left before their end."""
-        ...
-
-    @property
-    def dataset_rows(self) -> int | None:
-        """Rows of its datasets that are written; None if it makes none."""
-        ...
-
-    @property
-    def outcomes(self) -> Mapping[str, int]:
-        """Rows by how their jobs ended."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """What it used."""
-        ...
-
-    @property
-    def cost(self) -> float:
-        """US dollars."""
-        ...
-
-    @property
-    def tasks(self) -> tuple[str | None, ...]:
-        """The ids of its tasks."""
-        ...
-
-
-def runs_table(runs: Iterable[ListedRun]) -> RenderableType:
+def runs_table(runs: Iterable[RunFacts]) -> RenderableType:
     """A line for each run: what it is of, how far it came, and what it took.
 
     Where that is too wide, cost, errors and the beginning are left out, and where that is not enough a run
@@ -183,21 +91,8 @@ def runs_table(runs: Iterable[ListedRun]) -> RenderableType:
 
 
 @attrs.frozen
-class _Field:
-    """One thing that is told of each run."""
-
-    title: str
-    cells: Sequence[Text]
-    is_number: bool = True
-
-    @property
-    def width(self) -> int:
-        return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)
-
-
-@attrs.frozen
 class _RunsTable:
-    runs: Sequence[ListedRun]
+    runs: Sequence[RunFacts]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         fields = [*_fields(self.runs)]
@@ -212,31 +107,31 @@ class _RunsTable:
         yield from _lines(fields, names, options.max_width)
 
 
-def _fields(runs: Sequence[ListedRun]) -> Iterator[_Field]:
+def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
     # Rows of datasets stand in a column where there are any; room for it is where nothing was paid.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
-    yield _Field("run", [Text(inert(run.id, 60)) for run in runs], is_number=False)
-    begun = [Text(_instant(run.utc_created)) for run in runs]
-    yield _Field("begun (UTC)", begun, is_number=False)
+    yield Figure.of("run", (inert(run.id, 60) for run in runs), is_number=False)
+    begun = (_instant(run.utc_created) for run in runs)
+    yield Figure.of("begun (UTC)", begun, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
-    yield _Field("state", states, is_number=False)
-    yield _Field("rows", [Text(_came(run, "/")) for run in runs])
-    yield _Field("pass", [Text(str(run.passed)) for run in runs])
-    yield _Field("fail", [Text(str(run.failed)) for run in runs])
-    yield _Field("error", [Text(str(run.errors)) for run in runs])
+    yield Figure("state", states, is_number=False)
+    yield Figure.of("rows", (_came(run, "/") for run in runs))
+    yield Figure.of("pass", (str(run.passed) for run in runs))
+    yield Figure.of("fail", (str(run.failed) for run in runs))
+    yield Figure.of("error", (str(run.errors) for run in runs))
     if any(run.not_run for run in runs):
-        yield _Field("not run", [Text(str(run.not_run)) for run in runs])
+        yield Figure.of("not run", (str(run.not_run) for run in runs))
     ended = [(run, run.rows - run.not_run) for run in runs]
     rates = (f"{percent(run.passed, rows)} %" if rows else "–" for run, rows in ended)
-    yield _Field("pass rate", [*map(Text, rates)])
+    yield Figure.of("pass rate", rates)
     if any(run.cost for run in runs) or not makes_datasets:
-        yield _Field("cost", [Text(f"{run.cost:.4f}" if run.cost else "–") for run in runs])
+        yield Figure.of("cost", (f"{run.cost:.4f}" if run.cost else "–" for run in runs))
     if makes_datasets:
         counts = (run.dataset_rows for run in runs)
-        yield _Field("made", [Text("–" if count is None else str(count)) for count in counts])
+        yield Figure.of("made", ("–" if count is None else str(count) for count in counts))
 
 
-def _table(fields: Sequence[_Field], names: Sequence[str]) -> Table:
+def _table(fields: Sequence[Figure], names: Sequence[str]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
     for field in fields:
         justify: JustifyMethod = "right" if field.is_number else "left"
@@ -247,7 +142,7 @@ def _table(fields: Sequence[_Field], names: Sequence[str]) -> Table:
     return table
 
 
-def _lines(fields: Sequence[_Field], names: Sequence[str], width: int) -> Iterator[Text]:
+def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterator[Text]:
     """The id and the state of each run, and below them its numbers and what it is of."""
     ids, states, *numbers = fields
     for place, name in enumerate(names):
@@ -262,7 +157,7 @@ def _lines(fields: Sequence[_Field], names: Sequence[str], width: int) -> Iterat
         yield from (Text(f"{_INDENT}{line}", overflow="fold") for line in lines)
 
 
-def run_line(run: ListedRun) -> str:
+def run_line(run: RunFacts) -> str:
     """One run in a line."""
     came = _came(run, " of ")
     counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
@@ -276,7 +171,7 @@ def run_line(run: ListedRun) -> str:
     return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {rows}"
 
 
-def run_json(run: ListedRun) -> dict[str, Any]:
+def run_json(run: RunFacts) -> dict[str, Any]:
     """One run, ready for `json.dumps`."""
     return {
         "id": run.id,
@@ -300,12 +195,12 @@ def run_json(run: ListedRun) -> dict[str, Any]:
     }
 
 
-def _is_whole(run: ListedRun) -> bool:
+def _is_whole(run: RunFacts) -> bool:
     """Whether a run has all of its rows. How many those are was not known of all when it began."""
     return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 
-def _came(run: ListedRun, of: str) -> str:
+def _came(run: RunFacts, of: str) -> str:
     """How many rows it has, and of how many if it has not all."""
     return str(run.rows) if _is_whole(run) else f"{run.rows}{of}{run.expected or '?'}"
 
@@ -314,6 +209,6 @@ def _instant(utc: str) -> str:
     return inert(utc, 40)[:16].replace("T", " ")
 
 
-def _name(run: ListedRun) -> str:
+def _name(run: RunFacts) -> str:
     file = "" if run.suite is None else Path(run.suite).name
     return cut_middle(inert(": ".join(part for part in (file, run.description) if part)), _WIDTH)

@@ -6,6 +6,7 @@ All of it is made of what observers are told; the run does not know that it is w
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -21,6 +22,7 @@ from trioeval.agent.protocols import (
     CaseEnded,
     CaseQueued,
 )
+from trioeval.inert import inert
 from trioeval.kernel import LaneStatistics
 from trioeval.kernel.events import (
     CallEnded,
@@ -31,7 +33,6 @@ from trioeval.kernel.events import (
     Throttled,
     Waiting,
 )
-from trioeval.report.text import inert
 from trioeval.report.trace import error_kind
 
 # What matters of a run as records of Python's `logging`, under `trioeval.run`.
@@ -199,34 +200,26 @@ class RunMetrics:
 
     def _of_lanes(self) -> Iterator[Family]:
         lanes = sorted(self.lanes().items())
-        label = ("lane",)
-        yield Family(
-            "trioeval_lane_in_flight",
+        yield _gauge(
+            "lane_in_flight",
             "Calls in flight on a lane.",
-            "gauge",
-            label,
-            [((name,), lane.in_flight) for name, lane in lanes],
+            {name: lane.in_flight for name, lane in lanes},
+            "lane",
         )
-        yield Family(
-            "trioeval_lane_limit",
+        yield _gauge(
+            "lane_limit",
             "Calls that may be in flight on a lane now; 0 while it is paused or closed.",
-            "gauge",
-            label,
-            [((name,), lane.limit) for name, lane in lanes],
+            {name: lane.limit for name, lane in lanes},
+            "lane",
         )
-        yield Family(
-            "trioeval_lane_calls",
-            "Calls on a lane that are over, by result.",
-            "counter",
-            ("lane", "result"),
-            [sample for name, lane in lanes for sample in self._calls(name, lane)],
-        )
-        yield Family(
-            "trioeval_lane_throttled",
+        calls = [sample for name, lane in lanes for sample in self._calls(name, lane)]
+        about = "Calls on a lane that are over, by result."
+        yield Family("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
+        yield _counter(
+            "lane_throttled",
             "Calls on a lane that were refused because there were too many.",
-            "counter",
-            label,
-            [((name,), lane.refused) for name, lane in lanes],
+            {name: lane.refused for name, lane in lanes},
+            "lane",
         )
 
     def _calls(self, name: str, lane: LaneStatistics) -> Samples:
@@ -240,27 +233,13 @@ class RunMetrics:
         yield _gauge("agent_runs_active", "Attempts of agents under way.", len(self._active))
         waiting = len(self._waiting)
         yield _gauge("agent_runs_waiting", "Attempts that wait for a run slot.", waiting)
-        yield Family(
-            "trioeval_agent_runs_begun",
-            "Attempts that were begun, by agent.",
-            "counter",
-            ("agent",),
-            [((agent,), count) for agent, count in sorted(self._begun.items())],
-        )
-        yield Family(
-            "trioeval_agent_runs_ended",
-            "Attempts that are over, by outcome.",
-            "counter",
-            ("outcome",),
-            [((outcome,), self._ended[outcome]) for outcome in _RUN_OUTCOMES],
-        )
-        yield Family(
-            "trioeval_agent_cases_ended",
-            "Cases of agents that are over, by ending.",
-            "counter",
-            ("ending",),
-            [((ending,), self._endings[ending]) for ending in _CASE_ENDINGS],
-        )
+        begun = dict(sorted(self._begun.items()))
+        yield _counter("agent_runs_begun", "Attempts that were begun, by agent.", begun, "agent")
+        ended = {outcome: self._ended[outcome] for outcome in _RUN_OUTCOMES}
+        yield _counter("agent_runs_ended", "Attempts that are over, by outcome.", ended, "outcome")
+        endings = {ending: self._endings[ending] for ending in _CASE_ENDINGS}
+        about = "Cases of agents that are over, by ending."
+        yield _counter("agent_cases_ended", about, endings, "ending")
         blocked = len(self._blocked)
         yield _gauge("agent_cases_blocked", "Cases that wait for those they depend on.", blocked)
         queued, running = len(self._queued), len(self._running)
@@ -269,12 +248,8 @@ class RunMetrics:
 
     def _of_buses(self) -> Iterator[Family | Distribution]:
         stats = self.buses()
-        yield Family(
-            "trioeval_bus_appends",
-            "Messages that this program has written to message buses.",
-            "counter",
-            samples=[((), stats.appends)],
-        )
+        about = "Messages that this program has written to message buses."
+        yield _counter("bus_appends", about, stats.appends)
         yield Distribution(
             "trioeval_bus_lock_wait_seconds",
             "Seconds that writers of message buses have waited for the lock.",
@@ -284,8 +259,20 @@ class RunMetrics:
         )
 
 
-def _gauge(name: str, about: str, number: float) -> Family:
-    return Family(f"trioeval_{name}", about, "gauge", samples=[((), number)])
+def _family(
+    kind: Literal["gauge", "counter"],
+    name: str,
+    about: str,
+    found: float | Mapping[str, float],
+    label: str = "",
+) -> Family:
+    """A number, or several by a label."""
+    by_label = found if isinstance(found, Mapping) else {"": found}
+    samples = [((value,) if label else (), number) for value, number in by_label.items()]
+    return Family(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
+
+
+_gauge, _counter = partial(_family, "gauge"), partial(_family, "counter")
 
 
 def _put(cases: set[_Case], case: _Case, *, is_in: bool) -> None:

@@ -9,6 +9,7 @@ import attrs
 from trioeval.kernel import LaneStatistics, Why
 from trioeval.rates import BreakerState
 from trioeval.report.activity import Activity, Pace
+from trioeval.report.formats.json import record_json
 
 LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
 """`probing`: it recovers, and lets few calls through."""
@@ -57,29 +58,8 @@ class LaneState:
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
-        return {
-            "name": self.name,
-            "mood": self.mood,
-            "width": self.width,
-            "limit": self.limit,
-            "inFlight": self.in_flight,
-            "queued": self.queued,
-            "rpm": self.rpm,
-            "tpm": self.tpm,
-            "usedRpm": self.used_rpm,
-            "usedTpm": self.used_tpm,
-            "why": None if self.why is None else self.why.value,
-            "waitS": None if self.wait_s is None else round(self.wait_s, 3),
-            "reason": self.reason,
-            "calls": self.calls,
-            "refused": self.refused,
-            "retried": self.retried,
-            "tokens": self.tokens,
-            "cost": self.cost,
-            "rows": self.rows,
-            "done": self.done,
-            "etaS": None if self.eta_s is None else round(self.eta_s, 1),
-        }
+        rounded = {"waitS": _rounded(self.wait_s, 3), "etaS": _rounded(self.eta_s, 1)}
+        return {**record_json(self), **rounded}
 
 
 @attrs.frozen(kw_only=True)
@@ -122,20 +102,17 @@ class RunState:
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
         return {
+            **record_json(self),
             "elapsedS": round(self.elapsed_s, 3),
-            "total": self.total,
-            "done": self.done,
-            "kept": self.kept,
-            "passed": self.passed,
-            "failed": self.failed,
-            "errors": self.errors,
-            "notRun": self.not_run,
-            "etaS": None if self.eta_s is None else round(self.eta_s, 1),
-            "stopping": self.stopping,
+            "etaS": _rounded(self.eta_s, 1),
             "tokens": self.tokens,
             "cost": self.cost,
             "lanes": [lane.json() for lane in self.lanes],
         }
+
+
+def _rounded(seconds: float | None, digits: int) -> float | None:
+    return None if seconds is None else round(seconds, digits)
 
 
 def lane_states(

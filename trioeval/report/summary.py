@@ -8,10 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
 from trioeval.report.head import HeadColumn
 from trioeval.report.tables import STATUS_STYLES, Failure, Failures, headings
-from trioeval.report.text import cut_middle, inert
+from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
 
 _WAITS = 3  # that are told

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.grading import output_text
+from trioeval.inert import inert
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
 from trioeval.report.records import PartRecord, RowRecord
 from trioeval.report.statistics import Estimate
-from trioeval.report.text import inert
+from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 
@@ -205,25 +206,13 @@ def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableTy
 
 
 @attrs.frozen
-class _Figure:
-    """One number of each column of a run."""
-
-    title: str
-    cells: Sequence[Text]
-
-    @property
-    def width(self) -> int:
-        return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)
-
-
-@attrs.frozen
 class _ColumnsTable:
     names: Sequence[str]
-    figures: Sequence[_Figure]
+    figures: Sequence[Figure]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width - _EDGES - _LEAST_NAME
-        tables: list[list[_Figure]] = [[]]
+        tables: list[list[Figure]] = [[]]
         for figure in self.figures:
             if _needed([*tables[-1], figure]) > room:
                 tables.append([])
@@ -233,7 +222,7 @@ class _ColumnsTable:
             return
         yield from map(self._table, tables)
 
-    def _table(self, figures: Sequence[_Figure]) -> Table:
+    def _table(self, figures: Sequence[Figure]) -> Table:
         table = Table(box=SIMPLE, pad_edge=False)
         table.add_column("provider", overflow="fold", min_width=_LEAST_NAME)
         for figure in figures:
@@ -247,57 +236,39 @@ class _ColumnsTable:
         for place, name in enumerate(self.names):
             found.append(Text(f"\n{name}", style="bold", overflow="fold"))
             parts = [f"{figure.title} {figure.cells[place].plain}" for figure in self.figures]
-            found += (Text(f"  {line}", overflow="fold") for line in _packed(parts, width - 2))
+            found += (Text(f"  {line}", overflow="fold") for line in packed(parts, width - 2))
         return Group(*found)
 
 
-def _needed(figures: Sequence[_Figure]) -> int:
+def _needed(figures: Sequence[Figure]) -> int:
     return sum(figure.width + _BETWEEN for figure in figures)
 
 
-def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
-    """Parts behind each other on lines of at most that width, or of one part."""
-    line = ""
-    for place, part in enumerate(parts):
-        told = part if place == len(parts) - 1 else f"{part},"
-        joined = f"{line} {told}" if line else told
-        if line and cell_len(joined) > width:
-            yield line
-            joined = told
-        line = joined
-    if line:
-        yield line
-
-
-def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
+def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
     for status, title in ((Status.PASS, "pass"), (Status.FAIL, "fail"), (Status.ERROR, "error")):
         counts = [own.statuses[status] for own in columns]
-        yield _Figure(
+        yield Figure(
             title, [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in counts]
         )
     if any(own.left for own in columns):
-        yield _plain("not run", [str(own.left) for own in columns])
-    yield _plain("pass rate", [_pass_rate(own) for own in columns])
-    yield _plain("95 % CI", [_interval(own.pass_interval()) for own in columns])
-    yield _plain("score", [_score(own, own.score_interval()) for own in columns])
+        yield Figure.of("not run", [str(own.left) for own in columns])
+    yield Figure.of("pass rate", [_pass_rate(own) for own in columns])
+    yield Figure.of("95 % CI", [_interval(own.sums.pass_interval()) for own in columns])
+    yield Figure.of("score", [_score(own, own.sums.score_interval()) for own in columns])
     for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
         found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
-        yield _plain(title, found)
-    yield _plain("tokens", [str(own.tokens) for own in columns])
+        yield Figure.of(title, found)
+    yield Figure.of("tokens", [str(own.tokens) for own in columns])
     if any(own.from_cache for own in columns):
-        yield _plain("from cache", [str(own.from_cache) for own in columns])
+        yield Figure.of("from cache", [str(own.from_cache) for own in columns])
     if any(own.cost for own in columns):
         costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
-        yield _plain("US dollars", costs)
+        yield Figure.of("US dollars", costs)
     if any(own.attempts is not None for own in columns):
-        yield _plain("attempts", [str(own.attempts or 0) for own in columns])
+        yield Figure.of("attempts", [str(own.attempts or 0) for own in columns])
     if any(own.usage.judges for own in columns):
         used = [str(own.usage.judges["total"] if own.usage.judges else 0) for own in columns]
-        yield _plain("grading tokens", used)
-
-
-def _plain(title: str, cells: Sequence[str]) -> _Figure:
-    return _Figure(title, [*map(Text, cells)])
+        yield Figure.of("grading tokens", used)
 
 
 def _pass_rate(own: ColumnTotals) -> str:

@@ -23,7 +23,7 @@ from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import QuestionCounts
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
+from trioeval.report.statistics import ColumnSums, Place
 from trioeval.report.usage import UsageSum
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
@@ -239,21 +239,6 @@ class ColumnTotals:
     def metrics(self) -> list[str]:
         """Names of the metrics, sorted."""
         return sorted(self.named_counts)
-
-    def pass_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
-        """The share of the rows that passed, 0 to 1, of those that came to an end; None if none did.
-
-        Errors did not pass.
-        """
-        return self.sums.pass_interval(confidence)
-
-    def score_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
-        """The mean score of the rows that have a verdict; None where none has."""
-        return self.sums.score_interval(confidence)
-
-    def metric_intervals(self, confidence: float = CONFIDENCE) -> Mapping[str, Estimate]:
-        """The weighted mean of each metric over the rows that have a verdict, by name, sorted."""
-        return self.sums.metric_intervals(confidence)
 
     def json(self) -> dict[str, Any]:
         """The metrics of the column in a document."""

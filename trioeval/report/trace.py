@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.errors import CallError, ProviderError
+from trioeval.inert import inert
 from trioeval.kernel.events import (
     Admitted,
     CallEnded,
@@ -36,7 +37,6 @@ from trioeval.kernel.events import (
     Why,
 )
 from trioeval.report.activity import counts
-from trioeval.report.text import inert
 
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""

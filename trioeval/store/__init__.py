@@ -1,10 +1,10 @@
 """Where runs are kept: an SQLite database that survives whatever ends the process."""
 
-from trioeval.report.records import StoredCall as StoredCall
-from trioeval.store.facts import DatasetFacts as DatasetFacts
-from trioeval.store.facts import RunFacts as RunFacts
-from trioeval.store.facts import RunStart as RunStart
-from trioeval.store.facts import StoredOutcome as StoredOutcome
+from trioeval.report.stored import DatasetFacts as DatasetFacts
+from trioeval.report.stored import RunFacts as RunFacts
+from trioeval.report.stored import RunStart as RunStart
+from trioeval.report.stored import StoredCall as StoredCall
+from trioeval.report.stored import StoredOutcome as StoredOutcome
 from trioeval.store.never_began import NeverBegan as NeverBegan
 from trioeval.store.reader import Reader as Reader
 from trioeval.store.reader import read_store as read_store

@@ -13,9 +13,9 @@ from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.report import head_of
 from trioeval.report.redact import keys_of
+from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.same_rows import task_digest
-from trioeval.store.facts import RunStart
 
 PROGRAM = "program"
 """The key of the flags that name the program in which a suite lives that no file has."""

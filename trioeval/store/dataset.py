@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -17,8 +17,8 @@ from trioeval.store.dataset_writes import (
     CELL,
     DROPPED,
     WRITTEN,
-    CellWork,
-    DropWork,
+    cell_work,
+    drop_work,
     dropped_of,
     first_row,
     grouping_text,
@@ -30,8 +30,8 @@ from trioeval.store.dataset_writes import (
 from trioeval.store.records import read_text
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writer import Writer
-from trioeval.store.writes import Place, StepWork, insert
+from trioeval.store.writer import StoredTask
+from trioeval.store.writes import Table, insert
 
 # Rows of a dataset that were lost are tried again: their groups are written anew.
 
@@ -77,6 +77,8 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 
 
+_DATASET = Table("dataset", ("part", "grouping", "fingerprint"))
+_STAGE = Table("dataset_stage", ("part", "name", "state"))
 _OTHERS = ("written_group", "group_again", "dataset_stage")
 
 
@@ -92,39 +94,25 @@ class _Before:
     stages: Mapping[str, str] = attrs.field(factory=dict)
 
 
-class StoredDataset(DatasetJournal):
+@attrs.define(eq=False, slots=False)
+class StoredDataset(StoredTask, DatasetJournal):
     """The dataset of one task of a run. Made by `StoredRun.dataset`.
 
     Another configuration makes another dataset: of what is there only cells count for it, each by its digest.
-
-    Args:
-        writer: Writes everything down.
-        place: Of the run.
-        task: The id of the task.
-        part: Of an earlier execution; None if there was none.
-        read: A connection that reads.
     """
 
-    def __init__(
-        self,
-        writer: Writer,
-        place: Place,
-        task: str | None,
-        part: int | None,
-        read: Callable[[], sqlite3.Connection],
-    ) -> None:
-        self._writer = writer
-        self._place = place
-        self._task = task
-        self._part = part
-        self._read = read
-        self._has_warned = False
-        self._has_told_of_unkept = False
+    _has_warned: bool = attrs.field(init=False, default=False)
+    _has_told_of_unkept: bool = attrs.field(init=False, default=False)
+    _before: _Before = attrs.field(init=False)
+    _stages: dict[str, str] = attrs.field(init=False)
+    _grouping: Grouping | None = attrs.field(init=False)
+    _is_other: bool = attrs.field(init=False, default=False)
+    _is_regrouped: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
         self._before = self._found() or _Before()
         self._stages = dict(self._before.stages)
         self._grouping = self._before.grouping
-        self._is_other = False
-        self._is_regrouped = False
 
     @property
     def resumed(self) -> bool:
@@ -161,35 +149,34 @@ class StoredDataset(DatasetJournal):
                     "DELETE FROM cell WHERE key BETWEEN ? AND ? AND is_group", key_range(part)
                 )
             line = (part, grouping_text(grouping), encode_json(told))
-            insert(connection, "dataset", ("part", "grouping", "fingerprint"), [line])
+            insert(connection, _DATASET, [line])
 
-        self._writer.put(StepWork(write))
+        self._step(write)
 
     def made(self, record: MadeRecord, /) -> None:
         """Write down what a job has made, which is not changed any more."""
-        is_group = is_of_group(record)
-        row = record.unit
+        is_group, row = is_of_group(record), record.unit
         if is_group and self._grouping is not None:
             row = first_row(record, self._grouping)
-        warn = self._warn_of_unkept
-        self._writer.put(CellWork(self._place, self._task, row, is_group, record, warn))
+        place, warn = self._place, self._warn_of_unkept
+        self._writer.put(cell_work(place, self._task, row, record, warn, is_group=is_group))
 
     def dropped(self, row: DroppedRow, /) -> None:
         """Write down that a row is gone."""
-        self._writer.put(DropWork(self._place, self._task, row))
+        self._writer.put(drop_work(self._place, self._task, row))
 
     def written(self, group: GroupFile, /) -> None:
         """Write down that a group is written."""
 
         def write(connection: sqlite3.Connection) -> None:
             line = written_line(self._place.parts[self._task], group)
-            insert(connection, "written_group", WRITTEN, [line])
+            insert(connection, WRITTEN, [line])
             connection.execute(
                 "DELETE FROM group_again WHERE part = ? AND number = ?",
                 (self._place.parts[self._task], group.group),
             )
 
-        self._writer.put(StepWork(write))
+        self._step(write)
 
     def stage(self, name: str, state: str, /) -> None:
         """Write down that a stage of the whole dataset has begun, or is over."""
@@ -197,9 +184,9 @@ class StoredDataset(DatasetJournal):
 
         def write(connection: sqlite3.Connection) -> None:
             line = (self._place.parts[self._task], name, state)
-            insert(connection, "dataset_stage", ("part", "name", "state"), [line])
+            insert(connection, _STAGE, [line])
 
-        self._writer.put(StepWork(write))
+        self._step(write)
 
     def stages(self) -> Mapping[str, str]:
         """What was written down of such stages, also in this execution."""
@@ -227,15 +214,13 @@ class StoredDataset(DatasetJournal):
             return Restored()
         return Restored(made=made, dropped=dropped)
 
-    async def durable(self) -> None:
-        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
-        await self._writer.wait_done()
-
     def _made(self, group: int, keys: tuple[int, int]) -> Iterator[MadeRecord]:
         of_rows = "AND NOT is_group" if self._is_regrouped else ""
-        statement = f"SELECT {', '.join(CELL)} FROM cell WHERE key BETWEEN ? AND ? {of_rows}"  # noqa: S608
+        statement = (
+            f"SELECT {', '.join(CELL.columns)} FROM cell WHERE key BETWEEN ? AND ? {of_rows}"  # noqa: S608
+        )
         for values in self._read().execute(statement, keys):
-            line = dict(zip(CELL, values, strict=True))
+            line = dict(zip(CELL.columns, values, strict=True))
             try:
                 yield made_of(line, read_text(line["made"]))
             except (ValueError, TypeError, AttributeError) as error:
@@ -246,7 +231,7 @@ class StoredDataset(DatasetJournal):
 
     def _dropped(self, keys: tuple[int, int]) -> Iterator[DroppedRow]:
         statement = (
-            f"SELECT key & {(1 << INDEX_BITS) - 1}, {', '.join(DROPPED[1:])} FROM dropped_row "  # noqa: S608
+            f"SELECT key & {(1 << INDEX_BITS) - 1}, {', '.join(DROPPED.columns[1:])} FROM dropped_row "  # noqa: S608
             "WHERE key BETWEEN ? AND ?"
         )
         return map(dropped_of, self._read().execute(statement, keys))
@@ -263,7 +248,7 @@ class StoredDataset(DatasetJournal):
             if found is None:
                 return None
             grouping, fingerprint = map(json.loads, found)
-            columns = ", ".join(WRITTEN[1:])
+            columns = ", ".join(WRITTEN.columns[1:])
             groups = read.execute(
                 f"SELECT {columns} FROM written_group WHERE part = ? ORDER BY number",  # noqa: S608
                 of,

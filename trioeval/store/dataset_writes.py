@@ -5,110 +5,81 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from trioeval.columns.files import GroupFile
 from trioeval.columns.files.cells import encode_json
 from trioeval.columns.graph import Grouping
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow
 from trioeval.providers.secrets import hide, hide_in
-from trioeval.store.facts import DatasetFacts
+from trioeval.report.stored import DatasetFacts
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writes import Place, Value
+from trioeval.store.writes import Line, LineWork, Place, Table
 
-CELL = [
-    "key",
-    "producer",
-    "unit",
-    "is_group",
-    "digest",
-    "made",
-    "skipped",
-    "tally",
-    "execution",
-]
-DROPPED = ["key", "cause", "producer", "error", "error_kind", "attempts"]
-WRITTEN = ["part", "number", "rows", "numbers", "file", "digest", "dropped"]
+CELL = Table(
+    "cell",
+    ("key", "producer", "unit", "is_group", "digest", "made", "skipped", "tally", "execution"),
+)
+DROPPED = Table("dropped_row", ("key", "cause", "producer", "error", "error_kind", "attempts"))
+WRITTEN = Table("written_group", ("part", "number", "rows", "numbers", "file", "digest", "dropped"))
 
 
-@attrs.define(eq=False)
-class CellWork:
+def cell_work(
+    place: Place,
+    task: str | None,
+    row: int,
+    record: MadeRecord,
+    warn: Callable[[str], None],
+    *,
+    is_group: bool,
+) -> LineWork:
     """What one job has made.
 
     What holds a secret is not written down, for it could only be written as something else: it is made again
     by a later execution. So is what is no JSON.
+
+    Args:
+        place: Of the run.
+        task: The id of the task.
+        row: Whose key it has.
+        record: It.
+        warn: Told why it is not written down.
+        is_group: Whether it is of a whole group.
     """
 
-    place: Place
-    task: str | None
-    row: int
-    """Whose key it has."""
-    is_group: bool
-    record: MadeRecord
-    warn: Callable[[str], None]
-    """Told why it is not written down."""
-    _columns: tuple[Value, ...] | None = None
-
-    def make(self) -> int:
-        """Make its text."""
-        record, keys = self.record, self.place.keys.get(self.task, ())
+    def rest() -> Line | None:
         try:
             made = {str(row): dict(values) for row, values in record.values.items()}
-            if hide_in(made, keys) is not made:
-                self.warn(f"what {record.producer} made is not written down: it holds a secret")
-                return 0
+            if hide_in(made, place.keys.get(task, ())) is not made:
+                warn(f"what {record.producer} made is not written down: it holds a secret")
+                return None
             text = encode_json(made)
         except (TypeError, ValueError, RecursionError) as error:
-            self.warn(f"what {record.producer} made is not written down: {error}")
-            return 0
-        self._columns = (
+            warn(f"what {record.producer} made is not written down: {error}")
+            return None
+        return (
             record.producer,
             record.unit,
-            int(self.is_group),
+            int(is_group),
             record.digest,
             stored_json(text),
             encode_json(record.skipped) if record.skipped else None,
             encode_json(dict(record.tally)) if record.tally else None,
-            self.place.execution,
-        )
-        return len(text)
-
-    def lose(self) -> None:
-        """Nothing can be done with it in this execution."""
-
-    def line(self) -> tuple[Value, ...] | None:
-        """Its line in the table of cells; None if it has none."""
-        return (
-            None if self._columns is None else (self.place.key(self.task, self.row), *self._columns)
+            place.execution,
         )
 
+    return LineWork(CELL, lambda: (place.key(task, row),), rest)
 
-@attrs.define(eq=False)
-class DropWork:
+
+def drop_work(place: Place, task: str | None, row: DroppedRow) -> LineWork:
     """A row that is gone."""
 
-    place: Place
-    task: str | None
-    row: DroppedRow
-    _error: str | None = None
+    def rest() -> Line:
+        keys = place.keys.get(task, ())
+        error = None if row.error is None else plain(hide(row.error, keys))
+        return (row.cause, row.column, error, row.kind, row.attempts)
 
-    def make(self) -> int:
-        """Make its text."""
-        if self.row.error is None:
-            return 0
-        self._error = plain(hide(self.row.error, self.place.keys.get(self.task, ())))
-        return len(self._error)
-
-    def lose(self) -> None:
-        """Nothing can be done with it in this execution."""
-
-    def line(self) -> tuple[Value, ...]:
-        """Its line in the table of rows that are gone."""
-        row = self.row
-        key = self.place.key(self.task, row.row)
-        return (key, row.cause, row.column, self._error, row.kind, row.attempts)
+    return LineWork(DROPPED, lambda: (place.key(task, row.row),), rest)
 
 
 def dropped_of(line: Sequence[Any]) -> DroppedRow:
@@ -119,7 +90,7 @@ def dropped_of(line: Sequence[Any]) -> DroppedRow:
     )
 
 
-def written_line(part: int, group: GroupFile) -> tuple[Value, ...]:
+def written_line(part: int, group: GroupFile) -> Line:
     """The line of a group that is written."""
     return (
         part,
@@ -235,7 +206,7 @@ def read_dropped(
     first = part << INDEX_BITS
     keys = (first, first + (1 << INDEX_BITS) - 1) if row is None else (first + row, first + row)
     found = connection.execute(
-        f"SELECT key - {first}, {', '.join(DROPPED[1:])} FROM dropped_row "  # noqa: S608
+        f"SELECT key - {first}, {', '.join(DROPPED.columns[1:])} FROM dropped_row "  # noqa: S608
         "WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
         (*keys, limit),
     )

@@ -15,10 +15,9 @@ import attrs
 from trioeval.columns.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
-from trioeval.report.records import StoredCall
+from trioeval.report.stored import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
-from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredOutcome
 from trioeval.store.never_began import NeverBegan, read_never_began
 from trioeval.store.planner.owners import EndProcesses, leave, processes_of
 from trioeval.store.records import Source, read_body, read_calls, read_text, record_texts
@@ -32,6 +31,10 @@ _LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
 _SHOWN = 5  # ids in a message
 _BUSY = 30.0  # seconds that deleting waits for whoever writes
 _INDEX = (1 << INDEX_BITS) - 1
+_IDENTITIES = (
+    "SELECT key, row_id, coalesce(content, '') FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
+)
+_OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
 
 
 @contextlib.contextmanager
@@ -124,7 +127,7 @@ class Reader:
         """What was told of its tasks beside their rows, in their order."""
         return self._guarded(
             lambda: [
-                json.loads(read_text(head))
+                _parsed(head)
                 for (head,) in self._connection.execute(
                     "SELECT head FROM part WHERE run = ? ORDER BY position", (run.number,)
                 )
@@ -151,29 +154,24 @@ class Reader:
             prompt_idx: Those of one prompt alone.
             failed_only: Those alone that did not pass.
         """
-        source = Source(self.path, task)
-        found = self._texts(run, source, prompt_idx, failed_only=failed_only)
-        return (source.parsed(index, text) for index, text in found)
+        numbered = self.numbered(run, task, prompt_idx, failed_only=failed_only)
+        return (record for _, record in numbered)
 
     def numbered(
-        self, run: RunFacts, task: str | None = None
-    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The rows of a task with their indices, in that order."""
-        source = Source(self.path, task)
-        found = self._texts(run, source, None, failed_only=False)
-        return ((index, source.parsed(index, text)) for index, text in found)
-
-    def texts(
         self,
         run: RunFacts,
         task: str | None = None,
         prompt_idx: int | None = None,
         *,
         failed_only: bool = False,
-    ) -> Iterator[str]:
-        """The same as JSON texts, compact and without line breaks."""
-        found = self._texts(run, Source(self.path, task), prompt_idx, failed_only=failed_only)
-        return (text for _, text in found)
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """The same with their indices."""
+        part, source = run.part(task), Source(self.path, task)
+        if part is not None:
+            for index, text in record_texts(
+                self._connection, part, source, prompt_idx, failed_only=failed_only
+            ):
+                yield index, source.parsed(index, text)
 
     def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """One row; None if it was never written down."""
@@ -226,38 +224,28 @@ class Reader:
 
     def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
         """What the rows of a task are, by their indices."""
-        lines = self._facts_of("key, row_id, coalesce(content, '')", run, task)
+        lines = self._lines(_IDENTITIES, _keys(run, task))
         return (StoredIdentity(key & _INDEX, row_id, content) for key, row_id, content in lines)
 
     def begun(self, run: RunFacts, task: str | None = None) -> Iterator[tuple[int, str]]:
         """The rows of a task that have made calls, and were never written down: their indices and ids."""
-        part = run.part(task)
-        if part is None:
-            return
         statement = (
             "SELECT key, max(row_id) FROM call WHERE key BETWEEN ? AND ? "
             "AND key NOT IN (SELECT key FROM result) GROUP BY key ORDER BY key"
         )
-        found = self._guarded(lambda: self._connection.execute(statement, key_range(part)))
-        while (line := self._guarded(found.fetchone)) is not None:
-            yield line[0] & _INDEX, line[1]
+        return ((key & _INDEX, row) for key, row in self._lines(statement, _keys(run, task)))
 
     def working(self, run: RunFacts, task: str | None = None) -> frozenset[int]:
         """The rows of a task whose agents have a process, or had one when the run died: their indices."""
-        part = run.part(task)
-        if part is None:
-            return frozenset()
         # What an earlier execution has left is nothing of one that goes on.
         statement = "SELECT key FROM running_attempt WHERE key BETWEEN ? AND ? AND execution >= ?"
         since = run.executions if run.state == "running" else 0
-        found = self._guarded(
-            lambda: self._connection.execute(statement, (*key_range(part), since)).fetchall()
-        )
+        found = self._lines(statement, (*_keys(run, task), since))
         return frozenset(key & _INDEX for (key,) in found)
 
     def outcomes(self, run: RunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
         """How the rows of a task ended, by their indices."""
-        lines = self._facts_of("key, outcome, status", run, task)
+        lines = self._lines(_OUTCOMES, _keys(run, task))
         return (
             StoredOutcome(key & _INDEX, outcome, status in {"pass", "fail"}, status == "pass")
             for key, outcome, status in lines
@@ -265,13 +253,9 @@ class Reader:
 
     def tests(self, run: RunFacts, task: str | None = None) -> Iterator[Any]:
         """What was told of the tests of a task; nothing of a run that died."""
-        part = run.part(task)
-        if part is None:
-            return
         statement = "SELECT body FROM test WHERE part = ? ORDER BY position"
-        found = self._connection.execute(statement, (part,))
-        while (line := self._guarded(found.fetchone)) is not None:
-            yield self._guarded(partial(_parsed, line[0]))
+        for (body,) in self._lines(statement, (run.part(task),)):
+            yield self._guarded(partial(_parsed, body))
 
     def delete(self, run: RunFacts, end: EndProcesses = leave) -> None:
         """Take away a run and all that belongs to it.
@@ -360,26 +344,15 @@ class Reader:
                 found.append(run)
         return found
 
-    def _texts(
-        self, run: RunFacts, source: Source, prompt_idx: int | None, *, failed_only: bool
-    ) -> Iterator[tuple[int, str]]:
-        part = run.part(source.task)
-        if part is None:
-            return iter(())
-        return record_texts(self._connection, part, source, prompt_idx, failed_only=failed_only)
-
     def _key(self, run: RunFacts, task: str | None, index: int) -> int | None:
         part = run.part(task)
         return None if part is None or not 0 <= index <= _INDEX else part << INDEX_BITS | index
 
-    def _facts_of(self, columns: str, run: RunFacts, task: str | None) -> Iterator[tuple[Any, ...]]:
-        part = run.part(task)
-        if part is None:
-            return
-        statement = f"SELECT {columns} FROM result WHERE key BETWEEN ? AND ? ORDER BY key"  # noqa: S608
-        found = self._guarded(lambda: self._connection.execute(statement, key_range(part)))
-        while lines := self._guarded(lambda: found.fetchmany(1000)):
-            yield from lines
+    def _lines(self, statement: str, given: Sequence[int | None]) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(statement, given)
+        except sqlite3.Error as error:
+            raise store_error(self.path, RUNS, error) from error
 
     def _guarded(self, read: Callable[[], T]) -> T:
         try:
@@ -390,6 +363,12 @@ class Reader:
             raise StoreError(
                 f"{self.path}: the store of runs holds what cannot be read ({error}); it may be damaged"
             ) from error
+
+
+def _keys(run: RunFacts, task: str | None) -> tuple[int, int]:
+    """The first and the last key that rows of a task may have; of a task that is not there, none."""
+    part = run.part(task)
+    return (0, -1) if part is None else key_range(part)
 
 
 def _parsed(stored: str | bytes) -> Any:

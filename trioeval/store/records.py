@@ -14,7 +14,7 @@ from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
 from trioeval.providers import Guardrails, Reply
 from trioeval.providers.local.record import json_fault
-from trioeval.report.records import StoredCall
+from trioeval.report.stored import StoredCall
 from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
 from trioeval.usage import Usage

@@ -8,8 +8,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import attrs
 
 from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ended, runs_again
+from trioeval.report.stored import RunStart
 from trioeval.store.dataset import try_lost_again
-from trioeval.store.facts import RunStart
 from trioeval.store.records import is_unreadable
 from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
 from trioeval.store.schema import INDEX_BITS

@@ -15,7 +15,7 @@ import attrs
 
 from trioeval.errors import StoreError
 from trioeval.report.records import RowRecord
-from trioeval.store.facts import RunFacts
+from trioeval.report.stored import RunFacts
 from trioeval.store.records import Source, read_body
 from trioeval.store.schema import INDEX_BITS
 

@@ -4,12 +4,13 @@ import bisect
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import trio
 
+from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
@@ -21,14 +22,13 @@ from trioeval.report import config_tests
 from trioeval.report.columns import dataset_json
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
+from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
-from trioeval.store.agent_run import StoredAgents
 from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.database import RunLock
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.facts import EndState, RunStart
 from trioeval.store.never_began import write_never_began
 from trioeval.store.records import (
     Source,
@@ -41,22 +41,31 @@ from trioeval.store.records import (
     stored_json,
 )
 from trioeval.store.resuming import Going
-from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell_suite
+from trioeval.store.runs import Mark, finish_run, key_range, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writer import Writer
+from trioeval.store.writer import StoredTask, Writer
 from trioeval.store.writes import (
-    CallWork,
-    EventWork,
+    EVENT,
+    Line,
+    LineWork,
     Place,
     RowWork,
     StepWork,
-    Value,
+    Table,
     Work,
+    call_work,
     insert,
     make_record,
     number,
 )
 
+_TEST = Table("test", ("part", "position", "body"))
+_ACTIVITY = Table("activity", ("run", "execution", "body"))
+_DATASET_RESULT = Table("dataset_result", ("part", "body"))
+_RUNNING = Table(
+    "running_attempt",
+    ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started"),
+)
 _TESTS = 500  # a statement
 _MANY = 10_000  # numbers of rows that are remembered
 
@@ -89,6 +98,66 @@ class Kept:
         if text is None:
             raise KeyError(index)
         return self._source.parsed(index, text)
+
+
+class StoredAgents(StoredTask, AgentJournal):
+    """The processes of one task of a run. Made by `StoredRun.agents`."""
+
+    def started(self, attempt: RunningAttempt, /) -> None:
+        """Its process runs."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            (now,) = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()
+            line = (
+                attempt.run_id,
+                self._place.key(self._task, attempt.index),
+                plain(attempt.row),
+                attempt.number,
+                plain(attempt.agent),
+                attempt.process.pid,
+                json.dumps(attrs.asdict(attempt.process)),
+                self._place.execution,
+                now,
+            )
+            insert(connection, _RUNNING, [line])
+
+        self._step(write)
+
+    def gone(self, run_id: str, /) -> None:
+        """Nothing of it is left."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM running_attempt WHERE id = ?", (run_id,))
+
+        self._step(write)
+
+    def left(self) -> Sequence[RunningAttempt]:
+        """What earlier executions of the run did not see the end of."""
+        if self._part is None:
+            return ()
+        try:
+            lines = self._read().execute(
+                "SELECT id, key, row_id, number, agent, process FROM running_attempt "
+                "WHERE key BETWEEN ? AND ? AND execution < ? ORDER BY id",
+                (*key_range(self._part), self._place.execution),
+            )
+            return [
+                RunningAttempt(
+                    run_id=id_,
+                    index=key & ((1 << INDEX_BITS) - 1),
+                    row=row,
+                    number=number,
+                    agent=agent,
+                    process=ProcessIdentity(**json.loads(process)),
+                )
+                for id_, key, row, number, agent, process in lines
+            ]
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._writer.warn(
+                f"{self._writer.path}: which agents of an earlier execution still run cannot be read "
+                f"({error}); if there are any, end them"
+            )
+            return ()
 
 
 class StoredRun(RunJournal):
@@ -171,7 +240,7 @@ class StoredRun(RunJournal):
             place.parts = tell_suite(connection, place.number, starts[0])
 
         # Reads files, so it is done where nothing else waits for it.
-        self._put(StepWork(write, ready))
+        self._writer.put(StepWork(write, ready))
         for part in suite.parts:
             if part.settle is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
@@ -201,7 +270,7 @@ class StoredRun(RunJournal):
 
     def call(self, call: CallRecord, /) -> None:
         """Write down a call."""
-        self._writer.put(CallWork(self._place, call))
+        self._writer.put(call_work(self._place, call))
 
     def row(self, row: Row, /) -> None:
         """Write down a row, in place of what was known of it before.
@@ -233,11 +302,7 @@ class StoredRun(RunJournal):
     def rows_not_run(self, rows: RowsNotRun, /) -> None:
         """Write down many rows that never began, in one line."""
         place, task = self._place, rows.first.task
-
-        def write(connection: sqlite3.Connection) -> None:
-            write_never_began(connection, place.parts[task], rows)
-
-        self._put(StepWork(write))
+        self._step(lambda connection: write_never_began(connection, place.parts[task], rows))
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
         """What stands in place of a row of this execution that is durable; None where it stands itself."""
@@ -301,7 +366,7 @@ class StoredRun(RunJournal):
                 (self._place.key(key.task, key.index), key.role, key.question),
             )
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def asks_anew(self, task: str | None, index: int, /) -> bool:
         """Whether other replies are wanted for a row than those that it had, also those of a cache."""
@@ -360,7 +425,7 @@ class StoredRun(RunJournal):
 
     def observe(self, event: Event) -> None:
         """Write down what befalls lanes; an observer of the run."""
-        columns: tuple[Value, ...]
+        columns: Line
         match event:
             case Waiting(index=None, why=Why.BLOCKED | Why.PAUSED):
                 until = None if event.until is None else self._since(event.until)
@@ -375,8 +440,9 @@ class StoredRun(RunJournal):
             case _:
                 return
         if event.lane is not None:
-            row = (self._since(event.at), plain(event.lane), *columns)
-            self._put(EventWork(self._place, row))
+            place = self._place
+            line = (self._since(event.at), plain(event.lane), *columns)
+            self._writer.put(LineWork(EVENT, lambda: (place.number, place.execution), lambda: line))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
         """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""
@@ -384,24 +450,24 @@ class StoredRun(RunJournal):
         def write(connection: sqlite3.Connection) -> None:
             part = self._place.parts[task]
             connection.execute("DELETE FROM test WHERE part = ?", (part,))
-            lines: list[tuple[Value, ...]] = []
+            lines: list[Line] = []
             for position, test in enumerate(tests):
                 lines.append((part, position, stored_json(compact(test))))
                 if len(lines) == _TESTS:
-                    insert(connection, "test", ("part", "position", "body"), lines)
+                    insert(connection, _TEST, lines)
                     lines.clear()
-            insert(connection, "test", ("part", "position", "body"), lines)
+            insert(connection, _TEST, lines)
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def activity(self, told: Mapping[str, Any]) -> None:
         """Write down what the lanes did in this execution, as JSON data without secrets."""
 
         def write(connection: sqlite3.Connection) -> None:
             line = (self._place.number, self._place.execution, stored_json(compact(told)))
-            insert(connection, "activity", ("run", "execution", "body"), [line])
+            insert(connection, _ACTIVITY, [line])
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def activities(self) -> list[Mapping[str, Any]]:
         """What was written down of that in all executions and is durable; nothing if it cannot be read."""
@@ -416,9 +482,9 @@ class StoredRun(RunJournal):
         def write(connection: sqlite3.Connection) -> None:
             told = hide_in(dataset_json(result), place.keys.get(task, ()))
             line = (place.parts[task], stored_json(compact(told)))
-            insert(connection, "dataset_result", ("part", "body"), [line])
+            insert(connection, _DATASET_RESULT, [line])
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
         """Say how this execution of the run ended; what was said of that before does not count any more.
@@ -443,7 +509,7 @@ class StoredRun(RunJournal):
                 derived=compact(derived),
             )
 
-        self._put(StepWork(write))
+        self._step(write)
 
     def release(self) -> None:
         """Free the run for others."""
@@ -451,8 +517,8 @@ class StoredRun(RunJournal):
             self._lock.release()
             self._lock = None
 
-    def _put(self, work: Work) -> None:
-        self._writer.put(work)
+    def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        self._writer.put(StepWork(write))
 
     def _since(self, at: float) -> float | None:
         return number(at - self._began)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.formats.json import compact
+from trioeval.report.stored import EndState, RunFacts, RunStart
 from trioeval.store.dataset_writes import written_rows
-from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
 from trioeval.store.never_began import count_never_began
 from trioeval.store.planner.queue import forget_run
 from trioeval.store.records import plain, read_text, stored_json
@@ -29,22 +29,8 @@ _OF_PARTS = (
 )
 """Tables of what else there is of a part."""
 
-_FACTS = [
-    "run",
-    "id",
-    "suite",
-    "description",
-    "state",
-    "utc_created",
-    "utc_finished",
-    "executions",
-    "duration_ms",
-    "versions",
-    "flags",
-    "files",
-    "derived",
-    "totals",
-]
+_PLAIN = ("id", "suite", "description", "utc_created", "utc_finished", "executions", "duration_ms")
+_FACTS = ("run", "state", "versions", "flags", "files", "derived", "totals", *_PLAIN)
 
 
 def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dict[str | None, int]]:
@@ -331,31 +317,21 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
     ).fetchall()
     sums = totals(connection, told["run"]) if told["totals"] is None else json.loads(told["totals"])
     is_open = told["state"] == "open"
-    state: RunState = "died" if is_open else told["state"]
-    return RunFacts(
+    statuses = sums["statuses"]
+    facts = RunFacts(
+        **{name: told[name] for name in _PLAIN},
+        **{name: json.loads(told[name]) for name in ("versions", "flags", "files")},
+        **{name: sums[name] for name in ("rows", "outcomes", "tokens", "cost")},
         number=told["run"],
-        id=told["id"],
-        suite=told["suite"],
-        description=told["description"],
-        state=state,
-        utc_created=told["utc_created"],
-        utc_finished=told["utc_finished"],
-        executions=told["executions"],
-        duration_ms=told["duration_ms"],
-        rows=sums["rows"],
-        passed=sums["statuses"].get("pass", 0),
-        failed=sums["statuses"].get("fail", 0),
-        errors=sums["statuses"].get("error", 0),
-        not_run=sums["statuses"].get("not_run", 0),
-        outcomes=sums["outcomes"],
-        tokens=sums["tokens"],
-        cost=sums["cost"],
-        versions=json.loads(told["versions"]),
-        flags=json.loads(told["flags"]),
-        files=json.loads(told["files"]),
+        state="died" if is_open else told["state"],
+        passed=statuses.get("pass", 0),
+        failed=statuses.get("fail", 0),
+        errors=statuses.get("error", 0),
+        not_run=statuses.get("not_run", 0),
         derived=None if told["derived"] is None else json.loads(told["derived"]),
         tasks=tuple(task for _, task, _ in parts),
         sizes=tuple(size for _, _, size in parts),
         parts=tuple(part for part, _, _ in parts),
         dataset_rows=written_rows(connection, [part for part, _, _ in parts]),
-    ), is_open
+    )
+    return facts, is_open

@@ -12,6 +12,7 @@ import attrs
 from trioeval.errors import StoreError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.reconcile import Reconciled, Retry
+from trioeval.report.stored import RunStart
 from trioeval.store.database import (
     Durability,
     check_pages,
@@ -21,12 +22,11 @@ from trioeval.store.database import (
     open_reading,
     store_error,
 )
-from trioeval.store.facts import RunStart
 from trioeval.store.resuming import Going, take_up
 from trioeval.store.run import StoredRun
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
-from trioeval.store.writer import Writer, lay
+from trioeval.store.writer import Writer
 from trioeval.store.writes import Place, StepWork
 
 PATIENCE = 30.0
@@ -88,8 +88,6 @@ async def open_store(
         writer = Writer(
             connection,
             path,
-            RUNS,
-            lay,
             patience_s=patience_s,
             on_error=on_error,
             on_warning=on_warning,

@@ -13,7 +13,6 @@ work is told that it will not be written, and nobody waits for it any longer. Wr
 next execution of the run does.
 """
 
-import json
 import logging
 import queue
 import sqlite3
@@ -22,84 +21,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import attrs
 import trio
 
 from trioeval.errors import StoreError
-from trioeval.store.database import BusyError, DatabaseKind, store_error
-from trioeval.store.dataset_writes import CELL, DROPPED, CellWork, DropWork
-from trioeval.store.writes import (
-    CALL,
-    EVENT,
-    RESULT,
-    SCORE,
-    CallWork,
-    EventWork,
-    RowWork,
-    StepWork,
-    Work,
-    insert,
-)
-
-# Works are laid into their tables, many lines with each statement.
-
-
-def lay(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
-    """Lay works into their tables, in a transaction that is open. What is ready only once is not used up."""
-    rows: list[RowWork] = []
-    calls: list[CallWork] = []
-    events: list[EventWork] = []
-    cells: list[CellWork] = []
-    drops: list[DropWork] = []
-
-    def flush() -> None:
-        _lay_rows(connection, rows)
-        insert(connection, "call", CALL, [call.line() for call in calls])
-        insert(connection, "event", EVENT, [event.line() for event in events])
-        insert(
-            connection, "cell", CELL, [line for cell in cells if (line := cell.line()) is not None]
-        )
-        insert(connection, "dropped_row", DROPPED, [drop.line() for drop in drops])
-        rows.clear()
-        calls.clear()
-        events.clear()
-        cells.clear()
-        drops.clear()
-
-    for work in works:
-        match work:
-            case RowWork():
-                rows.append(work)
-            case CallWork():
-                calls.append(work)
-            case EventWork():
-                events.append(work)
-            case CellWork():
-                cells.append(work)
-            case DropWork():
-                drops.append(work)
-            case StepWork():
-                flush()
-                work.write(connection)
-    flush()
-
-
-def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
-    if not rows:
-        return
-    results, records, scores = [], [], []
-    for row in {
-        (id(row.place), row.task, row.index): row for row in rows
-    }.values():  # the last ones
-        result, record, own = row.lines()
-        results.append(result)
-        records.append(record)
-        scores += [*own]
-    keys = json.dumps([result[0] for result in results])
-    connection.execute("DELETE FROM score WHERE key IN (SELECT value FROM json_each(?))", (keys,))
-    insert(connection, "result", RESULT, results)
-    insert(connection, "record", ("key", "body"), records)
-    insert(connection, "score", SCORE, scores)
-
+from trioeval.store.database import BusyError, store_error
+from trioeval.store.schema import RUNS
+from trioeval.store.writes import Place, StepWork, Work, lay
 
 _log = logging.getLogger("trioeval.store")
 
@@ -117,8 +45,6 @@ class Writer:
     Args:
         connection: Used by nobody else from now on, and closed at the end.
         path: Of its file, for messages.
-        kind: What it is, for messages.
-        lay: Writes works, in a transaction.
         patience_s: Seconds that another program may keep the database locked.
         on_error: Told in the loop when nothing can be written any more.
         on_warning: Told in the loop what goes wrong and may yet go well.
@@ -129,8 +55,6 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         path: Path,
-        kind: DatabaseKind,
-        lay: Callable[[sqlite3.Connection, Sequence[Work]], None],
         *,
         patience_s: float,
         on_error: Callable[[StoreError], None] | None = None,
@@ -142,8 +66,6 @@ class Writer:
         self._connection = connection
         self.path = path
         """Of the file."""
-        self._kind = kind
-        self._lay = lay
         self._patience = patience_s
         self._on_error = on_error
         self._on_warning = on_warning
@@ -211,7 +133,7 @@ class Writer:
                 _log.exception("the store failed")
                 self._fail(
                     StoreError(
-                        f"{self.path}: the {self._kind.name} cannot be written: "
+                        f"{self.path}: the {RUNS.name} cannot be written: "
                         f"{type(error).__name__}: {error}; this is a fault of trioeval"
                     )
                 )
@@ -266,7 +188,7 @@ class Writer:
             try:
                 self._commit(works)
             except sqlite3.Error as error:
-                self._fail(store_error(self.path, self._kind, error))
+                self._fail(store_error(self.path, RUNS, error))
         if self.error is not None:
             for work in works:
                 work.lose()
@@ -275,7 +197,7 @@ class Writer:
         connection = self._connection
         self._begin()
         try:
-            self._lay(connection, works)
+            lay(connection, works)
             connection.execute("COMMIT")
         except Exception:
             if connection.in_transaction:
@@ -293,14 +215,14 @@ class Writer:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - begun
-                if not isinstance(store_error(self.path, self._kind, error), BusyError):
+                if not isinstance(store_error(self.path, RUNS, error), BusyError):
                     raise
                 if waited >= self._patience:
                     raise
                 if waited >= _WARN_AFTER and not is_told:
                     is_told = True
                     self.warn(
-                        f"{self.path}: the {self._kind.name} is locked by another program; "
+                        f"{self.path}: the {RUNS.name} is locked by another program; "
                         f"waiting for it, at most {self._patience:g} s"
                     )
                 time.sleep(_RETRY)
@@ -342,3 +264,24 @@ class Writer:
         self._is_awaited = False
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+@attrs.define(eq=False, slots=False)
+class StoredTask:
+    """A task of a run, as it is written down while it goes on and found again when the run is resumed."""
+
+    _writer: Writer
+    _place: Place
+    _task: str | None
+    """Its id."""
+    _part: int | None
+    """Its number in an earlier execution; None if there was none."""
+    _read: Callable[[], sqlite3.Connection]
+    """Gives a connection that reads."""
+
+    def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        self._writer.put(StepWork(write))
+
+    async def durable(self) -> None:
+        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
+        await self._writer.wait_done()

@@ -10,8 +10,8 @@ import logging
 import math
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
@@ -33,35 +33,65 @@ from trioeval.store.schema import INDEX_BITS
 
 
 Value: TypeAlias = str | bytes | float | None
+Line: TypeAlias = tuple[Value, ...]
 
-RESULT = [
-    "key",
-    "row_id",
-    "content",
-    "test",
-    "prompt",
-    "repeat",
-    "status",
-    "outcome",
-    "error_kind",
-    "score",
-    "latency_ms",
-    "wait_ms",
-    "calls",
-    "tokens",
-    "cost",
-    "cached",
-]
-"""The columns of a result."""
 
-SCORE = ["key", "position", "type", "metric", "passed", "score", "weight", "reason"]
-"""The columns of one assertion's verdict."""
+class Table(NamedTuple):
+    """A table into which lines are laid."""
+
+    name: str
+    columns: Sequence[str]
+
+
+RESULT = Table(
+    "result",
+    (
+        *(
+            "key",
+            "row_id",
+            "content",
+            "test",
+            "prompt",
+            "repeat",
+            "status",
+            "outcome",
+            "error_kind",
+        ),
+        *("score", "latency_ms", "wait_ms", "calls", "tokens", "cost", "cached"),
+    ),
+)
+RECORD = Table("record", ("key", "body"))
+SCORE = Table("score", ("key", "position", "type", "metric", "passed", "score", "weight", "reason"))
+CALL = Table(
+    "call",
+    (
+        *(
+            "key",
+            "row_id",
+            "role",
+            "question",
+            "provider",
+            "prompt",
+            "reply",
+            "error",
+            "error_kind",
+        ),
+        *("latency_ms", "tokens", "cost", "cached", "recalled", "execution"),
+    ),
+)
+EVENT = Table(
+    "event",
+    (
+        *("run", "execution", "at_s", "lane", "kind", "row", "until_s", "retry_after_s"),
+        *("concurrency", "reason"),
+    ),
+)
 
 _LONGEST_REASON = 2000  # characters; the record has all of it
 _LARGEST = 2**63 - 1
 
 
-def result_columns(record: RowRecord) -> tuple[Value, ...]:
+def result_columns(record: RowRecord) -> Line:
     """What stands in the columns from `test` on, without `repeat`.
 
     Example:
@@ -73,19 +103,19 @@ def result_columns(record: RowRecord) -> tuple[Value, ...]:
         (3, 0, 'fail', 'done', None, 0.5, None, None, None, 7, None, 0)
     """
     own, judges = record.own, record.usage.get("assertions")
-    cost, grading_cost = _number(record.cost), _number(record.grading_cost)
+    cost, grading_cost = number(record.cost), number(record.grading_cost)
     return (
-        _count(record.test_idx),
-        _count(record.prompt_idx),
+        count(record.test_idx),
+        count(record.prompt_idx),
         record.status.value,
         plain(record.outcome),
         _text(own.get("errorKind")),
-        _number(record.json.get("score")),
-        _number(record.latency_ms),
-        _number(own.get("waitMs")),
-        count(own.get("attempts")),
+        number(record.json.get("score")),
+        number(record.latency_ms),
+        number(own.get("waitMs")),
+        None if (calls := own.get("attempts")) is None else count(calls),
         _used(record.usage, is_cached=record.is_cached)
-        + (_used(judges, is_cached=True) if isinstance(judges, Mapping) else 0),
+        + (_used(judges, is_cached=True) if isinstance(judges, dict) else 0),
         None if cost is None and grading_cost is None else (cost or 0.0) + (grading_cost or 0.0),
         int(record.is_cached),
     )
@@ -93,10 +123,10 @@ def result_columns(record: RowRecord) -> tuple[Value, ...]:
 
 def _used(usage: Mapping[str, Any], *, is_cached: bool) -> int:
     """Tokens that were used for a row; none for replies from the cache, for which there was no request."""
-    return 0 if is_cached and usage.get("numRequests") == 0 else _count(usage.get("total"))
+    return 0 if is_cached and usage.get("numRequests") == 0 else count(usage.get("total"))
 
 
-def score_columns(record: RowRecord) -> Iterator[tuple[Value, ...]]:
+def score_columns(record: RowRecord) -> Iterator[Line]:
     """A line an assertion that was judged, from `position` on."""
     for position, part in enumerate(record.parts):
         reason = _text(part.reason)
@@ -105,27 +135,18 @@ def score_columns(record: RowRecord) -> Iterator[tuple[Value, ...]]:
             _text(part.said.get("type")),
             _text(part.said.get("metric")),
             int(part.passed),
-            _number(part.score),
-            _number(part.said.get("weight", 1.0)),
+            number(part.score),
+            number(part.said.get("weight", 1.0)),
             None if reason is None else reason[:_LONGEST_REASON],
         )
-
-
-def number(value: Any) -> float | None:
-    """A finite number for a column; None of what is none."""
-    return _number(value)
-
-
-def count(value: Any) -> int | None:
-    """A whole number for a column; None of what is none."""
-    return None if value is None else _count(value)
 
 
 def _text(value: Any) -> str | None:
     return plain(value) if isinstance(value, str) else None
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """A finite number for a column; None of what is none."""
     if type(value) is float and math.isfinite(value):
         return value
     if not isinstance(value, int | float):
@@ -137,57 +158,30 @@ def _number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _count(value: Any) -> int:
+def count(value: Any) -> int:
+    """A whole number for a column; 0 of what is none."""
     return min(int(value), _LARGEST) if isinstance(value, int) and value > 0 else 0
 
 
 _log = logging.getLogger("trioeval.store")
 
-CALL = [
-    "key",
-    "row_id",
-    "role",
-    "question",
-    "provider",
-    "prompt",
-    "reply",
-    "error",
-    "error_kind",
-    "latency_ms",
-    "tokens",
-    "cost",
-    "cached",
-    "recalled",
-    "execution",
-]
-EVENT = [
-    "run",
-    "execution",
-    "at_s",
-    "lane",
-    "kind",
-    "row",
-    "until_s",
-    "retry_after_s",
-    "concurrency",
-    "reason",
-]
-
 _RECENT = 1000  # rows
 _RECENT_SIZE = 16 * 2**20  # characters
 _STEPS = (64, 16, 4, 1)  # lines a statement
+_TEXTS = (str, bytes)
 
 
-class Work(Protocol):
+class Work:
     """Something that is to be written down."""
 
+    __slots__ = ()
+
     def make(self) -> int:
-        """Make it ready, in the writer's thread; how many bytes it has, about."""
-        ...
+        """Make it ready in the writer's thread, without the database; how many bytes it has, about."""
+        return 0
 
     def lose(self) -> None:
-        """It will not be written: keep what is needed of it. Called after `make`."""
-        ...
+        """Keep what is needed of it, as it will not be written. Called after `make`."""
 
 
 @attrs.define(eq=False)
@@ -234,7 +228,7 @@ class Place:
 
 
 @attrs.define(eq=False)
-class RowWork:
+class RowWork(Work):
     """A row, or a record that is ready."""
 
     place: Place
@@ -242,8 +236,8 @@ class RowWork:
     index: int
     what: Row | Mapping[str, Any]
     text: str = ""
-    _columns: tuple[Value, ...] = ()
-    _scores: Sequence[tuple[Value, ...]] = ()
+    _columns: Line = ()
+    _scores: Sequence[Line] = ()
 
     def make(self) -> int:
         """Make its record."""
@@ -252,7 +246,7 @@ class RowWork:
             record = make_record(row, self.place)
             step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
-            who: tuple[Value, Value] = (identity.id, identity.content)
+            who: Line = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
         else:
             record, repeat = RowRecord.of(self.what, compact(self.what)), None
@@ -269,7 +263,7 @@ class RowWork:
         if self.text:
             self.place.unsaved[self.task, self.index] = self.text
 
-    def lines(self) -> tuple[tuple[Value, ...], tuple[Value, ...], Iterator[tuple[Value, ...]]]:
+    def lines(self) -> tuple[Line, Line, Iterator[Line]]:
         """Its line in the table of results, that of its record, and those of its scores."""
         key = self.place.key(self.task, self.index)
         return (
@@ -308,56 +302,62 @@ def _may_hold(text: str, keys: Sequence[str]) -> bool:
 
 
 @attrs.define(eq=False)
-class CallWork:
-    """A call that ended."""
+class LineWork(Work):
+    """A line of a table."""
 
-    place: Place
-    call: CallRecord
-    _columns: tuple[Value, ...] = ()
+    table: Table
+    first: Callable[[], Line]
+    """Gives its first columns, which are known when the run has begun in the database."""
+    rest: Callable[[], Line | None]
+    """Makes the others; None if nothing of it is written down."""
+    _made: Line | None = attrs.field(init=False, default=None)
 
     def make(self) -> int:
-        """Make the texts of what was asked and answered."""
-        call = self.call
+        """Make what needs no database."""
+        self._made = self.rest()
+        return sum([len(value) for value in self._made or () if isinstance(value, _TEXTS)])
+
+    @property
+    def line(self) -> Line | None:
+        """All of it, in a transaction; None if there is none."""
+        return None if self._made is None else (*self.first(), *self._made)
+
+
+def call_work(place: Place, call: CallRecord) -> LineWork:
+    """A call that ended."""
+    asked = call.key
+
+    def rest() -> Line:
+        answer, keys = call.answer, place.keys.get(asked.task, ())
         reply: str | bytes | None = None
         error: str | None = None
         kind: str | None = None
-        tokens: int | None = None
-        cost: float | None = None
         recalled = False
-        size = len(call.prompt)
-        answer, keys = call.answer, self.place.keys.get(call.key.task, ())
         if isinstance(answer, ProviderError):
             error, kind = plain(_encode(hide_in(error_facts(answer), keys))), answer.kind
-            tokens, cost = count(answer.tokens), number(answer.money)
+            tokens, cost = answer.tokens, answer.money
         else:
             text, recalled = _reply_text(answer, keys)
-            size += len(text)
             reply = stored_json(text)
-            tokens, cost = count(answer.usage.total), number(answer.cost)
-        self._columns = (
-            call.key.row,
-            call.key.role,
-            call.key.question,
+            tokens, cost = answer.usage.total, answer.cost
+        return (
+            asked.row,
+            asked.role,
+            asked.question,
             plain(call.provider),
             stored_json(compact(hide(call.prompt, keys))),
             reply,
             error,
             kind,
             number(call.latency_ms),
-            tokens,
-            cost,
+            None if tokens is None else count(tokens),
+            number(cost),
             int(call.cached),
             int(recalled),
-            self.place.execution,
+            place.execution,
         )
-        return size
 
-    def lose(self) -> None:
-        """Nothing can be done with it in this execution."""
-
-    def line(self) -> tuple[Value, ...]:
-        """Its line in the table of calls."""
-        return (self.place.key(self.call.key.task, self.call.key.index), *self._columns)
+    return LineWork(CALL, lambda: (place.key(asked.task, asked.index),), rest)
 
 
 def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
@@ -375,27 +375,7 @@ def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
 
 
 @attrs.frozen(eq=False)
-class EventWork:
-    """What befell a lane."""
-
-    place: Place
-    columns: tuple[Value, ...]
-    """From `at_s` on."""
-
-    def make(self) -> int:
-        """It is ready."""
-        return 0
-
-    def lose(self) -> None:
-        """It is of no use by itself."""
-
-    def line(self) -> tuple[Value, ...]:
-        """Its line in the table of events."""
-        return (self.place.number, self.place.execution, *self.columns)
-
-
-@attrs.frozen(eq=False)
-class StepWork:
+class StepWork(Work):
     """Anything else that is done in its turn."""
 
     write: Callable[[sqlite3.Connection], None]
@@ -408,24 +388,59 @@ class StepWork:
             self.ready()
         return 0
 
-    def lose(self) -> None:
-        """It is of no use without the file."""
+
+def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
+    """Lay works into their tables, in a transaction that is open. What is ready only once is not used up."""
+    rows: list[RowWork] = []
+    lines: dict[Table, list[Line]] = {}
+
+    def flush() -> None:
+        _lay_rows(connection, rows)
+        rows.clear()
+        for table, own in lines.items():
+            insert(connection, table, own)
+        lines.clear()
+
+    for work in works:
+        match work:
+            case RowWork():
+                rows.append(work)
+            case LineWork(line=line) if line is not None:
+                lines.setdefault(work.table, []).append(line)
+            case StepWork():
+                flush()
+                work.write(connection)
+            case _:
+                pass
+    flush()
 
 
-def insert(
-    connection: sqlite3.Connection,
-    table: str,
-    columns: Sequence[str],
-    lines: Sequence[tuple[Value, ...]],
-) -> None:
+def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
+    if not rows:
+        return
+    results, records, scores = [], [], []
+    for row in {
+        (id(row.place), row.task, row.index): row for row in rows
+    }.values():  # the last ones
+        result, record, own = row.lines()
+        results.append(result)
+        records.append(record)
+        scores += [*own]
+    keys = json.dumps([result[0] for result in results])
+    connection.execute("DELETE FROM score WHERE key IN (SELECT value FROM json_each(?))", (keys,))
+    for table, lines in ((RESULT, results), (RECORD, records), (SCORE, scores)):
+        insert(connection, table, lines)
+
+
+def insert(connection: sqlite3.Connection, table: Table, lines: Sequence[Line]) -> None:
     """Insert lines, or put them in place of those with the same key."""
-    start = 0
+    start, (name, columns) = 0, table
     for size in _STEPS:
         if len(lines) - start < size:
             continue
         one = f"({','.join('?' * len(columns))})"
         statement = (
-            f"INSERT OR REPLACE INTO {table} ({','.join(columns)}) VALUES {','.join([one] * size)}"  # noqa: S608
+            f"INSERT OR REPLACE INTO {name} ({','.join(columns)}) VALUES {','.join([one] * size)}"  # noqa: S608
         )
         while len(lines) - start >= size:
             part = lines[start : start + size]

@@ -14,7 +14,7 @@ import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from trioeval.report.text import inert, inert_lines
+from trioeval.inert import inert, inert_lines
 from trioeval.store import Reader, read_store
 
 # Numbers, times and ages as people read them. Pure.

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import attrs
 
-from trioeval.report.text import inert
+from trioeval.inert import inert
 from trioeval.store import DatasetFacts, RunFacts
 from trioeval.store.row_pages import RowPage, RowQuery, RowStatus
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards

@@ -15,7 +15,8 @@ from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.processes import end_survivors
 from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
-from trioeval.report import Head, inert
+from trioeval.inert import inert
+from trioeval.report import Head
 from trioeval.store import RunFacts
 
 _EARLY = frozenset({"bus", "logs"})

@@ -16,6 +16,7 @@ from trioeval.cli.output import check_outputs, output_suffix, write_whole
 from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import Exit, draw, pour, say, show
 from trioeval.errors import UsageError
+from trioeval.inert import inert
 from trioeval.report import Head, json_chunks
 from trioeval.report.compare import (
     By,
@@ -32,7 +33,6 @@ from trioeval.report.compare_runs import Findings, findings_of
 from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
 from trioeval.report.statistics import Bootstrap
-from trioeval.report.text import inert
 from trioeval.report.totals import cluster_of
 from trioeval.store import Reader, RunFacts
 

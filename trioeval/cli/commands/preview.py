@@ -15,7 +15,7 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.command import load
 from trioeval.cli.run.results import ended_lines
 from trioeval.cli.terminal import Exit, draw, say, show
-from trioeval.report import inert
+from trioeval.inert import inert
 from trioeval.report.columns import dropped_view, rows_view, trouble
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.build_dataset import Dataset, preview_suite

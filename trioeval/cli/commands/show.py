@@ -20,7 +20,8 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.report import Head, RowRecord, Totals, inert
+from trioeval.inert import inert
+from trioeval.report import Head, RowRecord, Totals
 from trioeval.report.columns import (
     Profile,
     dropped_view,
@@ -313,7 +314,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
                     show(f"row {index} of {facts.id} never began: {why}")
                     return Exit.OK
             of = "" if named is None else f" of task {named}"
-            there = sum(1 for _ in reader.texts(facts, named))
+            there = sum(1 for _ in reader.outcomes(facts, named))
             size = facts.sizes[facts.tasks.index(named)] or "its"
             raise UsageError(
                 f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"

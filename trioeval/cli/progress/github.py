@@ -10,7 +10,7 @@ import attrs
 from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
-from trioeval.report import inert
+from trioeval.inert import inert
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState

@@ -16,7 +16,7 @@ from trioeval.cli.progress.table import (
     wait_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.report import inert
+from trioeval.inert import inert
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle
 

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import attrs
 from rich.cells import cell_len, set_cell_size
 
+from trioeval.inert import inert
 from trioeval.kernel import Why
-from trioeval.report import inert
 from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle

@@ -29,9 +29,9 @@ from trioeval.columns.events import (
     RowDropped,
     ShutDown,
 )
+from trioeval.inert import inert
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.result import OUTCOMES
-from trioeval.report import inert
 from trioeval.report.columns import failure_line
 
 TaskEvent: TypeAlias = QuestionEvent | DatasetEvent | AgentEvent

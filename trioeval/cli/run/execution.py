@@ -35,12 +35,13 @@ from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
+from trioeval.inert import inert
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
 from trioeval.limits.backend import Quota
 from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
-from trioeval.report import Results, RunInfo, inert
+from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics, log_events

@@ -8,8 +8,9 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.columns.result import DatasetResult
+from trioeval.inert import inert
 from trioeval.kernel import Cut
-from trioeval.report import Totals, inert
+from trioeval.report import Totals
 from trioeval.report.columns import trouble
 from trioeval.report.totals import percent
 from trioeval.run import Status

@@ -18,9 +18,9 @@ from trioeval.cli.terminal import say
 from trioeval.columns.model import ColumnsSettings
 from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
+from trioeval.inert import inert
 from trioeval.kernel import Event
 from trioeval.providers.secrets import hide
-from trioeval.report import inert
 from trioeval.report.run_metrics import Distribution, Family, RunMetrics
 from trioeval.report.trace import Trace
 from trioeval.run import PreparedSuite

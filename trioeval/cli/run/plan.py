@@ -20,11 +20,11 @@ from trioeval.columns.model import (
 from trioeval.columns.open_makers import kind_of
 from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
+from trioeval.inert import inert
 from trioeval.kernel import LaneSpec
 from trioeval.limits.model import Limit, QuotaKey
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
-from trioeval.report import inert
 from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging

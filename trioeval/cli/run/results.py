@@ -21,9 +21,10 @@ from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
 from trioeval.evaluation.journal import KeptRows
 from trioeval.evaluation.prepared import PreparedTask
+from trioeval.inert import inert
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
-from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests, inert
+from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
 from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import range_json

@@ -44,9 +44,9 @@ from trioeval.cli.terminal import Exit, say, show
 from trioeval.columns.open import check_folders, read_seeds
 from trioeval.errors import UsageError
 from trioeval.evaluation.suite_files import CodeFiles, named_files
+from trioeval.inert import inert
 from trioeval.providers import Recorder
 from trioeval.providers.local.replay import ReplaySettings
-from trioeval.report import inert
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.same_rows import task_digest
 from trioeval.suite.expand import expand

@@ -11,12 +11,15 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
 
 from trioeval.grading import output_text
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
-from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
 
 
@@ -29,7 +32,11 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
     escape = parts[0].info.escape_formulas
     described = any(part.totals.has_descriptions for part in parts)
     names = _names(parts)
-    yield _line(_headings(parts, names, described=described), escape=escape)
+    columns = [[*_columns(part)] for part in parts]
+    about = [] if parts[0].task is None else ["Task"]
+    about += ["Description"] if described else []
+    titles = (cell.title for own in columns for cells in own for cell in cells)
+    yield _line([*about, *names, *titles], escape=escape)
     for results in parts:
         for _, group in itertools.groupby(results.shown(), key=lambda row: row.test_idx):
             by_column = {row.prompt_idx: row for row in group}
@@ -37,10 +44,10 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
             cells = [] if results.task is None else [results.task]
             cells += [some.title or ""] if described else []
             cells += [output_text(some.vars[name]) if name in some.vars else "" for name in names]
-            for part in parts:
-                for prompt_idx, totals in enumerate(part.totals.columns):
+            for part, own in zip(parts, columns, strict=True):
+                for prompt_idx, shown in enumerate(own):
                     row = by_column.get(prompt_idx) if part is results else None
-                    cells += _cells(row, totals)
+                    cells += ["" if row is None else cell.text(row) for cell in shown]
             yield _line(cells, escape=escape)
 
 
@@ -97,65 +104,60 @@ def _names(parts: Sequence[Results]) -> list[str]:
     return list({name: None for part in parts for name in part.totals.vars})
 
 
-def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool) -> list[str]:
-    found = [] if parts[0].task is None else ["Task"]
-    found += ["Description"] if described else []
-    found += names
-    for results in parts:
-        for column, totals in zip(results.columns, results.totals.columns, strict=True):
-            name = f"[{column.provider}] {results.prompt_text(column.label)}"
-            found += [name, "Status", "Score", "Named Scores"]
-            found += [f"Metric: {metric}" for metric in totals.metrics]
-            found += _QUESTION if totals.questions.total else ()
-            found += _AGENT if totals.attempts is not None else ()
-            found += ["Grader Reason", *_GRADING, "Comment"] if _judged(totals) else _REASON
-    return found
+@attrs.frozen
+class _Cell:
+    """One cell of a row."""
+
+    title: str
+    text: Callable[[RowRecord], str]
 
 
-_QUESTION = ("Outcome", "Answer")
-_AGENT = ("Attempts",)
-_REASON = ("Grader Reason", "Comment")
-_GRADING = ("Grading Tokens", "Grading Cost")
+def _columns(results: Results) -> Iterator[Sequence[_Cell]]:
+    """The cells that each provider and prompt has of a row."""
+    for column, totals in zip(results.columns, results.totals.columns, strict=True):
+        name = f"[{column.provider}] {results.prompt_text(column.label)}"
+        metrics = (_Cell(f"Metric: {one}", partial(_metric, one)) for one in totals.metrics)
+        is_question, is_agent = totals.questions.total, totals.attempts is not None
+        yield (
+            _Cell(name, lambda row: _known(row.output)),
+            _Cell("Status", _status),
+            _Cell("Score", lambda row: f"{row.score:.2f}"),
+            _Cell("Named Scores", _named_scores),
+            *metrics,
+            *(_QUESTION if is_question else ()),
+            *(_AGENT if is_agent else ()),
+            _Cell("Grader Reason", lambda row: row.reason or ""),
+            *(_GRADING if totals.usage.judges is not None else ()),
+            _Cell("Comment", lambda _: ""),
+        )
 
 
-def _judged(totals: ColumnTotals) -> bool:
-    """Whether models judged rows of a column."""
-    return totals.usage.judges is not None
+def _known(fact: Any) -> str:
+    return "" if fact is None else output_text(fact)
 
 
-def _cells(row: RowRecord | None, totals: ColumnTotals) -> list[str]:
-    metrics = totals.metrics
-    if row is None:
-        more = len(_QUESTION) if totals.questions.total else 0
-        more += len(_AGENT) if totals.attempts is not None else 0
-        return [""] * (6 + len(metrics) + more + (len(_GRADING) if _judged(totals) else 0))
-    named = row.named_scores
-    rounded = {name: round(score, 2) for name, score in named.items()}
-    return [
-        "" if row.output is None else output_text(row.output),
-        "ERROR" if row.status is Status.NOT_RUN else row.status.name,
-        f"{row.score:.2f}",
-        output_text(rounded) if rounded else "",
-        *(f"{named[metric]:.2f}" if metric in named else "" for metric in metrics),
-        *(_question_cells(row) if totals.questions.total else ()),
-        *(_agent_cells(row) if totals.attempts is not None else ()),
-        row.reason or "",
-        *(_grading_cells(row) if _judged(totals) else ()),
-        "",
-    ]
+def _status(row: RowRecord) -> str:
+    return "ERROR" if row.status is Status.NOT_RUN else row.status.name
 
 
-def _question_cells(row: RowRecord) -> list[str]:
-    return [row.question.get("outcome", ""), row.question.get("agentAnswer", "")]
+def _named_scores(row: RowRecord) -> str:
+    rounded = {name: round(score, 2) for name, score in row.named_scores.items()}
+    return output_text(rounded) if rounded else ""
 
 
-def _agent_cells(row: RowRecord) -> list[str]:
-    return ["" if row.agent is None else str(len(row.agent.attempts))]
+def _metric(name: str, row: RowRecord) -> str:
+    return f"{row.named_scores[name]:.2f}" if name in row.named_scores else ""
 
 
-def _grading_cells(row: RowRecord) -> list[str]:
-    facts = (row.judge_tokens, row.grading_cost)
-    return ["" if fact is None else output_text(fact) for fact in facts]
+_QUESTION = (
+    _Cell("Outcome", lambda row: row.question.get("outcome", "")),
+    _Cell("Answer", lambda row: row.question.get("agentAnswer", "")),
+)
+_AGENT = (_Cell("Attempts", lambda row: "" if row.agent is None else str(len(row.agent.attempts))),)
+_GRADING = (
+    _Cell("Grading Tokens", lambda row: _known(row.judge_tokens)),
+    _Cell("Grading Cost", lambda row: _known(row.grading_cost)),
+)
 
 
 def _line(cells: Iterable[str], *, escape: bool) -> str:

@@ -40,75 +40,112 @@ _DETAILS = "completionDetails"
 
 
 @attrs.define
-class Reader:
-    """Reads parts of a document, each of its kind; what is of another kind is a problem, and is left out."""
+class Problems:
+    """What is wrong with a file."""
 
     file: str
     line: int | None = None
-    """Of the file, where each line is a document."""
-    problems: list[Problem] = attrs.field(factory=list)
+    """The one that is read, where each is a document."""
+    found: list[Problem] = attrs.field(factory=list)
 
-    def problem(self, path: str, message: str) -> None:
+    def add(self, path: str, message: str, hint: str | None = None, **place: int) -> None:
         """Take note of a problem."""
-        self.problems.append(Problem(path, message, file=self.file, line=self.line))
+        at = {"line": self.line, **place}
+        self.found.append(Problem(path, message, hint, self.file, **at))
 
-    def mapping(self, value: Any, path: str) -> Mapping[str, Any]:
+
+@attrs.frozen
+class Part:
+    """A part of a document. What is of another kind than it is asked for is a problem, and left out."""
+
+    value: Any
+    path: str
+    problems: Problems
+
+    def problem(self, message: str) -> None:
+        """Take note of a problem with it."""
+        self.problems.add(self.path, message)
+
+    def at(self, key: str) -> "Part":
+        """What an object has under a key; nothing of what is no object."""
+        found = self.value.get(key) if isinstance(self.value, Mapping) else None
+        return Part(found, f"{self.path}.{key}", self.problems)
+
+    def of(self, value: Any) -> "Part":
+        """Something else in its place."""
+        return Part(value, self.path, self.problems)
+
+    def mapping(self) -> Mapping[str, Any]:
         """An object; an empty one for nothing."""
-        found: Mapping[str, Any] = self._of(Mapping, value, path, "an object", {})
+        found: Mapping[str, Any] = self._of(Mapping, "an object", {})
         return found
 
-    def sequence(self, value: Any, path: str) -> Sequence[Any]:
+    def sequence(self) -> Sequence[Any]:
         """A list; an empty one for nothing."""
-        found: Sequence[Any] = self._of(list, value, path, "a list", [])
+        found: Sequence[Any] = self._of(list, "a list", [])
         return found
 
-    def number(self, value: Any, path: str, default: float | None) -> Any:
-        """A number; the default for nothing."""
-        if isinstance(value, int | float) and (isinstance(value, bool) or not abs(value) < _HUGE):
-            self.problem(path, f"must be a number, got {quote(value)}")
-            return default
-        return self._of((int, float), value, path, "a number", default)
+    def parts(self) -> Sequence["Part"]:
+        """The members of a list."""
+        return [
+            Part(value, f"{self.path}[{n}]", self.problems)
+            for n, value in enumerate(self.sequence())
+        ]
 
-    def place(self, value: Any, path: str) -> int:
+    def number(self, default: float | None) -> Any:
+        """A number; the default for nothing."""
+        value = self.value
+        if isinstance(value, int | float) and (isinstance(value, bool) or not abs(value) < _HUGE):
+            self.problem(f"must be a number, got {quote(value)}")
+            return default
+        return self._of((int, float), "a number", default)
+
+    def numbers(self) -> dict[str, Any]:
+        """An object of numbers, without those that are null."""
+        scores = {name: self.at(name).number(None) for name in self.mapping()}
+        return {name: score for name, score in scores.items() if score is not None}
+
+    def place(self) -> int:
         """A number of a row or column, ≥ 0; -1 for what is none, which is a problem."""
+        value = self.value
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
-        self.problem(path, f"must be a whole number ≥ 0, got {quote(value)}")
+        self.problem(f"must be a whole number ≥ 0, got {quote(value)}")
         return -1
 
-    def text(self, value: Any, path: str) -> str | None:
+    def text(self) -> str | None:
         """A text; None for nothing."""
-        found: str | None = self._of(str, value, path, "a text", None)
+        found: str | None = self._of(str, "a text", None)
         return found
 
-    def _of(self, kind: Any, value: Any, path: str, name: str, default: Any) -> Any:
-        if value is None or isinstance(value, kind):
-            return default if value is None else value
-        self.problem(path, f"must be {name}, got {quote(value)}")
+    def truth(self) -> bool:
+        """True or false, and nothing else."""
+        if not isinstance(self.value, bool):
+            self.problem(f"must be true or false, got {quote(self.value)}")
+        return self.value is True
+
+    def _of(self, kind: Any, name: str, default: Any) -> Any:
+        if self.value is None or isinstance(self.value, kind):
+            return default if self.value is None else self.value
+        self.problem(f"must be {name}, got {quote(self.value)}")
         return default
 
 
-def imported_row(
-    found: Mapping[str, Any], path: str, reader: Reader, eval_id: str
-) -> dict[str, Any]:
+def imported_row(row: Part, eval_id: str) -> dict[str, Any]:
     """A record of a row.
 
     Args:
-        found: The row, as promptfoo writes it or we do.
-        path: Where it stands.
-        reader: Told of what is wrong with it.
+        row: As promptfoo writes it or we do.
         eval_id: Of its run.
     """
-    test_idx, prompt_idx = (
-        reader.place(found.get(name), f"{path}.{name}") for name in ("testIdx", "promptIdx")
-    )
-    graded = _graded(found.get("gradingResult"), f"{path}.gradingResult", reader)
-    error = reader.text(found.get("error"), f"{path}.error")
-    reason = _failure_reason(found, graded, path, reader)
-    used = usage_of(found.get("tokenUsage"), f"{path}.tokenUsage", reader)
-    provider = _named(found.get("provider"), "id", f"{path}.provider", reader)
-    prompt = _named(found.get("prompt"), "raw", f"{path}.prompt", reader)
-    metadata = reader.mapping(found.get("metadata"), f"{path}.metadata")
+    found = row.mapping()
+    test_idx, prompt_idx = row.at("testIdx").place(), row.at("promptIdx").place()
+    graded = _graded(row.at("gradingResult"))
+    error = row.at("error").text()
+    reason = _failure_reason(row, graded)
+    used = usage_of(row.at("tokenUsage"))
+    provider, prompt = _named(row.at("provider"), "id"), _named(row.at("prompt"), "raw")
+    metadata, about = row.at("metadata"), row.at("metadata").mapping()
     record = {
         "id": str(found.get("id") or f"{eval_id}-test-{test_idx}-prompt-{prompt_idx}-repeat-0"),
         **({"task": found["task"]} if found.get("task") is not None else {}),
@@ -117,177 +154,141 @@ def imported_row(
         "promptId": str(found.get("promptId") or prompt.get("id") or ""),
         "provider": {"id": "", "label": "", **provider},
         "prompt": {"raw": None, "label": str(prompt.get("raw") or ""), **prompt},
-        "vars": reader.mapping(found.get("vars"), f"{path}.vars"),
-        "testCase": _test_case(found.get("testCase"), f"{path}.testCase", reader),
-        "response": _response(found.get("response"), used, f"{path}.response", reader),
+        "vars": row.at("vars").mapping(),
+        "testCase": _test_case(row.at("testCase")),
+        "response": _response(row.at("response"), used),
         "success": reason == 0,
-        "score": reader.number(found.get("score"), f"{path}.score", float(reason == 0)),
-        "namedScores": numbers(found.get("namedScores"), f"{path}.namedScores", reader),
+        "score": row.at("score").number(float(reason == 0)),
+        "namedScores": row.at("namedScores").numbers(),
         "failureReason": reason,
         "error": error,
         "gradingResult": graded,
-        "latencyMs": reader.number(found.get("latencyMs"), f"{path}.latencyMs", None),
-        "cost": reader.number(found.get("cost"), f"{path}.cost", None),
+        "latencyMs": row.at("latencyMs").number(None),
+        "cost": row.at("cost").number(None),
         "tokenUsage": used,
     }
-    own = _own(metadata.get("trioeval"), record, f"{path}.metadata.trioeval", reader)
-    record["metadata"] = {**metadata, "trioeval": own}
-    return shallow({**record, **left(found, record)})  # type: ignore[no-any-return]
+    own = _own(metadata.at("trioeval"), record)
+    record["metadata"] = {**about, "trioeval": own}
+    return shallow(_with_rest(record, found))  # type: ignore[no-any-return]
 
 
-def usage_of(found: Any, path: str, reader: Reader) -> dict[str, Any]:
+def _with_rest(told: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was read of an object, and behind it all that was not looked at."""
+    return {**told, **left(found, told)}
+
+
+def usage_of(told: Part) -> dict[str, Any]:
     """Token usage with all of its numbers, and with that of judges."""
-    told = reader.mapping(found, path)
-    judges = _tokens(told.get("assertions"), f"{path}.assertions", reader)
-    return {**_tokens(told, path, reader), "assertions": judges}
+    judges = _tokens(told.at("assertions"))
+    return {**_tokens(told), "assertions": judges}
 
 
-def _tokens(found: Any, path: str, reader: Reader) -> dict[str, Any]:
-    told = reader.mapping(found, path)
-    details = reader.mapping(told.get(_DETAILS), f"{path}.{_DETAILS}")
+def _tokens(told: Part) -> dict[str, Any]:
+    details = told.at(_DETAILS)
+    for part in (told, details):
+        part.mapping()
     return {
-        **dict(_numbers(told, left(_NO_USAGE, {_DETAILS}), path, reader)),
-        _DETAILS: dict(_numbers(details, _NO_USAGE[_DETAILS], f"{path}.{_DETAILS}", reader)),
+        **{name: told.at(name).number(0) for name in left(_NO_USAGE, {_DETAILS})},
+        _DETAILS: {name: details.at(name).number(0) for name in _NO_USAGE[_DETAILS]},
     }
 
 
-def _numbers(
-    told: Mapping[str, Any], names: Mapping[str, Any], path: str, reader: Reader
-) -> Iterator[tuple[str, Any]]:
-    for name in names:
-        yield name, reader.number(told.get(name), f"{path}.{name}", 0)
-
-
-def _failure_reason(
-    found: Mapping[str, Any], graded: Mapping[str, Any] | None, path: str, reader: Reader
-) -> int:
-    said = found.get("failureReason")
-    if said in _REASONS and not isinstance(said, bool):
-        return int(said)
-    if said is not None:
-        reader.problem(f"{path}.failureReason", f"must be 0, 1 or 2, got {quote(said)}")
-    is_success = found.get("success", None if graded is None else graded["pass"])
-    if not isinstance(is_success, bool):
-        reader.problem(f"{path}.success", f"must be true or false, got {quote(is_success)}")
-    if is_success is True:
+def _failure_reason(row: Part, graded: Mapping[str, Any] | None) -> int:
+    said = row.at("failureReason")
+    if said.value in _REASONS and not isinstance(said.value, bool):
+        return int(said.value)
+    if said.value is not None:
+        said.problem(f"must be 0, 1 or 2, got {quote(said.value)}")
+    success = row.at("success")
+    if graded is not None and "success" not in row.mapping():
+        success = success.of(graded["pass"])
+    if success.truth():
         return 0
-    return _ERROR if graded is None and found.get("error") else 1
+    return _ERROR if graded is None and row.at("error").value else 1
 
 
-def _named(found: Any, key: str, path: str, reader: Reader) -> Mapping[str, Any]:
+def _named(part: Part, key: str) -> Mapping[str, Any]:
     """An object that may be a text instead; what is null in it counts as missing."""
-    said = {key: found} if isinstance(found, str) else reader.mapping(found, path)
+    part = part.of({key: part.value}) if isinstance(part.value, str) else part
+    said = part.mapping()
     for name in (key, "label"):
-        reader.text(said.get(name), f"{path}.{name}")
-    return {name: part for name, part in said.items() if part is not None}
+        part.at(name).text()
+    return {name: fact for name, fact in said.items() if fact is not None}
 
 
-def _test_case(found: Any, path: str, reader: Reader) -> dict[str, Any]:
-    said = reader.mapping(found, path)
-    return {
-        "description": reader.text(said.get("description"), f"{path}.description"),
-        "vars": reader.mapping(said.get("vars"), f"{path}.vars"),
-        "assert": reader.sequence(said.get("assert"), f"{path}.assert"),
+def _test_case(part: Part) -> dict[str, Any]:
+    said = part.mapping()
+    told = {
+        "description": part.at("description").text(),
+        "vars": part.at("vars").mapping(),
+        "assert": part.at("assert").sequence(),
         "threshold": said.get("threshold"),
-        "options": reader.mapping(said.get("options"), f"{path}.options"),
-        "metadata": reader.mapping(said.get("metadata"), f"{path}.metadata"),
-        **left(said, ("description", "vars", "assert", "threshold", "options", "metadata")),
+        "options": part.at("options").mapping(),
+        "metadata": part.at("metadata").mapping(),
     }
+    return _with_rest(told, said)
 
 
-def _response(
-    found: Any, used: Mapping[str, Any], path: str, reader: Reader
-) -> dict[str, Any] | None:
-    if found is None:
+def _response(part: Part, used: Mapping[str, Any]) -> dict[str, Any] | None:
+    if part.value is None:
         return None
-    said = reader.mapping(found, path)
-    told = said.get("tokenUsage")
-    return {
+    said, usage = part.mapping(), part.at("tokenUsage")
+    told = {
         "output": said.get("output"),
         "cached": said.get("cached") is True,
-        "cost": reader.number(said.get("cost"), f"{path}.cost", None),
-        "tokenUsage": usage_of(told, f"{path}.tokenUsage", reader)
-        if told
+        "cost": part.at("cost").number(None),
+        "tokenUsage": usage_of(usage)
+        if usage.value
         else {**used, "assertions": usage_json()["assertions"]},
         "finishReason": said.get("finishReason"),
         "isRefusal": said.get("isRefusal") is True,
-        "metadata": reader.mapping(said.get("metadata"), f"{path}.metadata"),
-        **left(
-            said,
-            ("output", "cached", "cost", "tokenUsage", "finishReason", "isRefusal", "metadata"),
-        ),
+        "metadata": part.at("metadata").mapping(),
     }
+    return _with_rest(told, said)
 
 
-def _graded(found: Any, path: str, reader: Reader) -> dict[str, Any] | None:
-    if found is None:
+def _graded(part: Part) -> dict[str, Any] | None:
+    if part.value is None:
         return None
-    said = reader.mapping(found, path)
-    parts = reader.sequence(said.get("componentResults"), f"{path}.componentResults")
-    return {
-        **_verdict(said, path, reader),
-        "componentResults": [
-            _verdict(reader.mapping(part, at), at, reader)
-            for at, part in (
-                (f"{path}.componentResults[{n}]", part) for n, part in enumerate(parts)
-            )
-        ],
-    }
+    parts = part.at("componentResults").parts()
+    return {**_verdict(part), "componentResults": [*map(_verdict, parts)]}
 
 
-def _verdict(said: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Any]:
-    passed = said.get("pass")
-    if not isinstance(passed, bool):
-        reader.problem(f"{path}.pass", f"must be true or false, got {quote(passed)}")
-    weights = numbers(said.get("namedScoreWeights"), f"{path}.namedScoreWeights", reader)
-    metadata = reader.mapping(said.get("metadata"), f"{path}.metadata")
-    reader.mapping(metadata.get("assertionSet"), f"{path}.metadata.assertionSet")
-    assertion = reader.mapping(said.get("assertion"), f"{path}.assertion")
+def _verdict(part: Part) -> dict[str, Any]:
+    said, passed = part.mapping(), part.at("pass").truth()
+    weights, metadata = part.at("namedScoreWeights").numbers(), part.at("metadata").mapping()
+    part.at("metadata").at("assertionSet").mapping()
+    assertion = part.at("assertion").mapping()
     for name in ("type", "metric"):
-        reader.text(assertion.get(name), f"{path}.assertion.{name}")
+        part.at("assertion").at(name).text()
     return {
         **left(said, ("assertion", "namedScoreWeights", "metadata")),
-        "pass": passed is True,
-        "score": reader.number(said.get("score"), f"{path}.score", float(passed is True)),
-        "reason": reader.text(said.get("reason"), f"{path}.reason") or "",
-        "namedScores": numbers(said.get("namedScores"), f"{path}.namedScores", reader),
-        "tokensUsed": _tokens(said.get("tokensUsed"), f"{path}.tokensUsed", reader),
+        "pass": passed,
+        "score": part.at("score").number(float(passed)),
+        "reason": part.at("reason").text() or "",
+        "namedScores": part.at("namedScores").numbers(),
+        "tokensUsed": _tokens(part.at("tokensUsed")),
         **({"namedScoreWeights": weights} if weights else {}),
         **({"assertion": assertion} if assertion else {}),
         **({"metadata": metadata} if metadata else {}),
     }
 
 
-def numbers(found: Any, path: str, reader: Reader) -> dict[str, Any]:
-    """An object of numbers, without those that are null."""
-    said = reader.mapping(found, path)
-    return {
-        name: score
-        for name, score in said.items()
-        if reader.number(score, f"{path}.{name}", None) is not None
-    }
-
-
-def _own(found: Any, record: Mapping[str, Any], path: str, reader: Reader) -> Mapping[str, Any]:
+def _own(part: Part, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """What only we tell of a row; the rest of its record where that says nothing."""
-    said = reader.mapping(found, path)
+    said = part.mapping()
     outcome = said.get("outcome", "failed" if record["failureReason"] == _ERROR else "done")
     if outcome not in OUTCOMES:
-        reader.problem(
-            f"{path}.outcome", f"must be one of {', '.join(OUTCOMES)}, got {quote(outcome)}"
-        )
-    waits = reader.mapping(said.get("waits"), f"{path}.waits")
-    cost = reader.number(said.get("gradingCost"), f"{path}.gradingCost", None)
-    lane, provider = reader.text(said.get("lane"), f"{path}.lane"), record["provider"]
+        part.at("outcome").problem(f"must be one of {', '.join(OUTCOMES)}, got {quote(outcome)}")
+    waits, cost = part.at("waits").numbers(), part.at("gradingCost").number(None)
+    lane, provider = part.at("lane").text(), record["provider"]
     return {
         **left(said, ("waits", "gradingCost")),
         "outcome": outcome,
         "lane": provider["label"] or provider["id"] if lane is None else lane,
-        "attempts": reader.number(
-            said.get("attempts"), f"{path}.attempts", record["tokenUsage"]["numRequests"]
-        ),
-        "waitMs": reader.number(said.get("waitMs"), f"{path}.waitMs", 0.0),
-        **({"waits": numbers(waits, f"{path}.waits", reader)} if waits else {}),
+        "attempts": part.at("attempts").number(record["tokenUsage"]["numRequests"]),
+        "waitMs": part.at("waitMs").number(0.0),
+        **({"waits": waits} if waits else {}),
         **({} if cost is None else {"gradingCost": cost}),
     }
 
@@ -338,128 +339,101 @@ def imported(data: bytes, file: Path) -> Imported:
     Raises:
         SuiteError: Something of it cannot be read; all problems with their places.
     """
-    reader = Reader(str(file))
+    problems = Problems(str(file))
     eval_id = f"eval-import-{hashlib.sha256(data).hexdigest()[:8]}"
     found: list[ImportedTask] = []
     try:
         text = data.decode("utf-8-sig")
         if file.suffix.lower() == ".jsonl":
-            found = [_of_lines(text, reader, eval_id)]
+            found = [_of_lines(text, problems, eval_id)]
         else:
-            found = [*_of_document(json.loads(text), reader, eval_id)]
+            found = [*_of_document(Part(json.loads(text), "$", problems), eval_id)]
     except UnicodeDecodeError as error:
-        reader.problem("$", f"must be UTF-8, got byte {data[error.start]:#04x} at {error.start}")
+        problems.add("$", f"must be UTF-8, got byte {data[error.start]:#04x} at {error.start}")
     except json.JSONDecodeError as error:
         place = {"line": error.lineno, "column": error.colno}
-        reader.problems.append(
-            Problem("$", f"is not JSON: {error.msg}", _NO_RESULTS, reader.file, **place)
-        )
+        problems.add("$", f"is not JSON: {error.msg}", _NO_RESULTS, **place)
     except RecursionError:
-        reader.problem("$", "is nested too deeply")
-    if reader.problems:
-        told = reader.problems[:_MANY]
-        if more := len(reader.problems) - len(told):
-            told.append(Problem("$", f"and {more} more problems", file=reader.file))
+        problems.add("$", "is nested too deeply")
+    if told := problems.found[:_MANY]:
+        if more := len(problems.found) - len(told):
+            told.append(Problem("$", f"and {more} more problems", file=problems.file))
         raise SuiteError(told)
     return Imported(found)
 
 
-def _of_document(document: Any, reader: Reader, eval_id: str) -> Iterator[ImportedTask]:
-    whole = reader.mapping(document, "$")
-    eval_id = reader.text(whole.get("evalId"), "$.evalId") or eval_id
-    tasks = whole.get("tasks")
-    if tasks is None:
-        yield _task(whole, "$", reader, eval_id, None)
+def _of_document(whole: Part, eval_id: str) -> Iterator[ImportedTask]:
+    eval_id = whole.at("evalId").text() or eval_id
+    tasks = whole.at("tasks")
+    if tasks.value is None:
+        yield _task(whole, eval_id, None)
         return
-    for name, part in reader.mapping(tasks, "$.tasks").items():
-        path = f"$.tasks.{name}"
-        yield _task(reader.mapping(part, path), path, reader, eval_id, name)
+    for name in tasks.mapping():
+        yield _task(tasks.at(name), eval_id, name)
 
 
-def _task(
-    whole: Mapping[str, Any], path: str, reader: Reader, eval_id: str, task: str | None
-) -> ImportedTask:
-    inner = whole.get("results")
-    if not isinstance(inner, Mapping):
-        reader.problems.append(
-            Problem(
-                f"{path}.results",
-                f"must be an object with the results of a run, got {quote(inner)}",
-                _NO_RESULTS,
-                reader.file,
-            )
-        )
-        inner = {}
-    rows, prompts = _rows_of(inner, f"{path}.results", reader)
-    records = _records(rows, reader, eval_id)
-    columns = [_column(prompt, at, reader) for at, prompt in prompts] or _columns_of(records)
-    for (at, _), record in zip(rows, records, strict=True):
+def _task(whole: Part, eval_id: str, task: str | None) -> ImportedTask:
+    whole.mapping()
+    inner = whole.at("results")
+    if not isinstance(inner.value, Mapping):
+        message = f"must be an object with the results of a run, got {quote(inner.value)}"
+        whole.problems.add(inner.path, message, _NO_RESULTS)
+        inner = inner.of({})
+    rows, prompts = _rows_of(inner)
+    records = _records(rows, eval_id)
+    columns = [*map(_column, prompts)] or _columns_of(records)
+    for row, record in zip(rows, records, strict=True):
         if record["promptIdx"] >= len(columns):
-            reader.problem(
-                f"{at}.promptIdx", f"must be less than {len(columns)}, got {record['promptIdx']}"
+            row.at("promptIdx").problem(
+                f"must be less than {len(columns)}, got {record['promptIdx']}"
             )
-    stats = reader.mapping(inner.get("stats"), f"{path}.results.stats")
-    about = reader.mapping(whole.get("metadata"), f"{path}.metadata")
-    config = reader.mapping(whole.get("config"), f"{path}.config")
+    inner.at("stats").mapping()
+    about, config = whole.at("metadata").mapping(), whole.at("config").mapping()
     tests = config.get("tests")
-    created = inner.get("timestamp") or about.get("evaluationCreatedAt") or whole.get("createdAt")
+    instants = (inner.at("timestamp"), whole.at("metadata").at("evaluationCreatedAt"))
+    created = next((one.value for one in (*instants, whole.at("createdAt")) if one.value), "")
     return ImportedTask(
         head=Head(
             eval_id=eval_id,
-            utc_created=str(created or ""),
+            utc_created=str(created),
             columns=columns,
             config=_config(config),
-            runtime_options=reader.mapping(whole.get("runtimeOptions"), f"{path}.runtimeOptions"),
+            runtime_options=whole.at("runtimeOptions").mapping(),
             versions={name: str(part) for name, part in left(about, _STAMPS).items()},
             task=task,
-            depends_on=tuple(reader.sequence(whole.get("dependsOn"), f"{path}.dependsOn")),
+            depends_on=tuple(whole.at("dependsOn").sequence()),
         ),
         records=_sorted(records),
         tests=tests if isinstance(tests, list) else [] if tests is None else [tests],
-        derived=[_derived(prompt, at, reader) for at, prompt in prompts] or [{} for _ in columns],
-        duration_ms=reader.number(stats.get("durationMs"), f"{path}.results.stats.durationMs", 0.0),
+        derived=[*map(_derived, prompts)] or [{} for _ in columns],
+        duration_ms=inner.at("stats").at("durationMs").number(0.0),
     )
 
 
-_Placed = Sequence[tuple[str, Any]]
-"""Parts of a document with their paths."""
-
-
-def _rows_of(inner: Mapping[str, Any], path: str, reader: Reader) -> tuple[_Placed, _Placed]:
+def _rows_of(inner: Part) -> tuple[Sequence[Part], Sequence[Part]]:
     """The rows and the columns of a document."""
-    table = inner.get("table")
-    if isinstance(table, Mapping):
-        head = reader.mapping(table.get("head"), f"{path}.table.head")
-        rows = list(_table_rows(table, f"{path}.table", reader))
-        at = f"{path}.table.head.prompts"
-        return rows, _placed(head.get("prompts"), at, reader)
-    rows = list(_placed(inner.get("results"), f"{path}.results", reader))
-    return rows, _placed(inner.get("prompts"), f"{path}.prompts", reader)
+    table = inner.at("table")
+    if isinstance(table.value, Mapping):
+        head = table.at("head")
+        head.mapping()
+        prompts = head.at("prompts").parts()
+        return list(_table_rows(table, prompts)), prompts
+    return inner.at("results").parts(), inner.at("prompts").parts()
 
 
-def _placed(parts: Any, path: str, reader: Reader) -> _Placed:
-    return [(f"{path}[{n}]", part) for n, part in enumerate(reader.sequence(parts, path))]
-
-
-def _table_rows(
-    table: Mapping[str, Any], path: str, reader: Reader
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _table_rows(table: Part, prompts: Sequence[Part]) -> Iterator[Part]:
     """The cells of a table of version 2, as rows."""
-    head = reader.mapping(table.get("head"), f"{path}.head")
-    names, prompts = head.get("vars") or [], reader.sequence(head.get("prompts"), f"{path}.head")
-    for nth, (at, line) in enumerate(_placed(table.get("body"), f"{path}.body", reader)):
-        said = reader.mapping(line, at)
-        test = reader.mapping(said.get("test"), f"{at}.test")
-        values = said.get("vars") or []
-        cells = _placed(said.get("outputs"), f"{at}.outputs", reader)
-        for column, (place, cell) in enumerate(cells):
-            if cell is None:  # the table has cells that were never run
+    names = table.at("head").at("vars").value or []
+    for nth, line in enumerate(table.at("body").parts()):
+        said = line.mapping()
+        test, values = line.at("test").mapping(), said.get("vars") or []
+        for column, cell in enumerate(line.at("outputs").parts()):
+            if cell.value is None:  # the table has cells that were never run
                 continue
-            told = reader.mapping(cell, place)
-            of = prompts[column] if column < len(prompts) else {}
+            told = cell.mapping()
+            of = prompts[column].value if column < len(prompts) else None
             prompt = of if isinstance(of, Mapping) else {}
-            yield (
-                place,
+            yield cell.of(
                 {
                     "testIdx": said.get("testIdx", nth),
                     "promptIdx": column,
@@ -470,25 +444,25 @@ def _table_rows(
                     **left(told, ("pass", "text", "prompt", "response", "testCase")),
                     "prompt": {"raw": told.get("prompt"), "label": prompt.get("label")},
                     "testCase": told.get("testCase") or test,
-                },
+                }
             )
 
 
-def _of_lines(text: str, reader: Reader, eval_id: str) -> ImportedTask:
+def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
     records = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            reader.line = number
+            problems.line = number
             try:
-                row = reader.mapping(json.loads(line), "$")
+                row = Part(json.loads(line), "$", problems)
             except json.JSONDecodeError as error:
-                reader.problem("$", f"is not JSON: {error.msg}")
+                problems.add("$", f"is not JSON: {error.msg}")
             else:
-                records += _records([("$", row)], reader, eval_id)
-    reader.line = None
-    _tell_twins(records, reader)
-    if not records and not reader.problems:
-        reader.problem("$", "has no rows")
+                records.append(imported_row(row, eval_id))
+    problems.line = None
+    _tell_twins(records, problems)
+    if not records and not problems.found:
+        problems.add("$", "has no rows")
     columns = _columns_of(records)
     head = Head(
         eval_id=eval_id,
@@ -507,19 +481,19 @@ def _of_lines(text: str, reader: Reader, eval_id: str) -> ImportedTask:
     )
 
 
-def _records(rows: _Placed, reader: Reader, eval_id: str) -> list[dict[str, Any]]:
-    records = [imported_row(reader.mapping(row, at), at, reader, eval_id) for at, row in rows]
-    if reader.line is None:
-        _tell_twins(records, reader)
+def _records(rows: Sequence[Part], eval_id: str) -> list[dict[str, Any]]:
+    records = [imported_row(row, eval_id) for row in rows]
+    if rows:
+        _tell_twins(records, rows[0].problems)
     return records
 
 
-def _tell_twins(records: Sequence[Mapping[str, Any]], reader: Reader) -> None:
+def _tell_twins(records: Sequence[Mapping[str, Any]], problems: Problems) -> None:
     seen = set()
     for record in records:
         place = record["testIdx"], record["promptIdx"]
         if place in seen and -1 not in place:
-            reader.problem("$", f"has two rows of testIdx {place[0]} and promptIdx {place[1]}")
+            problems.add("$", f"has two rows of testIdx {place[0]} and promptIdx {place[1]}")
         seen.add(place)
 
 
@@ -527,15 +501,12 @@ def _sorted(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]
     return sorted(records, key=lambda record: (record["testIdx"], record["promptIdx"]))
 
 
-def _column(prompt: Any, path: str, reader: Reader) -> HeadColumn:
-    said = reader.mapping(prompt, path)
-    raw = reader.text(said.get("raw"), f"{path}.raw") or ""
-    return HeadColumn(
-        id=str(said.get("id") or ""),
-        raw=raw,
-        label=reader.text(said.get("label") or said.get("display"), f"{path}.label") or raw,
-        provider=reader.text(said.get("provider"), f"{path}.provider") or "",
-    )
+def _column(prompt: Part) -> HeadColumn:
+    said = prompt.mapping()
+    raw = prompt.at("raw").text() or ""
+    label = prompt.at("label").of(said.get("label") or said.get("display")).text()
+    provider = prompt.at("provider").text() or ""
+    return HeadColumn(id=str(said.get("id") or ""), raw=raw, label=label or raw, provider=provider)
 
 
 def _columns_of(records: Sequence[Mapping[str, Any]]) -> Sequence[HeadColumn]:
@@ -556,11 +527,11 @@ def _column_of(record: Mapping[str, Any]) -> HeadColumn:
     return HeadColumn(id=record["promptId"], raw=label, label=label, provider=name)
 
 
-def _derived(prompt: Any, path: str, reader: Reader) -> dict[str, float]:
+def _derived(prompt: Part) -> dict[str, float]:
     """Metrics of a column that no row has counted towards."""
-    metrics = reader.mapping(reader.mapping(prompt, path).get("metrics"), f"{path}.metrics")
-    counted = metrics.get("namedScoresCount")
-    scores = numbers(metrics.get("namedScores"), f"{path}.metrics.namedScores", reader)
+    metrics = prompt.at("metrics")
+    counted = metrics.mapping().get("namedScoresCount")
+    scores = metrics.at("namedScores").numbers()
     return left(scores, counted) if isinstance(counted, Mapping) else {}
 
 

@@ -1,9 +1,22 @@
-"""JSON text of values that JSON cannot always hold, and of documents too large to hold."""
+"""JSON: of records, of values that it cannot always hold, and of documents too large to hold."""
 
+import enum
+import functools
 import json
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn, override
+
+from trioeval.documents.structure import camel
+from trioeval.text import KEY
+from trioeval.usage import Usage
+
+T = TypeVar("T")
 
 DEEPEST = 100
 """Lists and objects in each other that are written; parsers of many languages give up not far beyond."""
@@ -160,3 +173,91 @@ def _list_chunks(parts: Iterable[Any], margin: str) -> Iterator[str]:
         yield f"{between}{margin}  " + indented(part, margin + "  ")
         between = ","
     yield "[]" if between == "[" else margin + "]"
+
+
+# Records, which are attrs classes, as JSON data and back. A key is the name of its field in camelCase, or
+# what the metadata of the field says; None keeps the field to ourselves.
+
+
+def record_json(record: Any, *, sparse: bool = False) -> dict[str, Any]:
+    """The fields of a record, ready for `json.dumps`.
+
+    Args:
+        record: An object of an attrs class. Of a `Usage` in it, only what is known is told.
+        sparse: Whether fields are left out that are as usual.
+
+    Example:
+        >>> record_json(Usage(total=3, cached=0), sparse=True)
+        {'total': 3, 'cached': 0}
+    """
+    kind: type = type(record)
+    values = ((key, field, getattr(record, field.name)) for key, field in _keyed(kind))
+    return {
+        key: _plain(value) for key, field, value in values if not sparse or value != field.default
+    }
+
+
+def read_record(kind: type[T], told: Mapping[str, Any]) -> T:
+    """The record that `record_json` has told of; numbers and texts are taken as they are.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: It was made of something else.
+
+    Example:
+        >>> read_record(Usage, {"total": 3}) == Usage(total=3)
+        True
+    """
+    return _reader().structure(told, kind)
+
+
+@functools.cache
+def _keyed(kind: type) -> "Sequence[tuple[str, attrs.Attribute[Any]]]":
+    fields = ((field.metadata.get(KEY, camel(field.name)), field) for field in attrs.fields(kind))
+    return [(key, field) for key, field in fields if key is not None]
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case enum.Enum():
+            return value.value
+        case None | str() | int() | float():
+            return value
+        case Mapping():
+            return {key: _plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case Path():
+            return str(value)
+        case _ if attrs.has(type(value)):
+            return record_json(value, sparse=isinstance(value, Usage))
+        case _:
+            return value
+
+
+@functools.cache
+def _reader() -> cattrs.Converter:
+    reader = cattrs.Converter(detailed_validation=False)
+
+    def fields(kind: type) -> Any:
+        keys: Any = {field.name: override(rename=key) for key, field in _keyed(kind)}
+        return make_dict_structure_fn(kind, reader, _cattrs_detailed_validation=False, **keys)
+
+    def is_literal(kind: Any) -> bool:
+        origin: Any = get_origin(kind)
+        return origin is Literal
+
+    def is_sequence(kind: Any) -> bool:
+        origin: Any = get_origin(kind)
+        return origin is Sequence
+
+    def members(told: Any, kind: Any) -> list[Any]:
+        (member,) = get_args(kind)
+        return [reader.structure(one, member) for one in told]
+
+    for scalar in (str, int, float, bool):
+        reader.register_structure_hook(scalar, lambda told, _: told)
+    reader.register_structure_hook(Path, lambda told, _: Path(told))
+    reader.register_structure_hook_func(is_literal, lambda told, _: told)
+    reader.register_structure_hook_func(is_sequence, members)
+    reader.register_structure_hook_factory(attrs.has, fields)
+    return reader

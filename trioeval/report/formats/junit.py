@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trioeval.inert import inert
 from trioeval.report.columns import dataset_lines, failure_line, trouble
 from trioeval.report.records import RowRecord, agent_lines
 from trioeval.report.results import Results
-from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
 from trioeval.text import score_text

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
+from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
 from trioeval.report.summary import unfinished_line
-from trioeval.report.text import inert
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 
@@ -174,7 +174,7 @@ def _column(own: ColumnTotals) -> list[str]:
     return [
         *(str(count) for count in (passed, failed, own.statuses[Status.ERROR])),
         f"{percent(passed, own.ended)} %" if own.ended else "–",
-        _interval(own.pass_interval()),
+        _interval(own.sums.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
         "–" if cost is None else f"{cost:.4f}",

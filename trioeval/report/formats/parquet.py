@@ -39,24 +39,14 @@ class ParquetColumn:
     get: Callable[[Results, RowRecord], Any]
 
 
-def _of(name: str) -> Callable[[Results, RowRecord], Any]:
-    return lambda _, row: getattr(row, name)
+def _of(*path: str) -> Callable[[Results, RowRecord], Any]:
+    """A fact of a row, or what one of its objects has under a key."""
 
+    def get(_part: Results, row: RowRecord) -> Any:
+        found = getattr(row, path[0])
+        return found if len(path) == 1 else (found or {}).get(path[1])
 
-def _usage(name: str) -> Callable[[Results, RowRecord], Any]:
-    return lambda _, row: row.usage.get(name)
-
-
-def _own(name: str) -> Callable[[Results, RowRecord], Any]:
-    return lambda _, row: row.own.get(name)
-
-
-def _response(name: str) -> Callable[[Results, RowRecord], Any]:
-    return lambda _, row: (row.response or {}).get(name)
-
-
-def _reason(_part: Results, row: RowRecord) -> str | None:
-    return (row.verdict or {}).get("reason")
+    return get
 
 
 PARQUET_COLUMNS: Sequence[ParquetColumn] = (
@@ -78,45 +68,38 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
         _of("output"),
     ),
     ParquetColumn(
-        "status",
-        "text",
-        "`pass`, `fail`, `error` or `not_run`",
-        lambda _, row: row.status.value,
+        "status", "text", "`pass`, `fail`, `error` or `not_run`", lambda _, row: row.status.value
     ),
     ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
     ParquetColumn("outcome", "text", "how its job ended", _of("outcome")),
-    ParquetColumn(
-        "reason",
-        "text",
-        "why it passed or failed",
-        _reason,
-    ),
+    ParquetColumn("reason", "text", "why it passed or failed", _of("verdict", "reason")),
     ParquetColumn("error", "text", "why it failed, or has no verdict", _of("error")),
     ParquetColumn(
-        "error_kind", "text", "in which of the known ways its call failed", _own("errorKind")
+        "error_kind", "text", "in which of the known ways its call failed", _of("own", "errorKind")
     ),
     ParquetColumn("metrics", "json", "its named scores", _of("named_scores")),
     ParquetColumn(
         "latency_ms", "float", "milliseconds until the reply was there", _of("latency_ms")
     ),
-    ParquetColumn("wait_ms", "float", "milliseconds that it waited for its lane", _own("waitMs")),
     ParquetColumn(
-        "first_token_ms", "float", "milliseconds until the reply began", _own("firstTokenMs")
+        "wait_ms", "float", "milliseconds that it waited for its lane", _of("own", "waitMs")
     ),
-    ParquetColumn("calls", "int", "requests that were made for it", _own("attempts")),
-    ParquetColumn("tokens", "int", "tokens, judges left out", _usage("total")),
-    ParquetColumn("prompt_tokens", "int", "those of what was asked", _usage("prompt")),
-    ParquetColumn("completion_tokens", "int", "those of the reply", _usage("completion")),
+    ParquetColumn(
+        "first_token_ms", "float", "milliseconds until the reply began", _of("own", "firstTokenMs")
+    ),
+    ParquetColumn("calls", "int", "requests that were made for it", _of("own", "attempts")),
+    ParquetColumn("tokens", "int", "tokens, judges left out", _of("usage", "total")),
+    ParquetColumn("prompt_tokens", "int", "those of what was asked", _of("usage", "prompt")),
+    ParquetColumn("completion_tokens", "int", "those of the reply", _of("usage", "completion")),
     ParquetColumn("cost_usd", "float", "US dollars, judges left out", _of("cost")),
     ParquetColumn("grading_cost_usd", "float", "US dollars of judges", _of("grading_cost")),
-    ParquetColumn("cached", "bool", "whether the reply came from the cache", _response("cached")),
-    ParquetColumn("finish_reason", "text", "why the model stopped", _response("finishReason")),
     ParquetColumn(
-        "metadata",
-        "json",
-        "what the test says of itself",
-        lambda _, row: row.test.get("metadata"),
+        "cached", "bool", "whether the reply came from the cache", _of("response", "cached")
     ),
+    ParquetColumn(
+        "finish_reason", "text", "why the model stopped", _of("response", "finishReason")
+    ),
+    ParquetColumn("metadata", "json", "what the test says of itself", _of("test", "metadata")),
 )
 
 

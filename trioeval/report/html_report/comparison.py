@@ -11,8 +11,14 @@ from trioeval.report.compare_runs import KINDS, ColumnChange, SideTotals
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import plain
 from trioeval.report.html_report.page import Packs, page_chunks
-from trioeval.report.html_report.run_page import CELL_FIELDS, NAME, cell_json, test_name
-from trioeval.report.html_report.summary import minute_text, title_of
+from trioeval.report.html_report.run_page import (
+    CELL_FIELDS,
+    NAME,
+    cell_json,
+    minute_text,
+    test_name,
+    title_of,
+)
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
 from trioeval.report.totals import percent

@@ -23,7 +23,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trioeval.report.formats.json import record_json
 from trioeval.report.statistics.distributions import normal_quantile, student_quantile
+from trioeval.text import KEY
 
 # What repeats of a test tell: whether one of k tries passes, and whether all of them do.
 #
@@ -129,7 +131,9 @@ class Estimate:
     """Groups of rows that are independent of each other, 1 to `n`."""
     confidence: float
     """Of the interval, 0 to 1: how often intervals made so hold what they estimate."""
-    within: tuple[float, float] | None = attrs.field(default=None, repr=False, eq=False)
+    within: tuple[float, float] | None = attrs.field(
+        default=None, repr=False, eq=False, metadata={KEY: None}
+    )
     """What the numbers that it is of are all within, if that is a scale; see `shown`."""
 
     @property
@@ -156,15 +160,7 @@ class Estimate:
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
-        return {
-            "mean": self.mean,
-            "standardError": self.standard_error,
-            "low": self.low,
-            "high": self.high,
-            "n": self.n,
-            "clusters": self.clusters,
-            "confidence": self.confidence,
-        }
+        return record_json(self)
 
 
 def mean(

@@ -173,19 +173,29 @@ class Grouping:
         return found
 
 
-# Rows of one column: what its intervals are made of.
-
-
 @attrs.define
-class ColumnSums:
-    """What intervals of a column are made of."""
+class SumsByTest:
+    """What is summed of the rows of a column, or of pairs of them."""
 
     tests: Grouping = attrs.field(factory=Grouping)
     passes: Sums = attrs.field(factory=Sums)
-    """1 of a row that passed, and 0 of all others."""
     scores: Sums = attrs.field(factory=Sums)
-    """Of rows that have a verdict."""
     metrics: dict[str, Sums] = attrs.field(factory=dict)
+
+    def add_metric(self, test: int, name: str, total: float, weight: float) -> None:
+        """Count a metric of a test by its number: its value times its weight."""
+        if (sums := self.metrics.get(name)) is None:
+            sums = self.metrics[name] = Sums()
+        sums.add(test, total, weight)
+
+
+@attrs.define
+class ColumnSums(SumsByTest):
+    """What intervals of a column are made of.
+
+    `passes` has 1 of a row that passed and 0 of all others, `scores` and `metrics` those of rows that have a
+    verdict.
+    """
 
     def add(self, place: Place, *, passed: bool, score: float | None) -> int:
         """Count a row.
@@ -203,12 +213,6 @@ class ColumnSums:
         if score is not None:
             self.scores.add(test, score)
         return test
-
-    def add_metric(self, test: int, name: str, total: float, weight: float) -> None:
-        """Count a metric of a row: its value times its weight."""
-        if (sums := self.metrics.get(name)) is None:
-            sums = self.metrics[name] = Sums()
-        sums.add(test, total, weight)
 
     @property
     def repeats(self) -> int:

@@ -34,7 +34,7 @@ from trioeval.report.statistics.estimates import (
     mean,
     ratio,
 )
-from trioeval.report.statistics.grouped import Grouping, Place, Sums
+from trioeval.report.statistics.grouped import Place, Sums, SumsByTest
 from trioeval.report.statistics.power import detectable, needed
 
 # Differences of two pass rates over the same rows, with intervals that hold where few rows differ, or none.
@@ -380,15 +380,13 @@ class Finding:
 
 
 @attrs.define
-class PairSums:
-    """Differences, after - before, summed by test and cluster."""
+class PairSums(SumsByTest):
+    """Differences, after - before, summed by test and cluster.
 
-    tests: Grouping = attrs.field(factory=Grouping)
-    passes: Sums = attrs.field(factory=Sums)
-    """1 of a row that became better, and -1 of one that became worse."""
-    scores: Sums = attrs.field(factory=Sums)
-    """Of rows that have a verdict in both runs."""
-    metrics: dict[str, Sums] = attrs.field(factory=dict)
+    `passes` has 1 of a row that became better and -1 of one that became worse, `scores` and `metrics` those
+    of rows that have a verdict in both runs.
+    """
+
     better: int = 0
     """Rows of which only the later run passes."""
     worse: int = 0
@@ -414,12 +412,6 @@ class PairSums:
             self.scores.add(test, score)
         self.is_score_pass = self.is_score_pass and score == passed
         return test
-
-    def add_metric(self, test: int, name: str, difference: float, weight: float) -> None:
-        """Count the difference of a metric of a pair."""
-        if (sums := self.metrics.get(name)) is None:
-            sums = self.metrics[name] = Sums()
-        sums.add(test, difference * weight, weight)
 
     def passed(
         self, before: Estimate | None, after: Estimate | None, confidence: float = CONFIDENCE

@@ -27,9 +27,9 @@ import attrs
 
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.errors import StoreError, UsageError
+from trioeval.report.stored import RunFacts
 from trioeval.store.cache.file import Owners
 from trioeval.store.database import RunLock, is_running
-from trioeval.store.facts import RunFacts
 from trioeval.store.schema import INDEX_BITS
 
 # What programs that have died have left running, found in what was written down of their attempts.

@@ -1,4 +1,4 @@
-"""What is told to the store of a run when it begins, and what it tells of one."""
+"""What the store is told of a run when it begins, and what it tells of runs that it holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -82,7 +82,6 @@ class RunFacts:
     """How many rows each of them will have; None where that is not known."""
     parts: tuple[int, ...] = attrs.field(repr=False)
     """Their numbers in the store."""
-
     dataset_rows: int | None = None
     """Rows of its datasets that are written; None if it makes none."""
 
@@ -123,3 +122,23 @@ class DatasetFacts:
     """How it ended, as `trioeval.report.columns` tells it; None while nobody knows."""
     is_processed: bool
     """Whether processors are done with the whole of it."""
+
+
+@attrs.frozen(kw_only=True)
+class StoredCall:
+    """One call of a row, in the order in which they ended."""
+
+    role: str
+    """`provider` for what is tested, `grader` for a judge, `attempt` for one of an agent."""
+    provider: str
+    execution: int
+    """Of the run, from 1."""
+    prompt: str
+    reply: Mapping[str, Any] | None
+    """As `trioeval.store.records.reply_json` made it; None if the call failed."""
+    error: Mapping[str, Any] | None
+    """`kind`, `message` and what else is known of a failure; None if it did not fail."""
+    latency_ms: float | None
+    tokens: int | None
+    cost: float | None
+    cached: bool
