@@ -343,7 +343,7 @@ class RecordedAttempts(Attempts):
     def begin(self) -> Attempt:
         """The next attempt; messages are told in its name from now on."""
         attempt = super().begin()
-        self.post.run = attempt.run_id
+        self.post.run_id = attempt.run_id
         is_resumed = self.is_resumed and attempt.number == len(self.earlier)
         return attrs.evolve(attempt, is_resumed=is_resumed)
 
@@ -363,12 +363,12 @@ class RecordedAttempts(Attempts):
         try:
             run = await trio.to_thread.run_sync(_unended, bus)
         except BusError as error:
-            self.post.patience.troubles.add(error)
+            self.post.buses.lose(error)
             return
         if run is None:
             return
         ended = {end.metadata.get(_RUN_ID): number for number, end in enumerate(self.ends)}
-        self.post.run = run
+        self.post.run_id = run
         number = ended.get(run)
         if number is None:
             await self.post("RUN_CRASH", f"attempt {len(self.ends)} was cut off: run {run}")

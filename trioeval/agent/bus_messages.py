@@ -1,8 +1,7 @@
 """What is told on buses of a run. That it cannot be told is no reason not to go on, or to wait for long."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,35 +13,6 @@ from trioeval.agent.bus.messages import Draft, MessageType
 from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.errors import BusError, BusLockedError
 
-# What writing to all message buses of a run has cost: those that are open, and those that were.
-
-
-@attrs.define(eq=False)
-class BusAccounts:
-    """What writing to the buses of a run has cost."""
-
-    _open: dict[int, BusStats] = attrs.field(init=False, factory=dict)
-    """By identity."""
-    _closed: BusStats = attrs.field(init=False, factory=BusStats)
-
-    @contextmanager
-    def counting(self, stats: BusStats) -> Iterator[None]:
-        """Count a bus, which is open for as long as the block."""
-        self._open[id(stats)] = stats
-        try:
-            yield
-        finally:
-            del self._open[id(stats)]
-            self._closed.add(stats)
-
-    def total(self) -> BusStats:
-        """All of it until now."""
-        found = BusStats()
-        for stats in (self._closed, *self._open.values()):
-            found.add(stats)
-        return found
-
-
 WAIT = 1.0
 """Seconds for which a message waits for others that have locked its bus."""
 _AT_ONCE = 0.05  # seconds: longer than who has locked it for a moment makes others wait
@@ -50,21 +20,31 @@ _DEAF = 60.0  # seconds for which a bus is not waited for again
 _WARN_EVERY = 60.0  # seconds
 
 
-@attrs.define(eq=False)
-class BusTroubles:
-    """Messages of a run that could not be told."""
+@attrs.define(eq=False, kw_only=True)
+class RunBuses:
+    """The buses of a run: how they are written, and what could not be."""
 
+    project: str
+    """What the run is called on them."""
+    stop: trio.Event
+    """Set when the run is to end."""
     warn: Callable[[str], None]
-    count: int = 0
-    _warned_at: float | None = None
+    rng: Callable[[], float] = attrs.field(repr=False)
+    """Numbers from 0 to 1."""
+    settings: BusSettings = attrs.field(factory=BusSettings)
+    stats: BusStats = attrs.field(factory=BusStats, repr=False)
+    """What writing to all of them has cost."""
+    lost: int = attrs.field(init=False, default=0)
+    """Messages that could not be written."""
+    _warned_at: float = attrs.field(init=False, default=-math.inf)
 
-    def add(self, error: BusError) -> None:
-        """One more; told at most once a minute."""
-        self.count += 1
+    def lose(self, error: BusError) -> None:
+        """Count a message that could not be written; warn at most once a minute."""
+        self.lost += 1
         now = trio.current_time()
-        if self._warned_at is None or now >= self._warned_at + _WARN_EVERY:
+        if now >= self._warned_at + _WARN_EVERY:
             self._warned_at = now
-            self.warn(f"messages of agents cannot be written ({self.count} until now): {error}")
+            self.warn(f"messages of agents cannot be written ({self.lost} until now): {error}")
 
 
 @attrs.define(eq=False)
@@ -73,16 +53,14 @@ class Patience:
 
     folder: Path
     """Of the bus."""
-    _stop: trio.Event
-    """Set when the run is to end."""
-    troubles: BusTroubles
-    """Counts what is not posted."""
+    buses: RunBuses
+    """Count what is not posted."""
     _deaf_until: float = attrs.field(init=False, default=-math.inf)
 
     async def with_bus(self, post: Callable[[], Awaitable[object]]) -> bool:
         """Post, if that can be done soon; whether it was done. A checkpoint."""
         now = trio.current_time()
-        is_hurried = self._stop.is_set() or now < self._deaf_until
+        is_hurried = self.buses.stop.is_set() or now < self._deaf_until
         failure: BusError | None = BusLockedError(
             f"{self.folder}: the message bus was locked by others"
         )
@@ -101,44 +79,39 @@ class Patience:
             return True
         if isinstance(failure, BusLockedError) and not is_hurried:
             self._deaf_until = now + _DEAF
-        self.troubles.add(failure)
+        self.buses.lose(failure)
         return False
 
     async def _hurry(self, scope: trio.CancelScope) -> None:
-        await self._stop.wait()
+        await self.buses.stop.wait()
         scope.deadline = min(scope.deadline, trio.current_time() + _AT_ONCE)
 
 
-@attrs.define(eq=False, kw_only=True)
-class CasePosts:
+@attrs.define(eq=False)
+class CasePosts(Patience):
     """Tells things on the bus of a case, in its name.
 
     The bus is opened for each message: many cases wait at a time, and a program may open so many files only.
     """
 
-    project: str
-    task: str
+    case: str = attrs.field(kw_only=True)
     """The name of the case."""
-    patience: Patience
-    """Of its bus."""
-    rng: Callable[[], float] = attrs.field(repr=False)
-    """Numbers from 0 to 1."""
-    buses: BusAccounts = attrs.field(repr=False)
-    """Counts what that costs."""
-    settings: BusSettings = attrs.field(factory=BusSettings)
-    """How the buses of the run are written."""
-    run: str | None = None
+    run_id: str | None = attrs.field(init=False, default=None)
     """Of the attempt that is under way."""
 
     async def __call__(self, type_: MessageType, body: str) -> None:
         """Tell something, if that can be done soon. A checkpoint."""
         draft = Draft(
-            type=type_, project_id=self.project, task_id=self.task, run_id=self.run, body=body
+            type=type_,
+            project_id=self.buses.project,
+            task_id=self.case,
+            run_id=self.run_id,
+            body=body,
         )
-        await self.patience.with_bus(partial(self._append, draft))
+        await self.with_bus(partial(self._append, draft))
 
     async def _append(self, draft: Draft) -> None:
-        settings = attrs.evolve(self.settings, lock_timeout=WAIT, append_attempts=1)
-        async with open_bus(self.patience.folder, settings, rng=self.rng) as bus:
-            with self.buses.counting(bus.stats):
-                await bus.append(draft)
+        buses = self.buses
+        settings = attrs.evolve(buses.settings, lock_timeout=WAIT, append_attempts=1)
+        async with open_bus(self.folder, settings, rng=buses.rng, stats=buses.stats) as bus:
+            await bus.append(draft)

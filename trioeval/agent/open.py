@@ -17,8 +17,8 @@ import trio
 from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft, Message
 from trioeval.agent.bus.reading import Reading, read_parts
-from trioeval.agent.bus.settings import BusSettings
-from trioeval.agent.bus_messages import BusAccounts, BusTroubles, Patience
+from trioeval.agent.bus.settings import BusSettings, BusStats
+from trioeval.agent.bus_messages import Patience, RunBuses
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.planner import Planner
@@ -51,7 +51,7 @@ class AgentTerms:
     """Whose turn it is among all programs; None lets every case begin at once."""
     observe: AgentObserver | None = None
     """Told of what happens."""
-    buses: BusAccounts = attrs.field(factory=BusAccounts, repr=False)
+    bus_stats: BusStats = attrs.field(factory=BusStats, repr=False)
     """What writing to all buses has cost."""
     now: Callable[[], dt.datetime] = attrs.field(default=_now, repr=False)
     """The wall clock, in UTC."""
@@ -157,7 +157,7 @@ class RunFacts:
         try:
             new = await trio.to_thread.run_sync(self._new, case, limiter=self._thread)
         except BusError as error:
-            self._patience.troubles.add(error)
+            self._patience.buses.lose(error)
             return 0
         async with trio.open_nursery() as nursery:
             for draft in new:
@@ -219,9 +219,7 @@ class AgentRun:
     stop: trio.Event
     """Set when no attempt is to begin any more."""
     warn: Callable[[str], None]
-    troubles: BusTroubles
-    bus: BusSettings
-    """How its buses are written."""
+    buses: RunBuses
     ids: RunIds
     """Gives attempts their ids."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles)
@@ -249,26 +247,30 @@ async def open_agents(
         yield None
         return
     async with _folder(terms.folder) as folder:
-        troubles = BusTroubles(warn)
-        limits = prepared.suite.run_limits
+        limits, project = prepared.suite.run_limits, run_id or folder.name
         settings = BusSettings(
             rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
         )
+        buses = RunBuses(
+            project=project,
+            stop=stop,
+            warn=warn,
+            rng=terms.rng,
+            settings=settings,
+            stats=terms.bus_stats,
+        )
         run = AgentRun(
             terms=terms,
-            project=run_id or folder.name,
+            project=project,
             folder=folder,
             facts=None,
             stop=stop,
             warn=warn,
-            troubles=troubles,
-            bus=settings,
+            buses=buses,
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
-        async with _maybe_bus(folder / "bus", terms, troubles, settings) as bus:
-            facts = None
-            if bus is not None:
-                facts = RunFacts(bus, Patience(bus.path, stop, troubles))
+        async with _maybe_bus(folder / "bus", buses) as bus:
+            facts = None if bus is None else RunFacts(bus, Patience(bus.path, buses))
             try:
                 yield attrs.evolve(run, facts=facts)
             finally:
@@ -276,17 +278,15 @@ async def open_agents(
 
 
 @asynccontextmanager
-async def _maybe_bus(
-    folder: Path, terms: AgentTerms, troubles: BusTroubles, settings: BusSettings
-) -> AsyncGenerator[Bus | None]:
+async def _maybe_bus(folder: Path, buses: RunBuses) -> AsyncGenerator[Bus | None]:
     """Open a bus, if that can be done: agents work also where nothing can be told."""
     async with AsyncExitStack() as stack:
         bus: Bus | None = None
         try:
-            bus = await stack.enter_async_context(open_bus(folder, settings, rng=terms.rng))
-            stack.enter_context(terms.buses.counting(bus.stats))
+            opening = open_bus(folder, buses.settings, rng=buses.rng, stats=buses.stats)
+            bus = await stack.enter_async_context(opening)
         except BusError as error:
-            troubles.add(error)
+            buses.lose(error)
         yield bus
 
 

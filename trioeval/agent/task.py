@@ -23,7 +23,7 @@ from trioeval.agent.attempts import (
     ended_as,
     with_cut_attempt,
 )
-from trioeval.agent.bus_messages import CasePosts, Patience
+from trioeval.agent.bus_messages import CasePosts
 from trioeval.agent.case_folder import (
     CaseFiles,
     CaseNames,
@@ -218,14 +218,8 @@ class AgentWork:
         return answer_of(ended, self._about(step, room))
 
     def _posts(self, step: Step) -> CasePosts:
-        return CasePosts(
-            project=self._run.project,
-            task=self._names.rooms[step.index],
-            patience=Patience(self._files(step.index).bus, self._run.stop, self._run.troubles),
-            rng=self._run.terms.rng,
-            buses=self._run.terms.buses,
-            settings=self._run.bus,
-        )
+        files, case = self._files(step.index), self._names.rooms[step.index]
+        return CasePosts(files.bus, self._run.buses, case=case)
 
     async def _wait(self, step: Step, room: CaseRoom, post: CasePosts, turn: Turn | None) -> None:
         """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled.

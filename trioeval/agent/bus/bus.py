@@ -378,6 +378,7 @@ async def open_bus(
     *,
     rng: Callable[[], float],
     utc: Callable[[], float] = time.time,
+    stats: BusStats | None = None,
 ) -> AsyncGenerator[Bus]:
     """Open a bus for writing; the folder is made if there is none.
 
@@ -386,13 +387,14 @@ async def open_bus(
         settings: How it is written; None is `BusSettings()`.
         rng: Numbers from 0 to 1, so that writers do not try in step.
         utc: The time, in seconds since 1970.
+        stats: Counts what writing costs, also that of other writers; None counts it for itself.
 
     Raises:
         BusError: It is no folder, or leads somewhere else.
     """
     await trio.lowlevel.checkpoint()
     settings = settings if settings is not None else BusSettings()
-    stats = BusStats()
+    stats = stats if stats is not None else BusStats()
     path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - nothing is looked up, no link is followed
     try:
         if not is_folder(path):
