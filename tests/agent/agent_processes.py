@@ -16,7 +16,7 @@ from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.processes import ProcessFamily, open_family
-from trioeval.agent.protocols import Attempts, FileMarker, LoopTerms, Posts
+from trioeval.agent.protocols import Attempts, CaseTeller, FileMarker, LoopTerms, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.providers.programs.entries import CommandAgentSettings, read_agent_command
 from trioeval.templates import Templates
@@ -125,6 +125,7 @@ class Rig:
             "children": self.family,
             "posts": Posts(post),
             "attempts": NumberedAttempts(ids=str, ends=[*earlier]),
+            "tell": CaseTeller(case="calc", agent="scripted"),
         }
         return LoopTerms(**{**given, **changed})
 

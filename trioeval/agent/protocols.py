@@ -99,6 +99,32 @@ AgentObserver: TypeAlias = Callable[[AgentEvent], None]
 """Told synchronously. What it raises is logged and dropped."""
 
 
+def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
+    return guarded(observe)
+
+
+@attrs.frozen(kw_only=True)
+class CaseTeller:
+    """Tells an observer what happens to one case."""
+
+    observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
+    task: str | None = None
+    """What the observer is told of the case in every event; see `AgentEvent`."""
+    case: str
+    agent: str
+
+    def __call__(self, event: type[AgentEvent], **details: Any) -> None:
+        """Tell the observer, if there is one.
+
+        Args:
+            event: What happens now.
+            **details: Its fields, but for those of every event.
+        """
+        if self.observe is not None:
+            about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
+            self.observe(event(at=trio.current_time(), **about, **details))
+
+
 # Where an agent says that its task is done.
 
 
@@ -183,27 +209,8 @@ class FileMarker:
         self._news = trio.Event()
 
 
-@attrs.define(eq=False)
-class Flag:
-    """Says `done` in memory: for agents that are functions of this program."""
-
-    _done: trio.Event = attrs.field(init=False, factory=trio.Event)
-
-    def set(self) -> None:
-        """Say it."""
-        self._done.set()
-
-    def is_set(self) -> bool:
-        """Whether it was said."""
-        return self._done.is_set()
-
-    async def wait(self) -> None:
-        """Return when it was. A checkpoint."""
-        await self._done.wait()
-
-
-Marker: TypeAlias = FileMarker | Flag
-"""Where the agent says that its task is done."""
+Marker: TypeAlias = FileMarker | trio.Event
+"""Where the agent says that its task is done: an event, where it is a function of this program."""
 
 R = TypeVar("R")
 
@@ -364,10 +371,6 @@ class Attempts:
         self.ends.append(end)
 
 
-def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
-    return guarded(observe)
-
-
 @attrs.frozen(kw_only=True)
 class LoopTerms:
     """How one case is worked on.
@@ -390,22 +393,5 @@ class LoopTerms:
     """Set when no further attempt is to begin; one that runs comes to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext
     """Makes what is put around its waits for other things than slots: they are no work."""
-    observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
+    tell: CaseTeller
     """Told of its attempts, and how it ended."""
-    task: str | None = None
-    """What the observer is told of it: the id of its task,"""
-    case: str = ""
-    """its name,"""
-    agent: str = ""
-    """and what its agent is called."""
-
-    def tell(self, event: type[AgentEvent], **details: Any) -> None:
-        """Tell the observer, if there is one.
-
-        Args:
-            event: What happens now.
-            **details: Its fields, but for those of every event.
-        """
-        if self.observe is not None:
-            about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
-            self.observe(event(at=trio.current_time(), **about, **details))
