@@ -36,6 +36,7 @@ from trioeval.errors import (
     TooLateError,
     leaves,
 )
+from trioeval.nurseries import open_plain_nursery
 
 # Waits for the first of several things.
 
@@ -104,27 +105,23 @@ class Turn:
         Raises:
             Exception: What the slots raise, and what writes down beginnings and ends.
         """
-        failure: Exception | None = None
         is_cut_off = True
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_plain_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 try:
                     with self._line:
                         await self._terms.slots(partial(self._work, nursery))
                     if self.attempt is not None:
                         await self._told.wait()
-                except Exception as error:  # noqa: BLE001 - raised below: no group around it
-                    failure = error
-                nursery.cancel_scope.cancel("the attempt is over")
-            is_cut_off = failure is not None
+                finally:
+                    nursery.cancel_scope.cancel("the attempt is over")
+            is_cut_off = False
         finally:
             if is_cut_off and self.attempt is not None and self._told.is_set():
                 # Bounded: who reads the bus is not to wait for a resume that may never come.
                 with trio.move_on_after(_TOLD_WITHIN, shield=True):
                     await self._tell_cut(self.attempt)
-        if failure is not None:
-            raise failure
         if self.attempt is not None and self.end is not None:
             await self._tell_end(self.attempt, self.end.failure)
 

@@ -41,6 +41,7 @@ from trioeval.evaluation.tools import (
     read_turn,
 )
 from trioeval.kernel import Calls
+from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Request
 from trioeval.providers.messages import to_messages
 
@@ -264,18 +265,14 @@ class _Work:
             return await self._converse()
         message = f"it took longer than {limit:g} seconds of work (attemptTimeout)"
         failure: AttemptFailure | None = AttemptFailure("timeout", message)
-        error: Exception | None = None
         scope = trio.CancelScope()
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             nursery.start_soon(self._watch, limit, scope)
-            with scope:
-                try:
+            try:
+                with scope:
                     failure = await self._converse()
-                except Exception as raised:  # noqa: BLE001 - raised below, where it is no group
-                    error = raised
-            nursery.cancel_scope.cancel("the attempt is over")
-        if error is not None:
-            raise error
+            finally:
+                nursery.cancel_scope.cancel("the attempt is over")
         return failure
 
     async def _watch(self, limit: float, scope: trio.CancelScope) -> None:

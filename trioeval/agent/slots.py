@@ -22,6 +22,7 @@ import trio
 from trioeval.agent.protocols import AgentEvent, AttemptGoesOn, AttemptWaiting, Slots
 from trioeval.agent.restarts import AttemptEnd
 from trioeval.kernel import Calls, Metered
+from trioeval.nurseries import open_plain_nursery
 
 _AT_ONCE = 0.01
 """Seconds after which a run that has no slot is one that waits for it."""
@@ -108,18 +109,16 @@ class Stretches:
                 self._over = True
                 self._paused.set()
 
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             try:
                 await self._first(partial(self._stretch, partial(nursery.start_soon, work)))
                 while not self._over:
                     await self._wanted.wait()
                     await self._again(partial(self._stretch, self._granted.set))
-            except Exception as error:  # noqa: BLE001 - raised below: no group around it
-                failures.insert(0, error)
-                nursery.cancel_scope.cancel("there is no slot any more")
             finally:
                 self._over = True
                 self._line.cancel("there is no slot any more")
+                nursery.cancel_scope.cancel("there is no slot any more")
         if failures:
             raise failures[0]
         return results[0]
