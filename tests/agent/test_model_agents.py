@@ -323,7 +323,7 @@ def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
 
     bench.files.logs.mkdir(parents=True)
     mine.write_text("mine")
-    for file in (log, log.with_suffix(".new")):
+    for file in (log, log.with_name(f"{log.name}.new")):
         put(file)
     assert bench.end(Script([chat("list_files"), "ok"])).failure is None
     assert log.is_file()

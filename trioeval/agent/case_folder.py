@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from trioeval.agent.model import case_of
-from trioeval.agent.workspace import make_done_folder, make_workspace, read_plain
+from trioeval.agent.workspace import make_done_folder, make_workspace, read_plain, write_whole
 from trioeval.errors import AgentError
 from trioeval.suite.dependencies import Dependent
 from trioeval.suite.expand import Expansion, Step
@@ -287,7 +287,9 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
         with lock:
             if not _find(files, wanted):
                 files.logs.mkdir(parents=True, exist_ok=True)
-                _write(files.folder / ABOUT, {"digest": wanted.digest, "case": wanted.about})
+                about = {"digest": wanted.digest, "case": wanted.about}
+                text = json.dumps(about, indent=2, ensure_ascii=False)
+                write_whole(files.folder / ABOUT, f"{text}\n".encode())
         files.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
@@ -346,11 +348,3 @@ def _move_aside(folder: Path) -> None:
     while os.path.lexists(aside := folder.with_name(f"{folder.name}.old-{number}")):
         number += 1
     folder.rename(aside)
-
-
-def _write(file: Path, data: object) -> None:
-    partial = file.with_name(f"{file.name}.new")
-    partial.unlink(missing_ok=True)
-    with partial.open("xb") as out:
-        out.write(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode())
-    partial.replace(file)

@@ -13,6 +13,7 @@ whatever its policy, unless something else that it depends on has failed.
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -38,28 +39,19 @@ R = TypeVar("R")
 class Place:
     """The place of one case. Made by `Procession.join`."""
 
-    before: "Place | None" = attrs.field(repr=False)
-    """One that came before and may not have left."""
+    _line: "OrderedDict[Place, None]" = attrs.field(repr=False)
+    """Those that have not left, in the order in which they came."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def come_first(self) -> None:
         """Return when all that came before have left. A checkpoint."""
         await trio.lowlevel.checkpoint()
-        while self.before is not None:
-            await self.before.wait_left()
-            self.before = self.before.before
-
-    async def wait_left(self) -> None:
-        """Return when this one has left. A checkpoint."""
-        await self._left.wait()
-
-    @property
-    def has_left(self) -> bool:
-        """Whether this one has left."""
-        return self._left.is_set()
+        while (first := next(iter(self._line))) is not self:
+            await first._left.wait()  # noqa: SLF001 - of another one of these
 
     def leave(self) -> None:
         """Let the next one go on. Said twice, the first time counts."""
+        self._line.pop(self, None)
         self._left.set()
 
 
@@ -67,14 +59,13 @@ class Place:
 class Procession:
     """Cases that get ready at the same time, and go on one after another."""
 
-    _last: Place | None = attrs.field(init=False, default=None)
+    _line: OrderedDict[Place, None] = attrs.field(init=False, factory=OrderedDict)
 
     @contextmanager
     def join(self) -> Generator[Place]:
         """Take the last place, until it is left or the block is over."""
-        while self._last is not None and self._last.has_left:
-            self._last = self._last.before
-        place = self._last = Place(self._last)
+        place = Place(self._line)
+        self._line[place] = None
         try:
             yield place
         finally:

@@ -14,13 +14,12 @@ Law: SLOT.
 """
 
 import json
-import math
 import os
 import shutil
 import socket
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,27 +60,20 @@ class ChildRuns:
     """Told when an attempt has to wait for its slot to go on, and when it has it."""
     run_id: str = attrs.field(init=False, default="")
     """Of the attempt that is under way: only its waits hand its slot back."""
-    waited: float = attrs.field(init=False, default=0.0)
-    """Seconds that the attempt under way has waited."""
+    stretches: Stretches = attrs.field(init=False)
+    """Its slots, none while it waits."""
     folder: Path | None = attrs.field(init=False, default=None)
     """Where the socket is; None as long as there is none."""
     _children: dict[int, _ChildRun] = attrs.field(init=False, factory=dict)
-    _stretches: Stretches = attrs.field(init=False)
-    _limit: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    _left: float = attrs.field(init=False, default=math.inf)
-    """Seconds that the attempt had left when it began to wait."""
-    _waiting: int = attrs.field(init=False, default=0)
-    _began_at: float = attrs.field(init=False, default=0.0)
 
-    @_stretches.default
+    @stretches.default
     def _no_stretch(self) -> Stretches:
         return Stretches(self._slots, self._slots)
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run an attempt in a slot, but for when it waits. Of each attempt only its own waits count."""
-        self._stretches = Stretches(self._slots, self._slots, self._tell)
-        self._waiting = 0
-        return await self._stretches(run)
+        self.stretches = Stretches(self._slots, self._slots, self._tell)
+        return await self.stretches(run)
 
     async def begin(self, run_id: str) -> dict[str, str]:
         """An attempt begins; the variables with which its program reaches this. A checkpoint.
@@ -90,7 +82,7 @@ class ChildRuns:
             OSError: There can be no socket.
         """
         await trio.lowlevel.checkpoint()
-        self.run_id, self.waited = run_id, 0.0
+        self.run_id = run_id
         if not hasattr(socket, "AF_UNIX"):
             return {}
         if self.folder is None:
@@ -103,10 +95,6 @@ class ChildRuns:
             listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
             self._nursery.start_soon(trio.serve_listeners, self._answer, [listener])
         return {SOCKET_VARIABLE: os.fspath(self.folder / "s")}
-
-    def bound(self, limit: trio.CancelScope) -> None:
-        """The limit of the attempt that begins: it stands still while the attempt waits."""
-        self._limit = limit
 
     async def _answer(self, stream: trio.SocketStream) -> None:
         channel = _Channel(stream)
@@ -154,7 +142,7 @@ class ChildRuns:
             return
         own = [one for one, child in self._children.items() if child.parent == parent]
         children = {one: self._children[one] for one in ids or own}
-        async with self._paused(run, parent), trio.open_nursery() as nursery:
+        async with self._waiting(run, parent), trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_end, channel, nursery.cancel_scope)
             for child in children.values():
                 await child.over.wait()
@@ -165,33 +153,13 @@ class ChildRuns:
         await channel.receive()
         scope.cancel("nothing waits any more")
 
-    @asynccontextmanager
-    async def _paused(self, run: str, parent: int) -> AsyncGenerator[None]:
+    def _waiting(self, run: str, parent: int) -> AbstractAsyncContextManager[None]:
         """Hand back the slot of the attempt or child that waits, and take one again behind."""
         if parent in self._children:
-            async with self._children[parent].stretches.waiting():
-                yield
-            return
-        if run != self.run_id:  # of an earlier attempt, which is over
-            yield
-            return
-        stretches = self._stretches
-        async with stretches.waiting():
-            self._waiting += 1
-            if self._waiting == 1:
-                self._began_at = trio.current_time()
-                self._left, self._limit.deadline = (
-                    self._limit.deadline - self._began_at,
-                    math.inf,
-                )
-            yield
-        if stretches is not self._stretches:
-            return
-        self._waiting -= 1
-        if not self._waiting:
-            now = trio.current_time()
-            self.waited += now - self._began_at
-            self._limit.deadline = now + self._left
+            return self._children[parent].stretches.waiting()
+        if run == self.run_id:
+            return self.stretches.waiting()
+        return nullcontext()  # of an earlier attempt, which is over
 
 
 @attrs.define(eq=False)

@@ -132,7 +132,7 @@ class CommandAgent:
             ):  # all of it at once: what is left of earlier attempts may need its grace too
                 with trio.move_on_after(KILLED_WITHIN, shield=True):
                     await self.family.end()
-        waited = 0.0 if self.child_runs is None else self.child_runs.waited
+        waited = 0.0 if self.child_runs is None else self.child_runs.stretches.waited
         return attrs.evolve(end, duration_s=trio.current_time() - started_at - waited)
 
     async def _start(
@@ -190,7 +190,7 @@ class CommandAgent:
                 nursery.start_soon(_write, stdin, _text(attempt.prompt))
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
                 if self.child_runs is not None:
-                    self.child_runs.bound(in_time)
+                    self.child_runs.stretches.limit = in_time
                 await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
         children = 0

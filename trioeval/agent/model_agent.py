@@ -25,7 +25,7 @@ from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.report_file import shortened
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure, FailureKind
-from trioeval.agent.workspace import read_plain, write_plain
+from trioeval.agent.workspace import read_plain, write_plain, write_whole
 from trioeval.agent.workspace_tools import DONE, WorkspaceTools
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.evaluation.journal import Paid
@@ -120,10 +120,7 @@ class ToolLog:
         if self._is_own:
             write_plain(self.file, lines, os.O_APPEND)
             return
-        whole = self.file.with_suffix(".new")
-        whole.unlink(missing_ok=True)
-        write_plain(whole, lines, os.O_EXCL)
-        whole.replace(self.file)
+        write_whole(self.file, lines)
         self._is_own = True
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from trioeval.agent.workspace import read_plain
+from trioeval.agent.workspace import read_plain, write_whole
 from trioeval.errors import AgentError, UsageError
 
 # Ids of runs: names of attempts that sort by the time of their start, and are never given twice.
@@ -97,7 +97,7 @@ def ensure_prompt(file: Path, submitted: str | None) -> str:
         if not os.path.lexists(file):
             if submitted is None or not submitted.strip():
                 raise AgentError(f"{file} is not there, and no prompt was submitted: one is needed")
-            _write(file, submitted)
+            write_whole(file, submitted.encode(), durable=True)
         data = read_plain(file, LARGEST + 1)
         if len(data) > LARGEST:
             raise AgentError(f"{file} has more than {LARGEST:,} bytes, which a prompt cannot have")
@@ -110,19 +110,3 @@ def ensure_prompt(file: Path, submitted: str | None) -> str:
     if not text.strip():
         raise AgentError(f"{file} is blank; write the prompt there, or remove it")
     return text
-
-
-def _write(file: Path, text: str) -> None:
-    """Make the file, whole or not at all."""
-    partial = file.with_name(f"{file.name}.new")
-    partial.unlink(missing_ok=True)
-    with partial.open("xb") as out:
-        out.write(text.encode())
-        out.flush()
-        os.fsync(out.fileno())
-    partial.rename(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -11,6 +11,7 @@ pauses and figures would then not hold for agents.
 Law: SLOT.
 """
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -72,11 +73,15 @@ class Stretches:
     """For when it goes on."""
     tell: Callable[[type[AgentEvent]], None] | None = None
     """Told synchronously when a run has to wait for its slot to go on, and when it has it."""
+    limit: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """A limit of the run, whose deadline stands still while the run waits."""
     waited: float = attrs.field(init=False, default=0.0)
     """Seconds in which the run had no slot."""
     _depth: int = attrs.field(init=False, default=0)
     """How many waits the run is in."""
     _paused_at: float = attrs.field(init=False, default=0.0)
+    _left: float = attrs.field(init=False, default=math.inf)
+    """Seconds until its limit when it began to wait."""
     _paused: trio.Event = attrs.field(init=False, factory=trio.Event)
     """The stretch is over."""
     _wanted: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -151,6 +156,8 @@ class Stretches:
         self._depth += 1
         if self._depth == 1:
             self._paused_at = trio.current_time()
+            self._left = self.limit.deadline - self._paused_at
+            self.limit.deadline = math.inf
             self._wanted, self._granted = trio.Event(), trio.Event()
             self._paused.set()
 
@@ -164,7 +171,9 @@ class Stretches:
         with trio.CancelScope(shield=True) as self._line:
             if not self._over:
                 await self._wait_granted()
-        self.waited += trio.current_time() - self._paused_at
+        now = trio.current_time()
+        self.waited += now - self._paused_at
+        self.limit.deadline = now + self._left
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _wait_granted(self) -> None:

@@ -127,13 +127,40 @@ def write_plain(path: Path, data: bytes, flags: int = os.O_TRUNC) -> None:
     Args:
         path: Where it is; its folder is there.
         data: What is written.
-        flags: What becomes of a file that is there: `os.O_TRUNC`, `os.O_APPEND` or `os.O_EXCL`.
+        flags: What becomes of a file that is there: `os.O_TRUNC` or `os.O_APPEND`.
 
     Raises:
         OSError: As for `open_plain`, or it cannot be written.
     """
     with open(open_plain(path, os.O_WRONLY | os.O_CREAT | flags), "wb") as file:
         file.write(data)
+
+
+def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Make a file, or replace it, whole or not at all.
+
+    Args:
+        path: Where it is; its folder is there, and nobody else writes it.
+        data: What is written.
+        durable: Whether it is written through to the disk.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with open(open_plain(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    new.replace(path)
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def read_plain(path: Path, limit: int, start: int = 0) -> bytes:
