@@ -13,8 +13,7 @@ from filelock import FileLock
 from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft, Message, Parent
 from trioeval.agent.bus.reading import Reading, read_bus, read_parts
-from trioeval.agent.bus_messages import CasePosts, Patience, RunBuses
-from trioeval.agent.open import RunFacts
+from trioeval.agent.open import CasePosts, Patience, RunBuses, RunFacts
 from trioeval.errors import BusError
 
 chance = Random(7).random  # noqa: S311 - no secret
@@ -35,7 +34,7 @@ def told_on(run: Bus, buses: RunBuses) -> RunFacts:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bus that nobody holds is waited for, however long the machine stands still."""
-    monkeypatch.setattr("trioeval.agent.bus_messages.WAIT", 60.0)
+    monkeypatch.setattr("trioeval.agent.open.WAIT", 60.0)
 
 
 def facts_of(folder: Path) -> list[Message]:

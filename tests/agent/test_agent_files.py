@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from trioeval.agent.prompts import ensure_prompt
+from trioeval.agent.case_folder import ensure_prompt
 from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError
 from trioeval.testing import run_virtual

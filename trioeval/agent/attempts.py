@@ -15,8 +15,8 @@ import attrs
 import trio
 
 from trioeval.agent.bus.reading import read_parts
-from trioeval.agent.bus_messages import CasePosts
 from trioeval.agent.loop import LoopEnd, LoopEnding
+from trioeval.agent.open import CasePosts
 from trioeval.agent.protocols import Attempts
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure
 from trioeval.agent.workspace import open_plain

@@ -15,12 +15,18 @@ import trio
 
 from trioeval.agent.attempts import AttemptLog, open_log
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
-from trioeval.agent.child_runs import ChildRuns
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
-from trioeval.agent.open import set_aside, with_cut_off
 from trioeval.agent.processes import ProcessFamily, ProcessTree, identify
-from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file, shortened
+from trioeval.agent.report_file import (
+    AttemptReport,
+    ReportTroubles,
+    read_report_file,
+    set_aside,
+    shortened,
+    with_cut_off,
+)
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.agent.slots import ChildRuns
 from trioeval.agent.workspace import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.evaluation.commands import too_many

@@ -25,7 +25,6 @@ import trio
 
 from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.loop import LoopEnd, Turn, run_until_done
-from trioeval.agent.prompts import RunIds, own_run_ids
 from trioeval.agent.protocols import (
     Agent,
     AgentObserver,
@@ -34,6 +33,8 @@ from trioeval.agent.protocols import (
     Family,
     LoopTerms,
     Posts,
+    RunIds,
+    own_run_ids,
 )
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, RestartPolicy
 from trioeval.agent.slots import LaneSlots, Stretches

@@ -22,28 +22,26 @@ from trioeval.agent.attempts import (
     ended_as,
     with_cut_attempt,
 )
-from trioeval.agent.bus_messages import CasePosts
 from trioeval.agent.case_folder import (
     CaseFiles,
     CaseNames,
     CaseRoom,
     Wanted,
     claim_folder,
+    ensure_prompt,
     open_workspace,
     task_folder,
 )
 from trioeval.agent.case_order import Gate, InOrder, KeptCases, Place, Procession, gates_of
 from trioeval.agent.cases import WorkspaceTemplates
-from trioeval.agent.child_runs import open_child_runs
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.model_agent import ModelAgent
-from trioeval.agent.open import AgentRun, cut_off_attempt
+from trioeval.agent.open import AgentRun, CasePosts
 from trioeval.agent.planner import Submission, Turn, planner_turn
 from trioeval.agent.processes import end_survivors, open_family
-from trioeval.agent.prompts import ensure_prompt
 from trioeval.agent.protocols import (
     Agent,
     AgentEvent,
@@ -60,8 +58,9 @@ from trioeval.agent.protocols import (
     Slots,
     at_once,
 )
+from trioeval.agent.report_file import cut_off_attempt
 from trioeval.agent.restarts import RestartPolicy
-from trioeval.agent.slots import LaneSlots
+from trioeval.agent.slots import LaneSlots, open_child_runs
 from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
