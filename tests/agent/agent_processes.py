@@ -15,6 +15,7 @@ from program_runs import around, carriers, is_alive, run, run_when_ready, wait_g
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, open_family
 from trioeval.agent.protocols import Attempts, CaseTeller, FileMarker, LoopTerms, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
@@ -149,8 +150,7 @@ async def open_rig(
             templates=Templates(),
             family=family,
             journal=ledger,
-            timeout=limit,
-            max_processes=max_processes,
+            bounds=AgentSettings(attempt_timeout=limit, max_processes=max_processes),
         )
         yield Rig(agent=agent, family=family, ledger=ledger)
 

@@ -148,9 +148,9 @@ class Bench:
                 place=0,
                 calls=calls,
                 request=Request(prompt="", vars={"name": "calc"}),
-                files=self.files,
-                settings=self.settings,
-                tools=WorkspaceTools.of(self.files, self.settings, self.environ, post),
+                tools=WorkspaceTools(
+                    files=self.files, settings=self.settings, environ=self.environ, post=post
+                ),
             )
             with calls.waiting():  # as everything does there that is no call
                 for place in range(number, number + attempts):

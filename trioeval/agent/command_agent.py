@@ -16,6 +16,7 @@ import trio
 from trioeval.agent.attempts import AttemptLog, open_log
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, ProcessTree, identify
 from trioeval.agent.report_file import (
     AttemptReport,
@@ -71,11 +72,8 @@ class CommandAgent:
     family: ProcessFamily
     journal: AgentJournal | None = None
     """Has its processes, so that they can be ended when this program has died."""
-    timeout: float | None = None
-    """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
-
-    max_processes: int = 0
-    """That an attempt may have at once, above which it is ended; 0 does not bound them."""
+    bounds: AgentSettings
+    """Of an attempt: its time, where the settings of the program say nothing, and its processes."""
     child_runs: ChildRuns | None = None
     """What its programs may submit; None where they may not."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
@@ -167,7 +165,7 @@ class CommandAgent:
                 mark=mark,
                 gone=functools.partial(self._tell_gone, attempt),
                 has_input=self.settings.stdin,
-                max_processes=self.max_processes,
+                max_processes=self.bounds.max_processes,
             )
         except (OSError, ValueError):
             self._tell_gone(attempt)
@@ -189,7 +187,8 @@ class CommandAgent:
 
     async def _work(self, attempt: Attempt, begun: ProcessTree) -> AttemptEnd:
         """How an attempt ends whose program runs."""
-        limit = self.timeout if self.settings.timeout is None else self.settings.timeout
+        own = self.settings.timeout
+        limit = self.bounds.attempt_timeout if own is None else own
         tree, stdin = begun.tree, begun.tree.process.stdin
         async with trio.open_nursery() as nursery:
             if stdin is not None:
@@ -210,7 +209,7 @@ class CommandAgent:
                 "timeout", f"did not end within {limit:g} seconds"
             )
         elif tree.exceeded:
-            failure = AttemptFailure("killed", too_many(self.max_processes))
+            failure = AttemptFailure("killed", too_many(self.bounds.max_processes))
         elif tree.lost_supervisor:
             failure = AttemptFailure("killed", _LOST)
         else:

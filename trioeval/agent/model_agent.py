@@ -21,8 +21,6 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.agent.case_folder import CaseFiles
-from trioeval.agent.model import AgentSettings
 from trioeval.agent.report_file import shortened
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure, FailureKind
 from trioeval.agent.workspace import read_plain, write_plain, write_whole
@@ -162,9 +160,8 @@ class ModelAgent:
     calls: Calls[Any]
     request: Request
     """What the row asks: variables, options, and its place; the prompt is that of the attempt."""
-    files: CaseFiles
-    settings: AgentSettings
     tools: WorkspaceTools
+    """What it may call, in the folder of the case and as the settings of the task want it."""
 
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
         """Work once. A checkpoint.
@@ -175,10 +172,11 @@ class ModelAgent:
             QuotaError: A shared limit will never allow a reply.
             TooLateError: The job is over, or the deadline of the run has passed.
         """
-        log_file = self.files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
+        files = self.tools.files
+        log_file = files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
 
         def prepare() -> ToolLog:
-            told = self.files.told(attempt.number)
+            told = files.told(attempt.number)
             told.parent.mkdir(parents=True, exist_ok=True)
             write_plain(told, attempt.prompt.encode("utf-8", "replace"))
             return ToolLog(log_file)
@@ -257,7 +255,7 @@ class _Work:
 
     async def run(self) -> AttemptFailure | None:
         """Work until the model says no more, or may not."""
-        limit = self.agent.settings.attempt_timeout
+        limit = self.agent.tools.settings.attempt_timeout
         if limit is None:
             return await self._converse()
         message = f"it took longer than {limit:g} seconds of work (attemptTimeout)"
@@ -282,7 +280,7 @@ class _Work:
 
     async def _converse(self) -> AttemptFailure | None:
         """Ask, and do what is wanted, until nothing is wanted any more; how that failed, if it did."""
-        most = self.agent.settings.max_steps
+        most = self.agent.tools.settings.max_steps
         while True:
             try:
                 turn = await self._step()
@@ -333,7 +331,7 @@ class _Work:
         return inquiry
 
     def _request(self, prompt: str) -> Request:
-        agent, files = self.agent, self.agent.files
+        agent, files = self.agent, self.agent.tools.files
         places = {
             "workspace": str(files.workspace),
             "promptFile": str(files.told(self.attempt.number)),

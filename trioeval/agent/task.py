@@ -452,15 +452,14 @@ class _Case:
                 templates=work.templates,
                 family=family,
                 journal=work.journal,
-                timeout=settings.attempt_timeout,
-                max_processes=settings.max_processes,
+                bounds=settings,
                 reports=work.run.reports,
                 child_runs=child_runs,
             )
             yield agent, child_runs, family
 
     def _model(self) -> ModelAgent:
-        step, asked, work, files = self.step, self.asked, self.work, self.room.files
+        step, asked, work = self.step, self.asked, self.work
         request = Request(
             prompt=asked.prompt,
             vars=asked.vars,
@@ -476,9 +475,9 @@ class _Case:
             place=step.provider_index,
             calls=self.calls,
             request=request,
-            files=files,
-            settings=work.settings,
-            tools=WorkspaceTools.of(files, work.settings, environ, self.post),
+            tools=WorkspaceTools(
+                files=self.room.files, settings=work.settings, environ=environ, post=self.post
+            ),
         )
 
     @property
