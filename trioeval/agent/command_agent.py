@@ -146,12 +146,7 @@ class CommandAgent:
         logs: tuple[AttemptLog, AttemptLog],
         more: Mapping[str, str],
     ) -> ProcessTree:
-        """Start the program. What can be ended when this program has died is written down before.
-
-        Raises:
-            OSError: It cannot be started.
-            ValueError: A word has a NUL character.
-        """
+        """Start the program. What can be ended when this program has died is written down before."""
         mark = make_mark()
         if self.journal is not None:
             self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
@@ -282,11 +277,7 @@ class CommandAgent:
 def _prepare(
     files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
 ) -> tuple[AttemptLog, AttemptLog]:
-    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files.
-
-    Raises:
-        OSError: It cannot be done.
-    """
+    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files."""
     number = attempt.number
     files.logs.mkdir(parents=True, exist_ok=True)
     write_plain(files.told(number), _text(attempt.prompt))

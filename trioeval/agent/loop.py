@@ -26,7 +26,15 @@ from trioeval.agent.protocols import (
     CaseEnding,
     LoopTerms,
 )
-from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, GaveUp, Stop, decide
+from trioeval.agent.restarts import (
+    Attempt,
+    AttemptEnd,
+    AttemptFailure,
+    GaveUp,
+    Stop,
+    counted,
+    decide,
+)
 from trioeval.errors import (
     AgentError,
     BudgetError,
@@ -140,8 +148,7 @@ class Turn:
             await self._terms.posts("RUN_STOP", f"attempt {attempt.number} has ended: {run}")
             return
         await self._terms.posts("RUN_CRASH", f"attempt {attempt.number} has failed: {run}")
-        said = f"{failure.kind}: {failure.message}"
-        await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {said}")
+        await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
 
     async def _watch(self) -> None:
         """Tell that it waits, if it does; and end its wait at a stop."""
@@ -182,7 +189,7 @@ class Turn:
                 **run,
                 failed=failure is not None,
                 cancelled=self.end is None,
-                reason="" if failure is None else f"{failure.kind}: {failure.message}",
+                reason="" if failure is None else str(failure),
             )
 
     async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
@@ -228,10 +235,6 @@ async def run_until_done(agent: Agent, terms: LoopTerms) -> LoopEnd:
     """Work on a case until it is done, given up, or stopped. A checkpoint.
 
     When it returns or raises, none of its children is alive.
-
-    Args:
-        agent: Who works.
-        terms: How.
 
     Raises:
         Exception: What the slots raise, and the record of attempts; of the agent what says that the run is
@@ -334,9 +337,7 @@ class _Case:
     @property
     def _after(self) -> str:
         number = len(self._ends)
-        if not number:
-            return "before the first attempt"
-        return "after 1 attempt" if number == 1 else f"after {number} attempts"
+        return f"after {counted(number)}" if number else "before the first attempt"
 
     def _over(
         self, ending: LoopEnding, message: str, children_ended: int, why: GaveUp | None = None

@@ -100,11 +100,7 @@ class ToolLog:
         self._earlier.clear()
 
     async def add(self, step: int, call: ToolCall, result: ToolResult) -> None:
-        """Write down what a call gave, also when it is cancelled: a call that was made is known.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write down what a call gave, also when it is cancelled: a call that was made is known."""
         self.forget()
         entry = {**_key(step, call), "result": result.value, "failed": result.failed}
         self._lines.append(json.dumps(entry))

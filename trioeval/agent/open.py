@@ -190,14 +190,7 @@ class RunFacts:
     """One at a time looks what is there."""
 
     async def pass_on(self, case: Path) -> int:
-        """Tell the facts of a case, but for those that are there. A checkpoint.
-
-        Args:
-            case: The folder of the bus of the case.
-
-        Returns:
-            How many were told.
-        """
+        """Tell the facts of a case, but for those that are there. A checkpoint."""
         told = 0
 
         async def tell(draft: Draft) -> None:

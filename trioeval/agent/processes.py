@@ -159,10 +159,6 @@ class ProcessFamily(Family):
             gone: Called when nothing of it is left.
             has_input: Whether it has a standard input that is written to.
             max_processes: That it may have at once, ≥ 0; 0 does not bound them.
-
-        Raises:
-            OSError: It cannot be started.
-            ValueError: An argument holds a NUL character.
         """
         tree = await start_tree(
             command,

@@ -117,12 +117,7 @@ class CaseTeller:
     agent: str
 
     def __call__(self, event: type[AgentEvent], **details: Any) -> None:
-        """Tell the observer, if there is one.
-
-        Args:
-            event: What happens now.
-            **details: Its fields, but for those of every event.
-        """
+        """Tell the observer, if there is one."""
         if self.observe is not None:
             about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
             self.observe(event(at=trio.current_time(), **about, **details))
@@ -175,11 +170,7 @@ class FileMarker:
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def is_set(self) -> bool:
-        """Whether the file is there. One look at the disk.
-
-        Raises:
-            MarkerError: The entry is not a file, or cannot be examined.
-        """
+        """Whether the file is there. One look at the disk."""
         try:
             mode = self.path.stat().st_mode
         except FileNotFoundError:
@@ -192,11 +183,7 @@ class FileMarker:
         return True
 
     async def wait(self) -> None:
-        """Return when the file is there: at a look, or when somebody wakes. A checkpoint.
-
-        Raises:
-            MarkerError: As `is_set`.
-        """
+        """Return when the file is there: at a look, or when somebody wakes. A checkpoint."""
         await trio.lowlevel.checkpoint()
         began_at = trio.current_time()
         while not self.is_set():

@@ -18,7 +18,7 @@ import attrs
 import orjson
 
 from trioeval.agent.case_folder import CaseFiles
-from trioeval.agent.restarts import AttemptEnd, AttemptFailure, FailureKind
+from trioeval.agent.restarts import AttemptEnd, AttemptFailure, FailureKind, cost_of
 from trioeval.agent.workspace import read_plain
 from trioeval.providers.config import show
 from trioeval.providers.secrets import hide_in
@@ -236,11 +236,10 @@ def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
         found.append(read_report_file(path))
     if not found:
         return end
-    costs = [cost for cost in (end.cost, *(one.cost for one in found)) if cost is not None]
     return attrs.evolve(
         end,
         usage=Usage.sum((end.usage, *(one.usage for one in found))),
-        cost=sum(costs) if costs else None,
+        cost=cost_of((end.cost, *(one.cost for one in found))),
         metadata={**end.metadata, CUT_OFF: len(found)},
     )
 

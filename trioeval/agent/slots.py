@@ -251,11 +251,7 @@ class ChildRuns:
         return await self.stretches(run)
 
     async def begin(self, run_id: str) -> dict[str, str]:
-        """An attempt begins; the variables with which its program reaches this. A checkpoint.
-
-        Raises:
-            OSError: There can be no socket.
-        """
+        """An attempt begins; the variables with which its program reaches this. A checkpoint."""
         await trio.lowlevel.checkpoint()
         self.run_id = run_id
         if not hasattr(socket, "AF_UNIX"):
@@ -367,12 +363,7 @@ class _Channel:
 async def open_child_runs(
     slots: Slots, tell: Callable[[type[AgentEvent]], None]
 ) -> AsyncGenerator[ChildRuns]:
-    """The child runs of a case, for as long as the block; their slots are handed back at its end.
-
-    Args:
-        slots: What attempts and child runs take their slots from.
-        tell: Told when an attempt has to wait for its slot to go on, and when it has it.
-    """
+    """The child runs of a case, for as long as the block; their slots are handed back at its end."""
     async with open_plain_nursery() as nursery:
         runs = ChildRuns(slots, nursery, tell)
         try:

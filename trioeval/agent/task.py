@@ -347,13 +347,7 @@ class _Case:
         )
 
     async def _wait(self, turn: Turn | None) -> None:
-        """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled.
-
-        Raises:
-            AgentError: It was cancelled meanwhile; or as `Gate.wait`.
-            BlockedError: As `Gate.wait`.
-            StoppedError: The run is stopped.
-        """
+        """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled."""
         if turn is None:
             await self._pass_gate()
             return

@@ -33,7 +33,9 @@ from trioeval.text import quote
 
 # What a model may do to the files of its workspace. Blocks on files; nothing outside is touched.
 #
-# What is given back is text for a model, bounded, and says how to go on where it is not all.
+# What is given back is text for a model, bounded, and says how to go on where it is not all. What cannot be
+# done is raised with what the model is told: `ActionError`, `NoFileError`, or `GradingError` for a path that
+# is none of a workspace.
 
 
 LONGEST = 50_000
@@ -47,13 +49,7 @@ class ActionError(Exception):
 
 
 def list_files(workspace: Path, path: str = ".", offset: float = 1) -> str:
-    """What is in a folder, by name; folders end with `/`.
-
-    Raises:
-        ActionError: There is no such folder.
-        GradingError: It is no path of a workspace.
-        NoFileError: It is a link that leads out.
-    """
+    """What is in a folder, by name; folders end with `/`."""
     path = path or "."
     try:
         with os.scandir(place_of(workspace, path)) as found:
@@ -88,13 +84,7 @@ def _rest(what: str, first: int, size: int, whole: int) -> str:
 
 
 def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None = None) -> str:
-    """The lines of a file.
-
-    Raises:
-        ActionError: It is no text.
-        GradingError: It is no path of a workspace.
-        NoFileError: There is none, or it is outside or too large.
-    """
+    """The lines of a file."""
     data = read_file(workspace, path)
     if b"\0" in data:
         msg = f"{quote(path)} is no text; it has {len(data):,} bytes"
@@ -120,13 +110,7 @@ def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None
 
 
 def write_text(workspace: Path, path: str, content: str) -> str:
-    """Make a file what is given, and the folders that it is in.
-
-    Raises:
-        ActionError: It cannot be written.
-        GradingError: It is no path of a workspace.
-        NoFileError: It is outside, a pipe or a device.
-    """
+    """Make a file what is given, and the folders that it is in."""
     place = place_of(workspace, path)
     data = content.encode("utf-8", "replace")
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -151,14 +135,7 @@ def edit_text(
     *,
     all: bool = False,  # noqa: A002 - as models call it
 ) -> str:
-    """Put a text in place of another that occurs once in a file, or everywhere.
-
-    Raises:
-        ActionError: It does not occur, or more than once; or the file is no text, would become too large,
-            or cannot be written.
-        GradingError: It is no path of a workspace.
-        NoFileError: There is none, or it is outside or too large.
-    """
+    """Put a text in place of another that occurs once in a file, or everywhere."""
     try:
         text = read_file(workspace, path).decode()
     except UnicodeDecodeError:

@@ -98,11 +98,7 @@ class Queue:
         self._wake(entry)
 
     def lead_no_more(self, entry: Entry) -> None:
-        """Leave the writing to the first of those who are left.
-
-        Args:
-            entry: Of whoever has led; it is taken back if it is not over.
-        """
+        """Leave the writing to the first of those who are left."""
         self._entries.pop(entry, None)
         following = next(iter(self._entries), None)
         self.is_led = following is not None
@@ -125,11 +121,7 @@ _MARKS = 2**48
 
 
 def _rest_of(draft: Draft) -> bytes:
-    """What is known of a message before it is written.
-
-    Raises:
-        BusError: It is too large.
-    """
+    """What is known of a message before it is written."""
     rest = payload_of(draft)
     if len(rest) > LARGEST - _HEAD:
         raise BusError(

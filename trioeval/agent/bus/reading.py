@@ -76,13 +76,7 @@ def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None 
 
 
 def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
-    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files.
-
-    Raises:
-        CursorExpiredError: Messages after the cursor were removed, also while others were read.
-        CursorNotFoundError: There is no such message.
-        BusError: It is no bus.
-    """
+    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files."""
     place: Place | None = None
     while True:
         try:
@@ -99,11 +93,7 @@ def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Read
 
 
 def last_messages(folder: Path, count: int) -> Reading:
-    """The last messages of a bus, oldest first; all if it has fewer. Blocks on files.
-
-    Raises:
-        BusError: It is no bus.
-    """
+    """The last messages of a bus, oldest first; all if it has fewer. Blocks on files."""
     while True:
         try:
             return _last(folder, max(0, count))
@@ -114,13 +104,9 @@ def last_messages(folder: Path, count: int) -> Reading:
 def read_on(
     folder: Path, place: Place, limit: int | None = None, limit_bytes: float = math.inf
 ) -> tuple[Reading, Place]:
-    """What stands behind a place, and the place behind that.
+    """What stands behind a place, and the place behind that; its file may have become shorter.
 
-    Args:
-        folder: Of the bus.
-        place: Where; its file may have become shorter.
-        limit: Messages at most.
-        limit_bytes: Bytes of messages after which to stop, also in the middle of a file.
+    After `limit_bytes` of messages it stops also in the middle of a file.
 
     Raises:
         FileNotFoundError: A file was removed meanwhile.
@@ -297,13 +283,7 @@ class Following:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message. A checkpoint.
-
-        Raises:
-            CursorExpiredError: Messages after the cursor were removed.
-            CursorNotFoundError: There is no such message.
-            BusError: It cannot be read.
-        """
+        """The next message. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while not self._ready:
             written = self._news.next  # before looking: what comes afterwards sets it

@@ -196,11 +196,7 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 def is_folder(folder: Path) -> bool:
-    """Whether there is a folder; False if there is nothing.
-
-    Raises:
-        BusError: There is something else.
-    """
+    """Whether there is a folder; False if there is nothing."""
     try:
         mode = folder.lstat().st_mode
     except FileNotFoundError:
@@ -235,12 +231,7 @@ def open_file(path: Path, flags: int) -> int:
 
 @contextmanager
 def reading(folder: Path, number: int) -> Iterator[int]:
-    """A file, open for reading.
-
-    Raises:
-        FileNotFoundError: It is not there any more.
-        BusError: It cannot be read, or is something else.
-    """
+    """A file, open for reading."""
     path = segment_path(folder, number)
     try:
         file = open_file(path, os.O_RDONLY)
@@ -314,14 +305,7 @@ def walk(file: int, start: int, size: int) -> Iterator[Found]:
 
 
 def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> Found:
-    """The last records of a file, read from its end; fewer only if there are fewer behind `floor`.
-
-    Args:
-        file: Open for reading.
-        size: Of it.
-        floor: Where a record begins that is not looked behind.
-        count: Records that are wanted at least.
-    """
+    """The last records of a file, read from its end; fewer only if there are fewer behind `floor`."""
     span = WINDOW
     while True:
         start = max(floor, size - span)
@@ -367,11 +351,7 @@ def place_behind(file: int, size: int, seq: int) -> int:
 
 
 def last_seq(folder: Path, numbers: Sequence[int]) -> int:
-    """The number of the last message in some files of a bus, also if it cannot be read any more; or 0.
-
-    Raises:
-        FileNotFoundError: One of them is gone.
-    """
+    """The number of the last message in some files of a bus, also if it cannot be read any more; or 0."""
     lost = 0
     for number in reversed(numbers):
         with reading(folder, number) as file:
