@@ -26,7 +26,6 @@ from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFa
 from trioeval.agent.workspace import read_plain, write_plain, write_whole
 from trioeval.agent.workspace_tools import DONE, WorkspaceTools
 from trioeval.errors import ProviderError, ProviderErrorKind
-from trioeval.evaluation.journal import Paid
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.evaluation.tools import (
     Chain,
@@ -225,19 +224,6 @@ class _Work:
         is_known = self.agent.asker.recalled(self._inquiry(fresh)) is not None
         return fresh if is_known else Chain(_opening(self.attempt))
 
-    def sent(self, tokens: int) -> None:
-        """The model is asked; the kernel counts requests."""
-        self.chain.sent(tokens)
-
-    def failed(self, error: ProviderError, tokens: int) -> None:
-        """It has not answered."""
-        self.chain.failed(error, tokens)
-
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
-        """The model has answered."""
-        self.chain.heard(paid, recalled=recalled)
-        self._is_recalled = recalled
-
     def worked(self) -> float:
         """Seconds of work until now, without those that an earlier execution took."""
         now = trio.current_time()
@@ -287,12 +273,17 @@ class _Work:
                 self.output = self.chain.replies[-1].output
                 return None
             self.output = turn.text
+            step = self.chain.steps - 1
             results = []
             for call in turn.calls:
-                try:
-                    result = await self._result(call)
-                except _LogError as error:
-                    return _no_files(error.reason)
+                self.chain.tool_calls[call.name] += 1
+                result = self.log.known(step, call) if self._is_recalled else None
+                if result is None:
+                    result = await self.agent.tools.run(call)
+                    try:
+                        await self.log.add(step, call, result)
+                    except OSError as error:
+                        return _no_files(error)
                 if call.name == DONE and not result.failed:
                     self.output = result.value or turn.text
                     return None  # it has said that nothing comes behind
@@ -306,10 +297,12 @@ class _Work:
         """What the model says next."""
         agent, inquiry = self.agent, self._inquiry(self.chain)
         self._asking = agent.calls.waited(trio.current_time())
+        recalled = self.chain.recalled
         try:
-            paid = await agent.asker.ask(inquiry, agent.calls, self)
+            paid = await agent.asker.ask(inquiry, agent.calls, self.chain)
         finally:
             self._waited, self._asking = self._waits(trio.current_time()), None
+        self._is_recalled = self.chain.recalled > recalled
         if not self._is_recalled:
             self.log.forget()
         output = paid.reply.output
@@ -343,28 +336,6 @@ class _Work:
             vars={**request.vars, **places},
             options={**request.options, "tools": [*listed, *agent.tools.offers]},
         )
-
-    async def _result(self, call: ToolCall) -> ToolResult:
-        """What a call gives, or has given in an earlier execution of the run."""
-        step = self.chain.steps - 1
-        self.chain.tool_calls[call.name] += 1
-        known = self.log.known(step, call) if self._is_recalled else None
-        if known is not None:
-            return known
-        result = await self.agent.tools.run(call)
-        try:
-            await self.log.add(step, call, result)
-        except OSError as error:
-            raise _LogError(error) from error
-        return result
-
-
-class _LogError(Exception):
-    """What a call gave cannot be written down."""
-
-    def __init__(self, reason: OSError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
 
 
 def _no_files(error: OSError) -> AttemptFailure:
