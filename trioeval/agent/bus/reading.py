@@ -94,11 +94,35 @@ def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Read
 
 def last_messages(folder: Path, count: int) -> Reading:
     """The last messages of a bus, oldest first; all if it has fewer. Blocks on files."""
+    records = count = max(0, count)
     while True:
         try:
-            return _last(folder, max(0, count))
+            cursor = last_seq(folder, segment_numbers(folder))
+            place = _place_of_last(folder, records)
+            found, _ = read_on(folder, place)
         except FileNotFoundError:
             continue  # likewise
+        more = len(found.messages) - count
+        if more >= 0 or not place.number:
+            # Others go on writing; and what is lost at the end has a number.
+            cursor = max(cursor, found.cursor)
+            return attrs.evolve(found, messages=found.messages[max(0, more) :], cursor=cursor)
+        records *= 2
+
+
+def _place_of_last(folder: Path, count: int) -> Place:
+    """Where so many records begin that are the last of a bus; its beginning, if it has fewer."""
+    for number in reversed(segment_numbers(folder)):
+        with reading(folder, number) as file:
+            size = size_of(file)
+            found = last_records(file, size, count=count)
+        if not count:
+            return Place(number, size, found.records[-1].seq if found.records else 0)
+        if count <= len(found.records):
+            first = found.records[-count]
+            return Place(number, first.start, first.seq - 1)
+        count -= len(found.records)
+    return Place()
 
 
 def read_on(
@@ -178,42 +202,6 @@ def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
         else:
             last = message.seq
             yield record.start, record.end, message
-
-
-def _last(folder: Path, count: int) -> Reading:
-    items: list[_Item] = []
-    missing = count
-    numbers = segment_numbers(folder)
-    cursor = last_seq(folder, numbers)
-    for number in reversed(numbers if count else []):
-        found, some = _last_of(folder, number, missing)
-        if found.torn > found.end:
-            some.append(CorruptRange(segment_path(folder, number), found.end, found.torn))
-        while some and missing:
-            items.append(some.pop())
-            missing -= not isinstance(items[-1], CorruptRange)
-        if not missing:
-            break
-    items.reverse()
-    messages = [item[2] for item in items if not isinstance(item, CorruptRange)]
-    return Reading(
-        messages=messages,
-        corrupt=[item for item in items if isinstance(item, CorruptRange)],
-        cursor=max([cursor, *(message.seq for message in messages[-1:])]),  # others go on writing
-    )
-
-
-def _last_of(folder: Path, number: int, count: int) -> tuple[Found, list[_Item]]:
-    """The end of a file, with so many messages, if it has them."""
-    path, records = segment_path(folder, number), count
-    with reading(folder, number) as file:
-        while True:
-            found = last_records(file, size_of(file), count=records)
-            items = [*_sorted_items(path, found)]
-            messages = sum(not isinstance(item, CorruptRange) for item in items)
-            if messages >= count or len(found.records) < records:
-                return found, items
-            records *= 2
 
 
 # Follows a bus: what is there, and then each message as it comes.
