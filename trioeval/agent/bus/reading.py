@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -10,19 +11,20 @@ from typing import Self, TypeAlias
 import attrs
 import trio
 
-from trioeval.agent.bus.messages import Message, parse_message
+from trioeval.agent.bus.messages import Message, parse_message, seq_of
 from trioeval.agent.bus.segments import (
     Found,
-    Place,
-    find_place,
+    first_record,
     last_records,
     last_seq,
+    place_behind,
     reading,
     segment_numbers,
     segment_path,
     size_of,
     walk,
 )
+from trioeval.errors import CursorExpiredError, CursorNotFoundError
 
 AT_ONCE = 5000  # messages that are read at once, so that a reader of a large bus stays small
 AT_ONCE_BYTES = 4 * 2**20  # of them, after which no more are
@@ -49,6 +51,18 @@ class Reading:
     """The `seq` after which to read on."""
     is_all: bool = True
     """Whether no limit has ended it."""
+
+
+@attrs.frozen
+class Place:
+    """A place between two messages."""
+
+    number: int = 0
+    """Of the file; 0 is before all of them."""
+    start: int = 0
+    """Byte at which the next record begins."""
+    seq: int = 0
+    """Of the message before it."""
 
 
 _Item: TypeAlias = CorruptRange | tuple[int, int, Message]
@@ -202,6 +216,65 @@ def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
         else:
             last = message.seq
             yield record.start, record.end, message
+
+
+# Where in the files of a bus a cursor is. Blocks on files.
+
+
+def find_place(folder: Path, since: int | str | None) -> Place:
+    """The place of a cursor: of a `seq` or a `msg_id`; None is the beginning.
+
+    Raises:
+        CursorExpiredError: Messages behind it were removed.
+        CursorNotFoundError: There is no such message.
+        FileNotFoundError: A file was removed meanwhile.
+        BusError: It is no bus.
+    """
+    if since is None:
+        return Place()
+    numbers = segment_numbers(folder)
+    seq = seq_of(since) if isinstance(since, str) else since
+    if seq is None or not 0 <= seq <= last_seq(folder, numbers):
+        raise _unknown(folder, since)
+    place = _place_of(folder, numbers, seq, since)
+    if isinstance(since, str) and not _is_message(folder, numbers, since, seq):
+        raise _unknown(folder, since)
+    return place
+
+
+def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> Place:
+    oldest = None
+    for number in reversed(numbers):
+        with reading(folder, number) as file:
+            size = size_of(file)
+            first = first_record(file, size)
+            if first is None:
+                continue
+            oldest = first.seq - 1
+            if first.seq <= seq:
+                return Place(number, place_behind(file, size, seq), seq)
+            if oldest == seq and first.start == 0:
+                return Place(number, 0, seq)
+    if not numbers or numbers[0] == 1:  # what is missing at the beginning is broken, not removed
+        return Place(0, 0, seq)
+    if oldest is None:
+        oldest = last_seq(folder, numbers)  # nothing that is left can be read
+    if oldest > seq:
+        raise CursorExpiredError(
+            f"{folder}: messages after {since} were removed; what is left begins after {oldest}",
+            oldest=oldest,
+        )
+    return Place(0, 0, seq)
+
+
+def _is_message(folder: Path, numbers: Sequence[int], msg_id: str, seq: int) -> bool:
+    """Whether a message has this id, among those that are left."""
+    found, _ = read_on(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
+    return [one.msg_id for one in found.messages] == [msg_id]
+
+
+def _unknown(folder: Path, since: int | str) -> CursorNotFoundError:
+    return CursorNotFoundError(f"{os.fspath(folder)}: the message bus has no message {since}")
 
 
 # Follows a bus: what is there, and then each message as it comes.
