@@ -5,6 +5,7 @@ import errno
 import functools
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -34,7 +35,7 @@ from trioeval.evaluation.commands import too_many
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
 from trioeval.providers.programs.members import Root
-from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark
+from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark, start_tree
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.templates import Templates
 
@@ -151,19 +152,24 @@ class CommandAgent:
         if self.journal is not None:
             self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
             await self.journal.durable()
+        begin = functools.partial(
+            start_tree,
+            command,
+            cwd=self.room.files.workspace,
+            environ={**self.settings.environ, **_variables(self.room, attempt), **more},
+            stdin=subprocess.PIPE if self.settings.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            grace=self.family.grace,
+            mark=mark,
+            supervised=True,
+            max_processes=self.bounds.max_processes,
+        )
+        gone = functools.partial(self._tell_gone, attempt)
         try:
-            begun = await self.family.start(
-                command,
-                *logs,
-                cwd=self.room.files.workspace,
-                environ={**self.settings.environ, **_variables(self.room, attempt), **more},
-                mark=mark,
-                gone=functools.partial(self._tell_gone, attempt),
-                has_input=self.settings.stdin,
-                max_processes=self.bounds.max_processes,
-            )
+            begun = await self.family.start(begin, logs, gone)
         except (OSError, ValueError):
-            self._tell_gone(attempt)
+            gone()
             raise
         if self.journal is not None:
             self.journal.started(self._running(attempt, identify(begun.tree.root)))
