@@ -32,7 +32,7 @@ from trioeval.agent.case_folder import (
     open_workspace,
     task_folder,
 )
-from trioeval.agent.case_order import Gate, InOrder, KeptCases, Place, Procession, gates_of
+from trioeval.agent.case_order import Gate, InOrder, Place, Procession, gates_of
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal
@@ -106,7 +106,6 @@ class AgentWork:
     workspaces: WorkspaceTemplates = attrs.field(init=False)
     templates: Templates = attrs.field(init=False)
     """What is left of a word without a variable that is missing would be another word: they are strict."""
-    _kept: KeptCases = attrs.field(init=False)
     _over: set[int] = attrs.field(init=False, factory=set)
     """Cases of which the gate was told."""
 
@@ -117,7 +116,6 @@ class AgentWork:
         self.observe = guarded(run.terms.observe)
         self.workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self.templates = self.workspaces.templates
-        self._kept = KeptCases(self.names, run.warn)
 
     async def end_survivors(self) -> None:
         """End what earlier executions of the run have left running. A checkpoint."""
@@ -133,8 +131,9 @@ class AgentWork:
         told = reply.get("metadata") if isinstance(reply, Mapping) else None
         agent = told.get("agent") if isinstance(told, Mapping) else None
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
-        if is_done:
-            self._kept.add(index)
+        gate = self.gates.get(self.names.columns[index])
+        if is_done and gate is not None:
+            gate.kept.add(self.names.names[index])
         self._tell_over(index, done=is_done, begun=False)
 
     @property
@@ -218,9 +217,9 @@ class AgentWork:
         if index in self._over:
             return
         self._over.add(index)
-        if begun and not done and cut is None:
-            self._kept.lost(index)
         if (gate := self.gates.get(self.names.columns[index])) is not None:
+            if begun and not done and cut is None:
+                gate.lost(self.names.names[index])
             gate.over(self.names.names[index], done=done, cut=cut)
 
 
