@@ -131,8 +131,7 @@ class AgentWork:
         told = reply.get("metadata") if isinstance(reply, Mapping) else None
         agent = told.get("agent") if isinstance(told, Mapping) else None
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
-        gate = self.gates.get(self.names.columns[index])
-        if is_done and gate is not None:
+        if is_done and (gate := self.gate_of(index)) is not None:
             gate.kept.add(self.names.names[index])
         self._tell_over(index, done=is_done, begun=False)
 
@@ -205,6 +204,10 @@ class AgentWork:
             raise StoppedError
         return answer_of(ended, case.about)
 
+    def gate_of(self, index: int) -> Gate | None:
+        """What lets a case begin; None where nothing waits for anything."""
+        return self.gates.get(self.names.columns[index])
+
     def files_of(self, index: int) -> CaseFiles:
         """The folder of a case."""
         folder = self.run.folder / task_folder(self.task) / self.names.rooms[index]
@@ -217,7 +220,7 @@ class AgentWork:
         if index in self._over:
             return
         self._over.add(index)
-        if (gate := self.gates.get(self.names.columns[index])) is not None:
+        if (gate := self.gate_of(index)) is not None:
             if begun and not done and cut is None:
                 gate.lost(self.names.names[index])
             gate.over(self.names.names[index], done=done, cut=cut)
@@ -329,13 +332,9 @@ class _Case:
             raise StoppedError from error
 
     def _submission(self) -> Submission:
-        names, index = self.work.names, self.step.index
+        names, index, gate = self.work.names, self.step.index, self.work.gate_of(self.step.index)
         column, rooms = names.columns[index], names.rooms
-        waits = next(
-            (one for one in names.dependents.get(column, ()) if one.name == names.names[index]),
-            None,
-        )
-        needs = () if waits is None else waits.depends_on
+        needs = () if gate is None else gate.needs[names.names[index]]
         task = "" if self.work.task is None else f"{self.work.task}/"
         in_line = f"{self.work.run.project}/{task}"
         return Submission(
@@ -363,12 +362,11 @@ class _Case:
             raise AgentError(_CANCELLED)
 
     async def _pass_gate(self) -> None:
-        case, index = case_of(self.step.test), self.step.index
-        gate = self.work.gates.get(self.work.names.columns[index])
+        case, gate = case_of(self.step.test), self.work.gate_of(self.step.index)
         if case is None or gate is None:
             return
         await gate.wait(
-            self.work.names.names[index],
+            self.work.names.names[self.step.index],
             done=self._done_early,
             post=self.post,
             timeout=case.dependency_timeout,
