@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from trioeval.agent.bus.reading import read_parts
-from trioeval.agent.loop import LoopEnd, LoopEnding
+from trioeval.agent.loop import LoopEnd, LoopEnding, end_message
 from trioeval.agent.open import CasePosts
 from trioeval.agent.protocols import Attempts
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, cost_of, counted
@@ -360,10 +360,8 @@ class RecordedAttempts(Attempts):
         number = ended.get(run)
         if number is None:
             await self.post("RUN_CRASH", f"attempt {len(self.ends)} was cut off: run {run}")
-        elif self.ends[number].failure is None:
-            await self.post("RUN_STOP", f"attempt {number} has ended: run {run}")
         else:
-            await self.post("RUN_CRASH", f"attempt {number} has failed: run {run}")
+            await self.post(*end_message(number, run, self.ends[number].failure))
 
     def tell(self) -> None:
         """Tell what the case has come to so far."""

@@ -126,7 +126,7 @@ class Gate:
         done: Marker,
         post: Callable[[MessageType, str], Awaitable[None]],
         timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
-        waiting: Callable[[tuple[str, ...]], None] | None = None,
+        waiting: Callable[[tuple[str, ...]], None] = lambda _by: None,
     ) -> None:
         """Return when a case may begin, or need not because its task is done. A checkpoint.
 
@@ -237,7 +237,7 @@ class _Wait:
     gate: Gate
     done: Marker
     post: Callable[[MessageType, str], Awaitable[None]]
-    waiting: Callable[[tuple[str, ...]], None] | None
+    waiting: Callable[[tuple[str, ...]], None]
     changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     is_marked: bool = attrs.field(init=False, default=False)
     """Whether its own task was done meanwhile."""
@@ -268,18 +268,12 @@ class _Wait:
             asleep.pop(self.name, None)
         return late
 
-    def begins(self) -> None:
-        """Tell that it waits no more, if it is to begin: of others it is told that they are over."""
-        if self.waiting is not None:
-            self.waiting(())
-
     async def _sleep_on(self) -> None:
         told: tuple[str, ...] = ()
         while by := self.gate.blockers(self.name):
             if by != told:
                 told = by
-                if self.waiting is not None:
-                    self.waiting(by)
+                self.waiting(by)
                 # Others may be over before this is written: what is told next is what holds then.
                 await self.post("PROGRESS", f"blocked by {', '.join(by)}")
                 continue
@@ -333,7 +327,7 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
     if state is not None and not wait.is_marked:
         _check(wait)
     if was_blocked:
-        wait.begins()
+        wait.waiting(())  # of those that do not begin it is told that they are over
     if wait.is_marked:
         return
     if lost := tracker.lost(wait.name):

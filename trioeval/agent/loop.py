@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
+from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.protocols import (
     Agent,
     AttemptEnded,
@@ -143,12 +144,9 @@ class Turn:
 
     async def _tell_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
         """What the bus is told, when the slot has been given back."""
-        run = f"run {attempt.run_id}"
-        if failure is None:
-            await self._terms.posts("RUN_STOP", f"attempt {attempt.number} has ended: {run}")
-            return
-        await self._terms.posts("RUN_CRASH", f"attempt {attempt.number} has failed: {run}")
-        await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
+        await self._terms.posts(*end_message(attempt.number, attempt.run_id, failure))
+        if failure is not None:
+            await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
 
     async def _watch(self) -> None:
         """Tell that it waits, if it does; and end its wait at a stop."""
@@ -204,6 +202,15 @@ class Turn:
                     metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
                 )
         raise over  # no group around it
+
+
+def end_message(
+    number: int, run_id: str, failure: AttemptFailure | None
+) -> tuple[MessageType, str]:
+    """What a bus is told of the end of an attempt: type and body."""
+    if failure is None:
+        return "RUN_STOP", f"attempt {number} has ended: run {run_id}"
+    return "RUN_CRASH", f"attempt {number} has failed: run {run_id}"
 
 
 def _said(error: Exception) -> str:

@@ -78,7 +78,7 @@ class Stretches:
     """For its beginning."""
     _again: Slots
     """For when it goes on."""
-    tell: Callable[[type[AgentEvent]], None] | None = None
+    tell: Callable[[type[AgentEvent]], None] = lambda _event: None
     """Told synchronously when a run has to wait for its slot to go on, and when it has it."""
     limit: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """A limit of the run, whose deadline stands still while the run waits."""
@@ -188,11 +188,9 @@ class Stretches:
             await self._granted.wait()
         if self._granted.is_set():
             return
-        if self.tell is not None:
-            self.tell(AttemptWaiting)
+        self.tell(AttemptWaiting)
         await self._granted.wait()
-        if self.tell is not None:
-            self.tell(AttemptGoesOn)
+        self.tell(AttemptGoesOn)
 
 
 # Child runs of programs: what an agent submits takes a run slot of its own; a waiting agent holds none.
