@@ -68,6 +68,19 @@ def test_cancellation_is_never_swallowed(path: Path) -> None:
             }
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_task_that_is_started_with_start_hears_of_a_cancellation(path: Path) -> None:
+    """`nursery.start` in a cancelled scope waits for ever for a task that is shielded before it reports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            named = {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
+            assert "task_status" not in named or not _shields(node)
+
+
+def _shields(function: ast.AST) -> bool:
+    return any(isinstance(one, ast.keyword) and one.arg == "shield" for one in ast.walk(function))
+
+
 @pytest.mark.parametrize("package", ["kernel", "rates"])
 def test_time_and_randomness_are_arguments(package: str) -> None:
     """Neither module is imported below the layers that meet the world."""

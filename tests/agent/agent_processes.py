@@ -15,8 +15,9 @@ from program_runs import around, carriers, is_alive, run, run_when_ready, wait_g
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, open_family
-from trioeval.agent.protocols import Attempts, FileMarker, LoopTerms, Posts
+from trioeval.agent.protocols import Attempts, CaseTeller, FileMarker, LoopTerms, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.providers.programs.entries import CommandAgentSettings, read_agent_command
 from trioeval.templates import Templates
@@ -125,6 +126,7 @@ class Rig:
             "children": self.family,
             "posts": Posts(post),
             "attempts": NumberedAttempts(ids=str, ends=[*earlier]),
+            "tell": CaseTeller(case="calc", agent="scripted"),
         }
         return LoopTerms(**{**given, **changed})
 
@@ -148,8 +150,7 @@ async def open_rig(
             templates=Templates(),
             family=family,
             journal=ledger,
-            timeout=limit,
-            max_processes=max_processes,
+            bounds=AgentSettings(attempt_timeout=limit, max_processes=max_processes),
         )
         yield Rig(agent=agent, family=family, ledger=ledger)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from trioeval.agent.protocols import AgentEvent, Attempts, Flag, LoopTerms, Marker, Posts
+from trioeval.agent.protocols import AgentEvent, Attempts, CaseTeller, LoopTerms, Marker, Posts
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind, RestartPolicy
 from trioeval.errors import BusError
 
@@ -99,7 +99,7 @@ class Bench:
 
     kids: Kids
     slots: FreeSlots = attrs.field(factory=FreeSlots)
-    marker: Marker = attrs.field(factory=Flag)
+    marker: Marker = attrs.field(factory=trio.Event)
     stop: trio.Event = attrs.field(factory=trio.Event)
     bus_works: bool = True
     began: list[tuple[int, float]] = attrs.field(factory=list)
@@ -125,9 +125,9 @@ class Bench:
             "posts": Posts(self.post if post is None else post),
             "attempts": BenchAttempts(bench=self, ids=str, ends=[*earlier]),
             "stop": self.stop,
-            "observe": self.events.append,
-            "case": "calc",
-            "agent": "double",
+            "tell": CaseTeller(
+                observe=self.events.append, task="repairs", case="calc", agent="double"
+            ),
         }
         return LoopTerms(**parts | more)
 

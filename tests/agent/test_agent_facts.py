@@ -1,6 +1,6 @@
 """What cases have found out is told on the bus of their run: once, whatever dies in between."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -13,8 +13,7 @@ from filelock import FileLock
 from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft, Message, Parent
 from trioeval.agent.bus.reading import Reading, read_bus, read_parts
-from trioeval.agent.bus_messages import BusAccounts, BusTroubles, CasePosts, Patience
-from trioeval.agent.open import RunFacts
+from trioeval.agent.open import CasePosts, Patience, RunBuses, RunFacts
 from trioeval.errors import BusError
 
 chance = Random(7).random  # noqa: S311 - no secret
@@ -24,14 +23,18 @@ def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
     return Draft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
 
 
-def told_on(run: Bus, troubles: BusTroubles) -> RunFacts:
-    return RunFacts(run, Patience(run.path, trio.Event(), troubles))
+def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
+    return RunBuses(project="run-1", stop=trio.Event(), warn=warn, rng=chance)
+
+
+def told_on(run: Bus, buses: RunBuses) -> RunFacts:
+    return RunFacts(run, Patience(run.path, buses))
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bus that nobody holds is waited for, however long the machine stands still."""
-    monkeypatch.setattr("trioeval.agent.bus_messages.WAIT", 60.0)
+    monkeypatch.setattr("trioeval.agent.open.WAIT", 60.0)
 
 
 def facts_of(folder: Path) -> list[Message]:
@@ -43,9 +46,9 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
     """Also equal ones that a case tells twice, those of other cases, and later ones."""
 
     async def main() -> list[int]:
-        troubles, told = BusTroubles(print), []
+        buses, told = run_buses(), []
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, troubles)
+            facts = told_on(run, buses)
             for case in ("calc", "other"):
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     for body in ("first", "second", "second"):
@@ -56,7 +59,7 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
                 await own.append(draft("late"))
             told.append(await facts.pass_on(tmp_path / "calc"))
             told.append(await facts.pass_on(tmp_path / "nobody"))
-        assert troubles.count == 0
+        assert buses.lost == 0
         return told
 
     assert trio.run(main) == [3, 0, 3, 0, 1, 0]
@@ -77,7 +80,7 @@ def test_facts_are_whole_after_a_death_between_two(
     """What is there already is not told again."""
 
     async def main() -> None:
-        troubles = BusTroubles(print)
+        buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             for number in range(3):
                 await own.append(draft(f"fact {number}"))
@@ -90,11 +93,11 @@ def test_facts_are_whole_after_a_death_between_two(
             return await append(bus, one)
 
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, troubles)
+            facts = told_on(run, buses)
             with monkeypatch.context() as patch:
                 patch.setattr(Bus, "append", dies)
                 assert await facts.pass_on(tmp_path / "calc") == after
-            assert troubles.count == 3 - after
+            assert buses.lost == 3 - after
             await facts.pass_on(tmp_path / "calc")
 
     trio.run(main)
@@ -111,18 +114,12 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
     warned = list[str]()
 
     async def main() -> None:
-        troubles = BusTroubles(warned.append)
-        post = CasePosts(
-            project="run-1",
-            task="calc",
-            patience=Patience(tmp_path / "bus", trio.Event(), troubles),
-            rng=chance,
-            buses=BusAccounts(),
-        )
+        buses = run_buses(warned.append)
+        post = CasePosts(tmp_path / "bus", buses, case="calc")
         for _ in range(4):
             await post("INFO", "hello")
             await trio.sleep(25)
-        assert troubles.count == 4
+        assert buses.lost == 4
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert [line.split(": ")[0] for line in warned] == [
@@ -138,32 +135,22 @@ async def seconds_of(post: CasePosts) -> float:
     return trio.current_time() - begun
 
 
-def posts(folder: Path, troubles: BusTroubles, stop: trio.Event) -> CasePosts:
-    return CasePosts(
-        project="run-1",
-        task="calc",
-        patience=Patience(folder, stop, troubles),
-        rng=chance,
-        buses=BusAccounts(),
-    )
-
-
 def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
     """A second; what is told in between is told if the lock is free, or counted."""
     warned = list[str]()
 
     async def main() -> None:
-        troubles = BusTroubles(warned.append)
-        post = posts(tmp_path, troubles, trio.Event())
+        buses = run_buses(warned.append)
+        post = CasePosts(tmp_path, buses, case="calc")
         with FileLock(tmp_path / ".lock"):
             assert await seconds_of(post) == pytest.approx(1)
             assert await seconds_of(post) + await seconds_of(post) < 0.2
             await trio.sleep(60)
             assert await seconds_of(post) == pytest.approx(1)
             assert await seconds_of(post) < 0.1
-        assert troubles.count == 5
+        assert buses.lost == 5
         await post("INFO", "free again")
-        assert troubles.count == 5
+        assert buses.lost == 5
         with FileLock(tmp_path / ".lock"):
             assert await seconds_of(post) == pytest.approx(1)
 
@@ -176,16 +163,16 @@ def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
     """Neither a message that waits when it comes, nor one that comes later; it is told if that is quick."""
 
     async def main() -> None:
-        troubles, stop = BusTroubles(print), trio.Event()
-        post = posts(tmp_path, troubles, stop)
+        buses = run_buses()
+        post = CasePosts(tmp_path, buses, case="calc")
         with FileLock(tmp_path / ".lock"):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(post, "INFO", "waits")
                 await trio.sleep(0.3)
-                stop.set()
+                buses.stop.set()
             assert trio.current_time() < 0.4
             assert await seconds_of(post) < 0.1
-        assert troubles.count == 2
+        assert buses.lost == 2
         await post("INFO", "stopped")
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -199,7 +186,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
     """They are written together; what they say of messages of their own bus is left out."""
 
     async def main() -> None:
-        troubles = BusTroubles(print)
+        buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             large = Draft(type="FACT", project_id="p", body="x" * 2000)
             await own.append(large)
@@ -209,9 +196,9 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
         monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            assert await told_on(run, troubles).pass_on(tmp_path / "calc") == 20
+            assert await told_on(run, buses).pass_on(tmp_path / "calc") == 20
             assert run.stats.batches < 20
-        assert troubles.count == 1
+        assert buses.lost == 1
 
     trio.run(main)
     found = facts_of(tmp_path / "run")
@@ -232,7 +219,7 @@ def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     async def main() -> None:
         monkeypatch.setattr("trioeval.agent.open.read_parts", spied)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, BusTroubles(print))
+            facts = told_on(run, run_buses())
             for case in "abc":
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     await own.append(draft("first", case))

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from trioeval.agent.prompts import ensure_prompt
-from trioeval.agent.protocols import FileMarker, Flag
+from trioeval.agent.case_folder import ensure_prompt
+from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError
 from trioeval.testing import run_virtual
 
@@ -193,7 +193,7 @@ def test_to_wait_for_what_is_done_is_a_checkpoint(kind: str, tmp_path: Path) -> 
 
     async def main() -> None:
         (tmp_path / "DONE").touch()
-        flag = Flag()
+        flag = trio.Event()
         flag.set()
         with trio.testing.assert_checkpoints():
             await (FileMarker(tmp_path / "DONE") if kind == "file" else flag).wait()

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.agent.case_order import Gate, gates_of
-from trioeval.agent.protocols import Flag as InMemoryFlag
+from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
 from trioeval.kernel import Cut
@@ -23,9 +24,10 @@ NAMES = "abcdef"
 
 
 @attrs.define(eq=False)
-class Flag(InMemoryFlag):
-    """A marker that is set by whoever likes to."""
+class Flag(FileMarker):
+    """A marker that is set by whoever likes to, and can be in trouble."""
 
+    path: Path = Path("DONE")
     event: trio.Event = attrs.field(factory=trio.Event)
     trouble: AgentError | None = None
 

@@ -17,8 +17,8 @@ from trioeval.agent.protocols import (
     AttemptStarted,
     AttemptWaiting,
     CaseEnded,
+    CaseTeller,
     FileMarker,
-    Flag,
     LoopTerms,
 )
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, RestartPolicy
@@ -47,7 +47,7 @@ class Scripted:
                 self.bench.kids.start(seconds)
         await trio.sleep(self.seconds)
         if attempt.number >= len(self.ends):
-            assert isinstance(self.bench.marker, Flag)
+            assert isinstance(self.bench.marker, trio.Event)
             self.bench.marker.set()
             return WELL
         end = self.ends[attempt.number]
@@ -73,7 +73,7 @@ def test_ag_01_what_is_done_is_done_at_once() -> None:
     """The agent is never called."""
 
     async def play(bench: Bench) -> LoopEnd:
-        assert isinstance(bench.marker, Flag)
+        assert isinstance(bench.marker, trio.Event)
         bench.marker.set()
         end = await run_until_done(Scripted(bench), bench.terms())
         assert bench.began == []
@@ -89,7 +89,7 @@ def test_ag_02_children_of_what_is_done_are_waited_for() -> None:
     """Without another attempt."""
 
     async def play(bench: Bench) -> LoopEnd:
-        assert isinstance(bench.marker, Flag)
+        assert isinstance(bench.marker, trio.Event)
         bench.marker.set()
         bench.kids.start(30)
         await trio.lowlevel.checkpoint()
@@ -352,7 +352,7 @@ def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
     async def play(bench: Bench) -> LoopEnd:
         async def finish() -> None:
             await trio.sleep(4)
-            assert isinstance(bench.marker, Flag)
+            assert isinstance(bench.marker, trio.Event)
             bench.marker.set()
 
         bench.kids.nursery.start_soon(finish)
@@ -396,7 +396,7 @@ def test_what_is_done_when_it_gets_its_slot_is_not_begun() -> None:
 
         async def finish() -> None:
             await trio.sleep(2)
-            assert isinstance(bench.marker, Flag)
+            assert isinstance(bench.marker, trio.Event)
             bench.marker.set()
 
         bench.kids.nursery.start_soon(finish)
@@ -482,7 +482,7 @@ def test_an_observer_is_told_of_every_attempt_and_of_the_end() -> None:
     async def play(bench: Bench) -> list[AgentEvent]:
         bench.slots = FreeSlots([0.0, 3.0])
         agent = Scripted(bench, [failed()])
-        await run_until_done(agent, bench.terms(task="repairs"))
+        await run_until_done(agent, bench.terms())
         return bench.events
 
     events, _seconds = on_bench(play)
@@ -506,7 +506,10 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
         raise RuntimeError("blind")
 
     async def play(bench: Bench) -> LoopEnd:
-        return await run_until_done(Scripted(bench), bench.terms(observe=observe))
+        return await run_until_done(
+            Scripted(bench),
+            bench.terms(tell=CaseTeller(observe=observe, case="calc", agent="double")),
+        )
 
     end, _seconds = on_bench(play)
     assert end.ending == "done"
@@ -518,7 +521,7 @@ def test_the_loop_is_always_a_checkpoint() -> None:
     """Also where nothing has to be waited for; and who is cancelled already takes nothing."""
 
     async def play(bench: Bench) -> None:
-        assert isinstance(bench.marker, Flag)
+        assert isinstance(bench.marker, trio.Event)
         bench.marker.set()
 
         async def quiet(_type: str, _body: str) -> None:  # noqa: ASYNC124 - so the loop must be one
@@ -527,7 +530,7 @@ def test_the_loop_is_always_a_checkpoint() -> None:
         terms: LoopTerms = bench.terms(post=quiet)
         with trio.testing.assert_checkpoints():
             await run_until_done(Scripted(bench), terms)
-        bench.marker = Flag()
+        bench.marker = trio.Event()
         with trio.CancelScope() as scope:
             scope.cancel()
             await run_until_done(Scripted(bench), bench.terms())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.agent.prompts import RunIds, new_run_id, own_run_ids
+from trioeval.agent.protocols import RunIds, new_run_id, own_run_ids
 from trioeval.errors import UsageError
 
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001

@@ -19,8 +19,7 @@ from trioeval.agent.attempts import (
 )
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.loop import LoopEnd
-from trioeval.agent.open import cut_off_attempt, set_aside
-from trioeval.agent.report_file import ReportTroubles
+from trioeval.agent.report_file import ReportTroubles, cut_off_attempt, set_aside
 from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.providers import Reply
 from trioeval.usage import Usage

@@ -29,8 +29,13 @@ from hypothesis import strategies as st
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.loop import run_until_done
 from trioeval.agent.model import AgentSettings
-from trioeval.agent.open import set_aside
-from trioeval.agent.report_file import LARGEST, AttemptReport, read_report, read_report_file
+from trioeval.agent.report_file import (
+    LARGEST,
+    AttemptReport,
+    read_report,
+    read_report_file,
+    set_aside,
+)
 from trioeval.agent.restarts import CONTINUATION, AttemptEnd, AttemptFailure, RestartPolicy
 from trioeval.documents.files import Around
 from trioeval.evaluation.providers import Resolver

@@ -14,13 +14,13 @@ from loop_bench import failed
 
 from trioeval.agent.in_process import AgentCase, AgentFunction, AgentRun, run_agents
 from trioeval.agent.loop import LoopEnd
-from trioeval.agent.prompts import RunIds
 from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
     AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
+    RunIds,
 )
 from trioeval.agent.restarts import AttemptEnd, RestartPolicy
 from trioeval.errors import CallError, Fault, TooLateError, UsageError

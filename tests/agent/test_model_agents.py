@@ -148,9 +148,9 @@ class Bench:
                 place=0,
                 calls=calls,
                 request=Request(prompt="", vars={"name": "calc"}),
-                files=self.files,
-                settings=self.settings,
-                tools=WorkspaceTools.of(self.files, self.settings, self.environ, post),
+                tools=WorkspaceTools(
+                    files=self.files, settings=self.settings, environ=self.environ, post=post
+                ),
             )
             with calls.waiting():  # as everything does there that is no call
                 for place in range(number, number + attempts):
@@ -323,7 +323,7 @@ def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
 
     bench.files.logs.mkdir(parents=True)
     mine.write_text("mine")
-    for file in (log, log.with_suffix(".new")):
+    for file in (log, log.with_name(f"{log.name}.new")):
         put(file)
     assert bench.end(Script([chat("list_files"), "ok"])).failure is None
     assert log.is_file()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from loop_bench import WELL, Bench, FreeSlots, Kids, failed
 
 from trioeval.agent.loop import LoopEnd, run_until_done
-from trioeval.agent.protocols import AttemptEnded, AttemptStarted, AttemptWaiting, CaseEnded, Flag
+from trioeval.agent.protocols import AttemptEnded, AttemptStarted, AttemptWaiting, CaseEnded
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.testing import run_virtual
 
@@ -167,7 +167,7 @@ def play(script: Script) -> Found:
         async with trio.open_nursery() as nursery:
             kids = Kids(nursery, script.cleaning)
             slots = FreeSlots([shot.line for shot in script.shots])
-            flag = Flag()
+            flag = trio.Event()
             bench = Bench(kids, slots, flag, bus_works=script.bus_works)
             nursery.start_soon(at, script.done_at, flag.set)
             nursery.start_soon(at, script.stop_at, bench.stop.set)

@@ -187,15 +187,12 @@ def test_waits_for_the_lock_are_told_by_how_long_they_were(several: list[list[fl
     """Of all writers together: each in the first bound that it does not exceed."""
     total = BusStats()
     for waits in several:
-        one = BusStats(appends=len(waits), largest_batch=len(waits))
+        total.appends += len(waits)
         for seconds in waits:
-            one.waited(seconds)
-        total.add(one)
+            total.waited(seconds)
     every = [seconds for waits in several for seconds in waits]
     (found,) = [
-        one
-        for one in RunMetrics(0.0, buses=lambda: total).families(0.0)
-        if isinstance(one, Distribution)
+        one for one in RunMetrics(0.0, buses=total).families(0.0) if isinstance(one, Distribution)
     ]
     below = (-math.inf, *found.bounds)
     assert found.bounds[-1] == math.inf
@@ -204,6 +201,5 @@ def test_waits_for_the_lock_are_told_by_how_long_they_were(several: list[list[fl
         for least, most in zip(below, found.bounds, strict=False)
     ]
     assert math.isclose(found.total, sum(every), abs_tol=1e-9)
-    assert numbers(RunMetrics(0.0, buses=lambda: total))["bus_appends"] == len(every)
+    assert numbers(RunMetrics(0.0, buses=total))["bus_appends"] == len(every)
     assert total.longest_lock_wait_s == max(every, default=0)
-    assert total.largest_batch == max(map(len, several), default=0)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from agent_processes import Rig, attempt, carriers, in_rig, run, scripted, settings, wait_gone
 
+from trioeval.agent.case_folder import ensure_prompt
 from trioeval.agent.loop import LoopEnd, run_until_done
-from trioeval.agent.prompts import ensure_prompt
 from trioeval.agent.report_file import read_report_file
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.agent.workspace_tools import ActionError, edit_text, read_text, write_text

@@ -10,7 +10,7 @@ import pytest
 import trio
 from planner_model import submission
 
-from trioeval.agent.prompts import RunIds
+from trioeval.agent.protocols import RunIds
 from trioeval.evaluation.journal import Paid
 from trioeval.limits.model import lease_ids
 from trioeval.providers import Reply

@@ -15,10 +15,10 @@ import attrs
 import trio
 
 from trioeval.agent.bus.reading import read_parts
-from trioeval.agent.bus_messages import CasePosts
-from trioeval.agent.loop import LoopEnd, LoopEnding
+from trioeval.agent.loop import LoopEnd, LoopEnding, end_message
+from trioeval.agent.open import CasePosts
 from trioeval.agent.protocols import Attempts
-from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure
+from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, cost_of, counted
 from trioeval.agent.workspace import open_plain
 from trioeval.errors import BusError
 from trioeval.evaluation.answerer import ComeTo
@@ -68,12 +68,10 @@ class AttemptLog:
     _at_end: bool = attrs.field(init=False, default=False)
     """Whether nothing more comes; the stream is closed, or will be at once."""
     _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
-    _scope: trio.CancelScope = attrs.field(init=False, repr=False)
-
-    @_scope.default
-    def _shielded(self) -> trio.CancelScope:
-        # What is written while the program is ended is wanted most. `bound` ends it.
-        return trio.CancelScope(shield=True)
+    _scope: trio.CancelScope = attrs.field(
+        init=False, repr=False, factory=lambda: trio.CancelScope(shield=True)
+    )
+    """What is written while the program is ended is wanted most. `bound` ends it."""
 
     def feed(self, part: bytes) -> None:
         """Keep what was written now. Blocks on the file for a moment; never raises."""
@@ -149,9 +147,6 @@ def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
         path: Where it is; its folder is there.
         limit: Bytes that are kept, ≥ 1.
         secrets: What its tail does not show, longest first.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
     """
     descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     tail = Tail(secrets=secrets)
@@ -177,12 +172,7 @@ _ROW_ENDS = frozenset({"failed", "timed_out"})
 
 
 def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
-    """What is written down of an attempt.
-
-    Args:
-        end: How it ended.
-        spent: Whether what it used is part of it, and is not written down already with its single calls.
-    """
+    """What is written down of an attempt; what it used only if that is not with its single calls already."""
     failure = end.failure
     told = {
         "failure": None if failure is None else {"kind": failure.kind, "message": failure.message},
@@ -217,8 +207,7 @@ def end_of(reply: Reply) -> AttemptEnd | None:
 
 def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
     """What attempts have used together."""
-    costs = [end.cost for end in ends if end.cost is not None]
-    return Usage.sum(end.usage for end in ends), sum(costs) if costs else None
+    return Usage.sum(end.usage for end in ends), cost_of(end.cost for end in ends)
 
 
 def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, Any]]:
@@ -267,11 +256,10 @@ def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
         reply = answer_of(LoopEnd(ending=_CUT, message=message, attempts=()), {})
     told = dict(reply.metadata[_AGENT])
     told["attempts"] = [*told["attempts"], *attempts_json([end], number)]
-    costs = [cost for cost in (reply.cost, end.cost) if cost is not None]
     return attrs.evolve(
         reply,
         usage=Usage.sum((reply.usage, end.usage)),
-        cost=sum(costs) if costs else None,
+        cost=cost_of((reply.cost, end.cost)),
         metadata={**reply.metadata, _AGENT: told},
     )
 
@@ -343,7 +331,7 @@ class RecordedAttempts(Attempts):
     def begin(self) -> Attempt:
         """The next attempt; messages are told in its name from now on."""
         attempt = super().begin()
-        self.post.run = attempt.run_id
+        self.post.run_id = attempt.run_id
         is_resumed = self.is_resumed and attempt.number == len(self.earlier)
         return attrs.evolve(attempt, is_resumed=is_resumed)
 
@@ -363,27 +351,22 @@ class RecordedAttempts(Attempts):
         try:
             run = await trio.to_thread.run_sync(_unended, bus)
         except BusError as error:
-            self.post.patience.troubles.add(error)
+            self.post.buses.lose(error)
             return
         if run is None:
             return
         ended = {end.metadata.get(_RUN_ID): number for number, end in enumerate(self.ends)}
-        self.post.run = run
+        self.post.run_id = run
         number = ended.get(run)
         if number is None:
             await self.post("RUN_CRASH", f"attempt {len(self.ends)} was cut off: run {run}")
-        elif self.ends[number].failure is None:
-            await self.post("RUN_STOP", f"attempt {number} has ended: run {run}")
         else:
-            await self.post("RUN_CRASH", f"attempt {number} has failed: run {run}")
+            await self.post(*end_message(number, run, self.ends[number].failure))
 
     def tell(self) -> None:
         """Tell what the case has come to so far."""
-        count = len(self.ends)
-        after = "1 attempt" if count == 1 else f"{count} attempts"
-        so_far = LoopEnd(
-            ending="interrupted", message=f"interrupted after {after}", attempts=tuple(self.ends)
-        )
+        message = f"interrupted after {counted(len(self.ends))}"
+        so_far = LoopEnd(ending="interrupted", message=message, attempts=tuple(self.ends))
         latency_ms = sum(end.duration_s for end in self.ends) * 1000
         self.told(answer_of(so_far, {}), latency_ms, self.recalled)
 
@@ -401,11 +384,7 @@ class RecordedAttempts(Attempts):
 
 
 def _unended(bus: Path) -> str | None:
-    """The id of the attempt that a bus tells the start of last, and no end. Blocks on files.
-
-    Raises:
-        BusError: It is no bus.
-    """
+    """The id of the attempt that a bus tells the start of last, and no end. Blocks on files."""
     run: str | None = None
     for part in read_parts(bus):
         for message in part.messages:

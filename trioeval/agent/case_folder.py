@@ -1,5 +1,6 @@
 """The cases of a run: their names, who waits for whom, and their folders."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 import attrs
 
 from trioeval.agent.model import case_of
-from trioeval.agent.workspace import make_done_folder, make_workspace, read_plain
+from trioeval.agent.workspace import make_done_folder, make_workspace, read_plain, write_whole
 from trioeval.errors import AgentError
 from trioeval.suite.dependencies import Dependent
 from trioeval.suite.expand import Expansion, Step
@@ -287,7 +288,9 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
         with lock:
             if not _find(files, wanted):
                 files.logs.mkdir(parents=True, exist_ok=True)
-                _write(files.folder / ABOUT, {"digest": wanted.digest, "case": wanted.about})
+                about = {"digest": wanted.digest, "case": wanted.about}
+                text = json.dumps(about, indent=2, ensure_ascii=False)
+                write_whole(files.folder / ABOUT, f"{text}\n".encode())
         files.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
@@ -348,9 +351,41 @@ def _move_aside(folder: Path) -> None:
     folder.rename(aside)
 
 
-def _write(file: Path, data: object) -> None:
-    partial = file.with_name(f"{file.name}.new")
-    partial.unlink(missing_ok=True)
-    with partial.open("xb") as out:
-        out.write(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode())
-    partial.replace(file)
+# The prompt of a case: written once, and from then on what its file says is what holds.
+
+
+_LARGEST_PROMPT = 64 * 1024 * 1024  # bytes
+
+
+def ensure_prompt(file: Path, submitted: str | None) -> str:
+    """What the file says; it is made from what was submitted, if it is not there. Blocks on files.
+
+    A file that is there is never changed: who changes it by hand changes what agents are told from then on.
+
+    Args:
+        file: In a folder that belongs to one program at a time.
+        submitted: What would be written; None if there is nothing.
+
+    Raises:
+        AgentError: There is neither a file nor a text; what is there is blank, too large or no regular
+            file; or it cannot be read or written.
+    """
+    try:
+        if not os.path.lexists(file):
+            if submitted is None or not submitted.strip():
+                raise AgentError(f"{file} is not there, and no prompt was submitted: one is needed")
+            write_whole(file, submitted.encode(), durable=True)
+        data = read_plain(file, _LARGEST_PROMPT + 1)
+        if len(data) > _LARGEST_PROMPT:
+            raise AgentError(
+                f"{file} has more than {_LARGEST_PROMPT:,} bytes, which a prompt cannot have"
+            )
+        text = data.decode()
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise AgentError(f"{file}: {reason}") from error
+    except UnicodeError as error:
+        raise AgentError(f"{file}: a prompt is text in UTF-8: {error}") from error
+    if not text.strip():
+        raise AgentError(f"{file} is blank; write the prompt there, or remove it")
+    return text

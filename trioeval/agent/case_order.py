@@ -13,6 +13,7 @@ whatever its policy, unless something else that it depends on has failed.
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -21,7 +22,6 @@ import attrs
 import trio
 
 from trioeval.agent.bus.messages import MessageType
-from trioeval.agent.case_folder import CaseNames
 from trioeval.agent.protocols import Marker, Slots
 from trioeval.errors import AgentError, BlockedError
 from trioeval.evaluation.outcomes import StoppedError
@@ -38,28 +38,19 @@ R = TypeVar("R")
 class Place:
     """The place of one case. Made by `Procession.join`."""
 
-    before: "Place | None" = attrs.field(repr=False)
-    """One that came before and may not have left."""
+    _line: "OrderedDict[Place, None]" = attrs.field(repr=False)
+    """Those that have not left, in the order in which they came."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def come_first(self) -> None:
         """Return when all that came before have left. A checkpoint."""
         await trio.lowlevel.checkpoint()
-        while self.before is not None:
-            await self.before.wait_left()
-            self.before = self.before.before
-
-    async def wait_left(self) -> None:
-        """Return when this one has left. A checkpoint."""
-        await self._left.wait()
-
-    @property
-    def has_left(self) -> bool:
-        """Whether this one has left."""
-        return self._left.is_set()
+        while (first := next(iter(self._line))) is not self:
+            await first._left.wait()  # noqa: SLF001 - of another one of these
 
     def leave(self) -> None:
         """Let the next one go on. Said twice, the first time counts."""
+        self._line.pop(self, None)
         self._left.set()
 
 
@@ -67,14 +58,13 @@ class Place:
 class Procession:
     """Cases that get ready at the same time, and go on one after another."""
 
-    _last: Place | None = attrs.field(init=False, default=None)
+    _line: OrderedDict[Place, None] = attrs.field(init=False, factory=OrderedDict)
 
     @contextmanager
     def join(self) -> Generator[Place]:
         """Take the last place, until it is left or the block is over."""
-        while self._last is not None and self._last.has_left:
-            self._last = self._last.before
-        place = self._last = Place(self._last)
+        place = Place(self._line)
+        self._line[place] = None
         try:
             yield place
         finally:
@@ -94,69 +84,40 @@ class InOrder:
         return await self.slots(run)
 
 
-# Cases that are done since an earlier execution, and stand whatever becomes of what they depend on.
-
-
 _TOLD = 5  # names of cases
-
-
-@attrs.frozen
-class KeptCases:
-    """Those of one task."""
-
-    names: CaseNames
-    warn: Callable[[str], None]
-    """Told in a line."""
-    _done: set[tuple[str, str]] = attrs.field(init=False, factory=set)
-    """Columns and names; without those that were told of."""
-
-    def add(self, index: int) -> None:
-        """A case is kept that is done."""
-        self._done.add((self.names.columns[index], self.names.names[index]))
-
-    def lost(self, index: int) -> None:
-        """A case is not done any more, or not yet: tell of those that have begun because it was."""
-        column, name = self.names.columns[index], self.names.names[index]
-        if resting := self._resting(column, name):
-            rest = len(resting) - _TOLD
-            more = f" and {rest} more" if rest > 0 else ""
-            self.warn(
-                f"case {name} is not done any more, and these, which rest on it, stand as they were: "
-                f"{', '.join(resting[:_TOLD])}{more}; --retry with their indices runs them again"
-            )
-
-    def _resting(self, column: str, name: str) -> list[str]:
-        """What is kept and depends on a case, or on such as do, in their order; each is given once."""
-        cases = self.names.dependents.get(column, ()) if self._done else ()
-        found, before = {name}, 0
-        while before < len(found):
-            before = len(found)
-            found |= {one.name for one in cases if not found.isdisjoint(one.depends_on)}
-        resting = [
-            one.name for one in cases if one.name in found and (column, one.name) in self._done
-        ]
-        self._done.difference_update((column, one) for one in resting)
-        return resting
 
 
 @attrs.define(eq=False)
 class Gate:
     """What lets the cases of one column begin; good for one plan. Made by `gates_of`."""
 
-    tracker: Tracker
-    """Knows nothing of those that were cut off."""
-    needs: Mapping[str, tuple[str, ...]]
-    """What each depends on."""
-    left: set[str]
-    """Those that are not over."""
+    cases: Sequence[Dependent]
+    """All that will come. Those that an earlier execution of the run has left are among them; `over` is said
+    of them first."""
+    warn: Callable[[str], None]
+    """Told in a line of what people should know."""
     stop: trio.Event
-    """Set when nothing is to begin any more."""
-    tell_stuck: Callable[[str, str], None]
-    """Told of the name of a case that is given up, and why."""
+    """Set when nothing is to begin any more, which ends all waits."""
+    label: str = ""
+    """What tells the column from others: ` of model-1`."""
+    tracker: Tracker = attrs.field(init=False)
+    """Knows nothing of those that were cut off."""
+    needs: Mapping[str, tuple[str, ...]] = attrs.field(init=False)
+    """What each depends on."""
+    left: set[str] = attrs.field(init=False)
+    """Those that are not over."""
+    kept: set[str] = attrs.field(init=False, factory=set)
+    """Those that are done since an earlier execution, and stand whatever becomes of what they depend on;
+    without those that were told of."""
     asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
     """Those about which nothing is decided: what they wait for is not over, or never will be."""
     cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
     """Why, of those that were cut off."""
+
+    def __attrs_post_init__(self) -> None:
+        self.tracker = Tracker.of(self.cases)
+        self.needs = {case.name: case.depends_on for case in self.cases}
+        self.left = set(self.needs)
 
     async def wait(
         self,
@@ -165,7 +126,7 @@ class Gate:
         done: Marker,
         post: Callable[[MessageType, str], Awaitable[None]],
         timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
-        waiting: Callable[[tuple[str, ...]], None] | None = None,
+        waiting: Callable[[tuple[str, ...]], None] = lambda _by: None,
     ) -> None:
         """Return when a case may begin, or need not because its task is done. A checkpoint.
 
@@ -219,6 +180,24 @@ class Gate:
             self.wake(other)
         self.give_up()
 
+    def lost(self, name: str) -> None:
+        """A case is not done any more, or not yet: tell of those that are kept and rest on it."""
+        if not self.kept:
+            return
+        found, before = {name}, 0
+        while before < len(found):
+            before = len(found)
+            found |= {one.name for one in self.cases if not found.isdisjoint(one.depends_on)}
+        resting = [one.name for one in self.cases if one.name in found & self.kept]
+        self.kept.difference_update(resting)
+        if resting:
+            rest = len(resting) - _TOLD
+            more = f" and {rest} more" if rest > 0 else ""
+            self.warn(
+                f"case {name} is not done any more, and these, which rest on it, stand as they were: "
+                f"{', '.join(resting[:_TOLD])}{more}; --retry with their indices runs them again"
+            )
+
     def cut_of(self, name: str) -> Cut | None:
         """Why the first was cut off that a case depends on and that was."""
         return next((self.cuts[other] for other in self.needs[name] if other in self.cuts), None)
@@ -247,7 +226,7 @@ class Gate:
                 continue  # it was cut off: a resume goes on with it
             wait.chain = chain
             wait.changed.set()
-            self.tell_stuck(name, self.tracker.why(chain))
+            self.warn(f"case {name}{self.label} is blocked for good: {self.tracker.why(chain)}")
 
 
 @attrs.define(eq=False)
@@ -258,7 +237,7 @@ class _Wait:
     gate: Gate
     done: Marker
     post: Callable[[MessageType, str], Awaitable[None]]
-    waiting: Callable[[tuple[str, ...]], None] | None
+    waiting: Callable[[tuple[str, ...]], None]
     changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     is_marked: bool = attrs.field(init=False, default=False)
     """Whether its own task was done meanwhile."""
@@ -289,18 +268,12 @@ class _Wait:
             asleep.pop(self.name, None)
         return late
 
-    def begins(self) -> None:
-        """Tell that it waits no more, if it is to begin: of others it is told that they are over."""
-        if self.waiting is not None:
-            self.waiting(())
-
     async def _sleep_on(self) -> None:
         told: tuple[str, ...] = ()
         while by := self.gate.blockers(self.name):
             if by != told:
                 told = by
-                if self.waiting is not None:
-                    self.waiting(by)
+                self.waiting(by)
                 # Others may be over before this is written: what is told next is what holds then.
                 await self.post("PROGRESS", f"blocked by {', '.join(by)}")
                 continue
@@ -329,31 +302,15 @@ def gates_of(
     warn: Callable[[str], None],
     stop: trio.Event | None = None,
 ) -> dict[str, Gate]:
-    """The gates of the columns of a task; nothing has begun yet.
-
-    Args:
-        columns: By what each is called, the cases that will come. Those that an earlier execution of the run
-            has left are among them; `over` is said of them first.
-        warn: Told in a line of each case that is given up because nothing can change any more.
-        stop: Set when nothing is to begin any more, which ends all waits.
+    """The gates of the columns of a task, by what each is called; nothing has begun yet.
 
     Raises:
         UsageError: A name is there twice in a column, or cases wait for each other.
     """
     stop = trio.Event() if stop is None else stop
-
-    def teller(column: str) -> Callable[[str, str], None]:
-        of = f" of {column}" if len(columns) > 1 else ""
-        return lambda name, why: warn(f"case {name}{of} is blocked for good: {why}")
-
+    is_only = len(columns) == 1
     return {
-        column: Gate(
-            tracker=Tracker.of(cases),
-            needs={case.name: case.depends_on for case in cases},
-            left={case.name for case in cases},
-            stop=stop,
-            tell_stuck=teller(column),
-        )
+        column: Gate(cases, warn, stop, label="" if is_only else f" of {column}")
         for column, cases in columns.items()
     }
 
@@ -370,7 +327,7 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
     if state is not None and not wait.is_marked:
         _check(wait)
     if was_blocked:
-        wait.begins()
+        wait.waiting(())  # of those that do not begin it is told that they are over
     if wait.is_marked:
         return
     if lost := tracker.lost(wait.name):

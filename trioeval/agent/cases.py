@@ -82,11 +82,7 @@ def _refuse(value: Any, _wanted: Any) -> Case:
 
 
 def _refuse_by_default(default_test: Mapping[str, Any]) -> None:
-    """A default test is no case.
-
-    Raises:
-        MistakenError: It says what only a case can say.
-    """
+    """A default test is no case."""
     if keys := [key for key in default_test if key in _SPELLED]:
         said = (f"{key} belongs to single tests, not to what all of them have" for key in keys)
         raise MistakenError(*map(_misplaced, said, keys))
@@ -239,12 +235,7 @@ class WorkspaceTemplates:
         return path
 
     def find_undone(self, said: str, variables: Mapping[str, Any], done_file: str) -> Path:
-        """The same; what it holds of a folder does not say that the task is done.
-
-        Raises:
-            MistakenError: As `find`, or it does.
-            TemplateError: As `find`.
-        """
+        """The same; what it holds of a folder does not say that the task is done."""
         path = self.find(said, variables)
         try:
             if path.is_dir():

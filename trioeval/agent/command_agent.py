@@ -5,6 +5,7 @@ import errno
 import functools
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -15,19 +16,26 @@ import trio
 
 from trioeval.agent.attempts import AttemptLog, open_log
 from trioeval.agent.case_folder import CaseFiles, CaseRoom
-from trioeval.agent.child_runs import ChildRuns
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
-from trioeval.agent.open import set_aside, with_cut_off
+from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, ProcessTree, identify
-from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file, shortened
+from trioeval.agent.report_file import (
+    AttemptReport,
+    ReportTroubles,
+    read_report_file,
+    set_aside,
+    shortened,
+    with_cut_off,
+)
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.agent.slots import ChildRuns
 from trioeval.agent.workspace import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.evaluation.commands import too_many
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
 from trioeval.providers.programs.members import Root
-from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark
+from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark, start_tree
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.templates import Templates
 
@@ -65,11 +73,8 @@ class CommandAgent:
     family: ProcessFamily
     journal: AgentJournal | None = None
     """Has its processes, so that they can be ended when this program has died."""
-    timeout: float | None = None
-    """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
-
-    max_processes: int = 0
-    """That an attempt may have at once, above which it is ended; 0 does not bound them."""
+    bounds: AgentSettings
+    """Of an attempt: its time, where the settings of the program say nothing, and its processes."""
     child_runs: ChildRuns | None = None
     """What its programs may submit; None where they may not."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
@@ -132,7 +137,7 @@ class CommandAgent:
             ):  # all of it at once: what is left of earlier attempts may need its grace too
                 with trio.move_on_after(KILLED_WITHIN, shield=True):
                     await self.family.end()
-        waited = 0.0 if self.child_runs is None else self.child_runs.waited
+        waited = 0.0 if self.child_runs is None else self.child_runs.stretches.waited
         return attrs.evolve(end, duration_s=trio.current_time() - started_at - waited)
 
     async def _start(
@@ -142,29 +147,29 @@ class CommandAgent:
         logs: tuple[AttemptLog, AttemptLog],
         more: Mapping[str, str],
     ) -> ProcessTree:
-        """Start the program. What can be ended when this program has died is written down before.
-
-        Raises:
-            OSError: It cannot be started.
-            ValueError: A word has a NUL character.
-        """
+        """Start the program. What can be ended when this program has died is written down before."""
         mark = make_mark()
         if self.journal is not None:
             self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
             await self.journal.durable()
+        begin = functools.partial(
+            start_tree,
+            command,
+            cwd=self.room.files.workspace,
+            environ={**self.settings.environ, **_variables(self.room, attempt), **more},
+            stdin=subprocess.PIPE if self.settings.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            grace=self.family.grace,
+            mark=mark,
+            supervised=True,
+            max_processes=self.bounds.max_processes,
+        )
+        gone = functools.partial(self._tell_gone, attempt)
         try:
-            begun = await self.family.start(
-                command,
-                *logs,
-                cwd=self.room.files.workspace,
-                environ={**self.settings.environ, **_variables(self.room, attempt), **more},
-                mark=mark,
-                gone=functools.partial(self._tell_gone, attempt),
-                has_input=self.settings.stdin,
-                max_processes=self.max_processes,
-            )
+            begun = await self.family.start(begin, logs, gone)
         except (OSError, ValueError):
-            self._tell_gone(attempt)
+            gone()
             raise
         if self.journal is not None:
             self.journal.started(self._running(attempt, identify(begun.tree.root)))
@@ -183,14 +188,15 @@ class CommandAgent:
 
     async def _work(self, attempt: Attempt, begun: ProcessTree) -> AttemptEnd:
         """How an attempt ends whose program runs."""
-        limit = self.timeout if self.settings.timeout is None else self.settings.timeout
+        own = self.settings.timeout
+        limit = self.bounds.attempt_timeout if own is None else own
         tree, stdin = begun.tree, begun.tree.process.stdin
         async with trio.open_nursery() as nursery:
             if stdin is not None:
                 nursery.start_soon(_write, stdin, _text(attempt.prompt))
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
                 if self.child_runs is not None:
-                    self.child_runs.bound(in_time)
+                    self.child_runs.stretches.limit = in_time
                 await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
         children = 0
@@ -204,7 +210,7 @@ class CommandAgent:
                 "timeout", f"did not end within {limit:g} seconds"
             )
         elif tree.exceeded:
-            failure = AttemptFailure("killed", too_many(self.max_processes))
+            failure = AttemptFailure("killed", too_many(self.bounds.max_processes))
         elif tree.lost_supervisor:
             failure = AttemptFailure("killed", _LOST)
         else:
@@ -277,11 +283,7 @@ class CommandAgent:
 def _prepare(
     files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
 ) -> tuple[AttemptLog, AttemptLog]:
-    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files.
-
-    Raises:
-        OSError: It cannot be done.
-    """
+    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files."""
     number = attempt.number
     files.logs.mkdir(parents=True, exist_ok=True)
     write_plain(files.told(number), _text(attempt.prompt))

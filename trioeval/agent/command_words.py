@@ -28,12 +28,6 @@ def wrong_words(
     """Words that use a variable that there is not: nothing would be there in its place.
 
     Of variables that hooks, other rows or code make nothing is known here.
-
-    Args:
-        steps: Of one task.
-        specs: Who works on it, in the order of `steps.providers`.
-        sharing: What its steps leave for each other.
-        templates: Render its words.
     """
     if not isinstance(steps.suite.settings, AgentSettings) or steps.suite.extensions:
         return

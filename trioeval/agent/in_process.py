@@ -25,8 +25,17 @@ import trio
 
 from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.loop import LoopEnd, Turn, run_until_done
-from trioeval.agent.prompts import RunIds, own_run_ids
-from trioeval.agent.protocols import Agent, AgentObserver, Attempts, Family, Flag, LoopTerms, Posts
+from trioeval.agent.protocols import (
+    Agent,
+    AgentObserver,
+    Attempts,
+    CaseTeller,
+    Family,
+    LoopTerms,
+    Posts,
+    RunIds,
+    own_run_ids,
+)
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, RestartPolicy
 from trioeval.agent.slots import LaneSlots, Stretches
 from trioeval.errors import TooLateError, UsageError
@@ -112,7 +121,9 @@ class AgentRun:
     Types obtained from `run_agents` only.
     """
 
-    def __init__(self, attempt: Attempt, stretches: Stretches, flag: Flag, case: "_Case") -> None:
+    def __init__(
+        self, attempt: Attempt, stretches: Stretches, flag: trio.Event, case: "_Case"
+    ) -> None:
         self.attempt = attempt
         """Its number, its run id and that of the attempt before it."""
         self._stretches = stretches
@@ -275,7 +286,7 @@ class _Case:
     async def work(self, calls: Calls[Any]) -> LoopEnd:
         """The body of its job."""
         self._ahead = LaneSlots(calls, self._lane, ahead=True)
-        stretches, flag = Stretches(LaneSlots(calls, self._lane), self._ahead), Flag()
+        stretches, flag = Stretches(LaneSlots(calls, self._lane), self._ahead), trio.Event()
         async with open_plain_nursery() as nursery:
             self._terms = LoopTerms(
                 policy=self.case.policy,
@@ -286,9 +297,9 @@ class _Case:
                 posts=Posts(self._tell_bus),
                 attempts=self._attempts,
                 stop=self._stop,
-                observe=self._observe,
-                case=self.case.name,
-                agent=_name(self.case.agent),
+                tell=CaseTeller(
+                    observe=self._observe, case=self.case.name, agent=_name(self.case.agent)
+                ),
             )
             stretches.tell = lambda event: self._terms.tell(event, number=len(self._attempts.ends))
             agent = self._agent(self.case.agent, stretches, flag)
@@ -303,7 +314,7 @@ class _Case:
         family = self._terms.children
         if family.has_ended:
             raise TooLateError(f"{name!r} was to be started when its case was over")
-        stretches, flag = Stretches(self._ahead, self._ahead), Flag()
+        stretches, flag = Stretches(self._ahead, self._ahead), trio.Event()
         self._names[name] += 1
         twin = f"#{self._names[name]}" if self._names[name] > 1 else ""
         terms = attrs.evolve(
@@ -313,8 +324,7 @@ class _Case:
             posts=Posts(self._tell_bus),
             attempts=Attempts(ids=self._ids, prompt=prompt),
             stop=trio.Event(),  # its parent runs to its end, and may need it for that
-            case=f"{self.case.name}/{name}{twin}",
-            agent=name,
+            tell=attrs.evolve(self._terms.tell, case=f"{self.case.name}/{name}{twin}", agent=name),
         )
         stretches.tell = functools.partial(terms.tell, number=0)
         child = Child(name)
@@ -335,7 +345,7 @@ class _Case:
             message = "interrupted" if self._attempts.last_id is not None else "not begun"
         return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._attempts.ends))
 
-    def _agent(self, function: AgentFunction, stretches: Stretches, flag: Flag) -> Agent:
+    def _agent(self, function: AgentFunction, stretches: Stretches, flag: trio.Event) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
             said = await function(AgentRun(attempt, stretches, flag, self))

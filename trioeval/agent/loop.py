@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
+from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.protocols import (
     Agent,
     AttemptEnded,
@@ -26,7 +27,15 @@ from trioeval.agent.protocols import (
     CaseEnding,
     LoopTerms,
 )
-from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, GaveUp, Stop, decide
+from trioeval.agent.restarts import (
+    Attempt,
+    AttemptEnd,
+    AttemptFailure,
+    GaveUp,
+    Stop,
+    counted,
+    decide,
+)
 from trioeval.errors import (
     AgentError,
     BudgetError,
@@ -36,6 +45,7 @@ from trioeval.errors import (
     TooLateError,
     leaves,
 )
+from trioeval.nurseries import open_plain_nursery
 
 # Waits for the first of several things.
 
@@ -104,27 +114,23 @@ class Turn:
         Raises:
             Exception: What the slots raise, and what writes down beginnings and ends.
         """
-        failure: Exception | None = None
         is_cut_off = True
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_plain_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 try:
                     with self._line:
                         await self._terms.slots(partial(self._work, nursery))
                     if self.attempt is not None:
                         await self._told.wait()
-                except Exception as error:  # noqa: BLE001 - raised below: no group around it
-                    failure = error
-                nursery.cancel_scope.cancel("the attempt is over")
-            is_cut_off = failure is not None
+                finally:
+                    nursery.cancel_scope.cancel("the attempt is over")
+            is_cut_off = False
         finally:
             if is_cut_off and self.attempt is not None and self._told.is_set():
                 # Bounded: who reads the bus is not to wait for a resume that may never come.
                 with trio.move_on_after(_TOLD_WITHIN, shield=True):
                     await self._tell_cut(self.attempt)
-        if failure is not None:
-            raise failure
         if self.attempt is not None and self.end is not None:
             await self._tell_end(self.attempt, self.end.failure)
 
@@ -138,13 +144,9 @@ class Turn:
 
     async def _tell_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
         """What the bus is told, when the slot has been given back."""
-        run = f"run {attempt.run_id}"
-        if failure is None:
-            await self._terms.posts("RUN_STOP", f"attempt {attempt.number} has ended: {run}")
-            return
-        await self._terms.posts("RUN_CRASH", f"attempt {attempt.number} has failed: {run}")
-        said = f"{failure.kind}: {failure.message}"
-        await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {said}")
+        await self._terms.posts(*end_message(attempt.number, attempt.run_id, failure))
+        if failure is not None:
+            await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
 
     async def _watch(self) -> None:
         """Tell that it waits, if it does; and end its wait at a stop."""
@@ -185,7 +187,7 @@ class Turn:
                 **run,
                 failed=failure is not None,
                 cancelled=self.end is None,
-                reason="" if failure is None else f"{failure.kind}: {failure.message}",
+                reason="" if failure is None else str(failure),
             )
 
     async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
@@ -200,6 +202,15 @@ class Turn:
                     metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
                 )
         raise over  # no group around it
+
+
+def end_message(
+    number: int, run_id: str, failure: AttemptFailure | None
+) -> tuple[MessageType, str]:
+    """What a bus is told of the end of an attempt: type and body."""
+    if failure is None:
+        return "RUN_STOP", f"attempt {number} has ended: run {run_id}"
+    return "RUN_CRASH", f"attempt {number} has failed: run {run_id}"
 
 
 def _said(error: Exception) -> str:
@@ -231,10 +242,6 @@ async def run_until_done(agent: Agent, terms: LoopTerms) -> LoopEnd:
     """Work on a case until it is done, given up, or stopped. A checkpoint.
 
     When it returns or raises, none of its children is alive.
-
-    Args:
-        agent: Who works.
-        terms: How.
 
     Raises:
         Exception: What the slots raise, and the record of attempts; of the agent what says that the run is
@@ -337,9 +344,7 @@ class _Case:
     @property
     def _after(self) -> str:
         number = len(self._ends)
-        if not number:
-            return "before the first attempt"
-        return "after 1 attempt" if number == 1 else f"after {number} attempts"
+        return f"after {counted(number)}" if number else "before the first attempt"
 
     def _over(
         self, ending: LoopEnding, message: str, children_ended: int, why: GaveUp | None = None

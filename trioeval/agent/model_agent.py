@@ -21,14 +21,11 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.agent.case_folder import CaseFiles
-from trioeval.agent.model import AgentSettings
 from trioeval.agent.report_file import shortened
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure, FailureKind
-from trioeval.agent.workspace import read_plain, write_plain
+from trioeval.agent.workspace import read_plain, write_plain, write_whole
 from trioeval.agent.workspace_tools import DONE, WorkspaceTools
 from trioeval.errors import ProviderError, ProviderErrorKind
-from trioeval.evaluation.journal import Paid
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.evaluation.tools import (
     Chain,
@@ -41,6 +38,7 @@ from trioeval.evaluation.tools import (
     read_turn,
 )
 from trioeval.kernel import Calls
+from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Request
 from trioeval.providers.messages import to_messages
 
@@ -101,11 +99,7 @@ class ToolLog:
         self._earlier.clear()
 
     async def add(self, step: int, call: ToolCall, result: ToolResult) -> None:
-        """Write down what a call gave, also when it is cancelled: a call that was made is known.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write down what a call gave, also when it is cancelled: a call that was made is known."""
         self.forget()
         entry = {**_key(step, call), "result": result.value, "failed": result.failed}
         self._lines.append(json.dumps(entry))
@@ -119,10 +113,7 @@ class ToolLog:
         if self._is_own:
             write_plain(self.file, lines, os.O_APPEND)
             return
-        whole = self.file.with_suffix(".new")
-        whole.unlink(missing_ok=True)
-        write_plain(whole, lines, os.O_EXCL)
-        whole.replace(self.file)
+        write_whole(self.file, lines)
         self._is_own = True
 
 
@@ -164,9 +155,8 @@ class ModelAgent:
     calls: Calls[Any]
     request: Request
     """What the row asks: variables, options, and its place; the prompt is that of the attempt."""
-    files: CaseFiles
-    settings: AgentSettings
     tools: WorkspaceTools
+    """What it may call, in the folder of the case and as the settings of the task want it."""
 
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
         """Work once. A checkpoint.
@@ -177,10 +167,11 @@ class ModelAgent:
             QuotaError: A shared limit will never allow a reply.
             TooLateError: The job is over, or the deadline of the run has passed.
         """
-        log_file = self.files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
+        files = self.tools.files
+        log_file = files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
 
         def prepare() -> ToolLog:
-            told = self.files.told(attempt.number)
+            told = files.told(attempt.number)
             told.parent.mkdir(parents=True, exist_ok=True)
             write_plain(told, attempt.prompt.encode("utf-8", "replace"))
             return ToolLog(log_file)
@@ -233,19 +224,6 @@ class _Work:
         is_known = self.agent.asker.recalled(self._inquiry(fresh)) is not None
         return fresh if is_known else Chain(_opening(self.attempt))
 
-    def sent(self, tokens: int) -> None:
-        """The model is asked; the kernel counts requests."""
-        self.chain.sent(tokens)
-
-    def failed(self, error: ProviderError, tokens: int) -> None:
-        """It has not answered."""
-        self.chain.failed(error, tokens)
-
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
-        """The model has answered."""
-        self.chain.heard(paid, recalled=recalled)
-        self._is_recalled = recalled
-
     def worked(self) -> float:
         """Seconds of work until now, without those that an earlier execution took."""
         now = trio.current_time()
@@ -259,23 +237,19 @@ class _Work:
 
     async def run(self) -> AttemptFailure | None:
         """Work until the model says no more, or may not."""
-        limit = self.agent.settings.attempt_timeout
+        limit = self.agent.tools.settings.attempt_timeout
         if limit is None:
             return await self._converse()
         message = f"it took longer than {limit:g} seconds of work (attemptTimeout)"
         failure: AttemptFailure | None = AttemptFailure("timeout", message)
-        error: Exception | None = None
         scope = trio.CancelScope()
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             nursery.start_soon(self._watch, limit, scope)
-            with scope:
-                try:
+            try:
+                with scope:
                     failure = await self._converse()
-                except Exception as raised:  # noqa: BLE001 - raised below, where it is no group
-                    error = raised
-            nursery.cancel_scope.cancel("the attempt is over")
-        if error is not None:
-            raise error
+            finally:
+                nursery.cancel_scope.cancel("the attempt is over")
         return failure
 
     async def _watch(self, limit: float, scope: trio.CancelScope) -> None:
@@ -288,7 +262,7 @@ class _Work:
 
     async def _converse(self) -> AttemptFailure | None:
         """Ask, and do what is wanted, until nothing is wanted any more; how that failed, if it did."""
-        most = self.agent.settings.max_steps
+        most = self.agent.tools.settings.max_steps
         while True:
             try:
                 turn = await self._step()
@@ -299,12 +273,17 @@ class _Work:
                 self.output = self.chain.replies[-1].output
                 return None
             self.output = turn.text
+            step = self.chain.steps - 1
             results = []
             for call in turn.calls:
-                try:
-                    result = await self._result(call)
-                except _LogError as error:
-                    return _no_files(error.reason)
+                self.chain.tool_calls[call.name] += 1
+                result = self.log.known(step, call) if self._is_recalled else None
+                if result is None:
+                    result = await self.agent.tools.run(call)
+                    try:
+                        await self.log.add(step, call, result)
+                    except OSError as error:
+                        return _no_files(error)
                 if call.name == DONE and not result.failed:
                     self.output = result.value or turn.text
                     return None  # it has said that nothing comes behind
@@ -318,10 +297,12 @@ class _Work:
         """What the model says next."""
         agent, inquiry = self.agent, self._inquiry(self.chain)
         self._asking = agent.calls.waited(trio.current_time())
+        recalled = self.chain.recalled
         try:
-            paid = await agent.asker.ask(inquiry, agent.calls, self)
+            paid = await agent.asker.ask(inquiry, agent.calls, self.chain)
         finally:
             self._waited, self._asking = self._waits(trio.current_time()), None
+        self._is_recalled = self.chain.recalled > recalled
         if not self._is_recalled:
             self.log.forget()
         output = paid.reply.output
@@ -339,7 +320,7 @@ class _Work:
         return inquiry
 
     def _request(self, prompt: str) -> Request:
-        agent, files = self.agent, self.agent.files
+        agent, files = self.agent, self.agent.tools.files
         places = {
             "workspace": str(files.workspace),
             "promptFile": str(files.told(self.attempt.number)),
@@ -355,28 +336,6 @@ class _Work:
             vars={**request.vars, **places},
             options={**request.options, "tools": [*listed, *agent.tools.offers]},
         )
-
-    async def _result(self, call: ToolCall) -> ToolResult:
-        """What a call gives, or has given in an earlier execution of the run."""
-        step = self.chain.steps - 1
-        self.chain.tool_calls[call.name] += 1
-        known = self.log.known(step, call) if self._is_recalled else None
-        if known is not None:
-            return known
-        result = await self.agent.tools.run(call)
-        try:
-            await self.log.add(step, call, result)
-        except OSError as error:
-            raise _LogError(error) from error
-        return result
-
-
-class _LogError(Exception):
-    """What a call gave cannot be written down."""
-
-    def __init__(self, reason: OSError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
 
 
 def _no_files(error: OSError) -> AttemptFailure:

@@ -1,13 +1,13 @@
-"""Opens what all tasks of agents of a run share: their folder, and the bus of the run."""
+"""Opens what all tasks of agents of a run share: their folder, and their buses."""
 
 import datetime as dt
 import functools
 import hashlib
-import itertools
+import math
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -15,20 +15,21 @@ import attrs
 import trio
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.messages import Draft, Message, MessageType
 from trioeval.agent.bus.reading import Reading, read_parts
-from trioeval.agent.bus.settings import BusSettings
-from trioeval.agent.bus_messages import BusAccounts, BusTroubles, Patience
-from trioeval.agent.case_folder import CaseFiles
+from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.planner import Planner
-from trioeval.agent.prompts import RunIds
-from trioeval.agent.protocols import AgentObserver
-from trioeval.agent.report_file import AttemptReport, ReportTroubles, read_report_file
-from trioeval.agent.restarts import AttemptEnd, AttemptFailure
-from trioeval.errors import AgentError, BusError, CursorExpiredError, CursorNotFoundError
+from trioeval.agent.protocols import AgentObserver, RunIds
+from trioeval.agent.report_file import ReportTroubles
+from trioeval.errors import (
+    AgentError,
+    BusError,
+    BusLockedError,
+    CursorExpiredError,
+    CursorNotFoundError,
+)
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.providers import Usage
 
 # How the agents of a run are worked on, and who is told.
 
@@ -51,7 +52,7 @@ class AgentTerms:
     """Whose turn it is among all programs; None lets every case begin at once."""
     observe: AgentObserver | None = None
     """Told of what happens."""
-    buses: BusAccounts = attrs.field(factory=BusAccounts, repr=False)
+    bus_stats: BusStats = attrs.field(factory=BusStats, repr=False)
     """What writing to all buses has cost."""
     now: Callable[[], dt.datetime] = attrs.field(default=_now, repr=False)
     """The wall clock, in UTC."""
@@ -59,61 +60,111 @@ class AgentTerms:
     """Numbers from 0 to 1."""
 
 
-# Reports of attempts that were cut off: what they used counts, although the attempt is begun again.
-#
-# The report of such an attempt is set aside before the next program may write its own. Blocks on files.
+# What is told on buses of a run. That it cannot be told is no reason not to go on, or to wait for long.
 
 
-CUT_OFF = "cutOff"
-"""In the metadata of an attempt: how often it was begun before, cut off, and told what it had used."""
+WAIT = 1.0
+"""Seconds for which a message waits for others that have locked its bus."""
+_AT_ONCE = 0.05  # seconds: longer than who has locked it for a moment makes others wait
+_DEAF = 60.0  # seconds for which a bus is not waited for again
+_WARN_EVERY = 60.0  # seconds
 
 
-def set_aside(files: CaseFiles, number: int) -> None:
-    """See that there is no report of an attempt that begins; one that was cut off may have left it."""
-    report = files.report(number)
-    # What is no file is told when it is read.
-    with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-        if report.is_symlink() or not report.is_file():
-            report.unlink()
-            return
-        aside = next(path for path in _asides(files, number) if not path.exists())
-        report.rename(aside)
+@attrs.define(eq=False, kw_only=True)
+class RunBuses:
+    """The buses of a run: how they are written, and what could not be."""
+
+    project: str
+    """What the run is called on them."""
+    stop: trio.Event
+    """Set when the run is to end."""
+    warn: Callable[[str], None]
+    rng: Callable[[], float] = attrs.field(repr=False)
+    """Numbers from 0 to 1."""
+    settings: BusSettings = attrs.field(factory=BusSettings)
+    stats: BusStats = attrs.field(factory=BusStats, repr=False)
+    """What writing to all of them has cost."""
+    lost: int = attrs.field(init=False, default=0)
+    """Messages that could not be written."""
+    _warned_at: float = attrs.field(init=False, default=-math.inf)
+
+    def lose(self, error: BusError) -> None:
+        """Count a message that could not be written; warn at most once a minute."""
+        self.lost += 1
+        now = trio.current_time()
+        if now >= self._warned_at + _WARN_EVERY:
+            self._warned_at = now
+            self.warn(f"messages of agents cannot be written ({self.lost} until now): {error}")
 
 
-def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
-    """How an attempt ended, with what it had used whenever it was cut off before."""
-    found: list[AttemptReport] = []
-    for path in _asides(files, number):
-        if not path.exists():
-            break
-        found.append(read_report_file(path))
-    if not found:
-        return end
-    costs = [cost for cost in (end.cost, *(one.cost for one in found)) if cost is not None]
-    return attrs.evolve(
-        end,
-        usage=Usage.sum((end.usage, *(one.usage for one in found))),
-        cost=sum(costs) if costs else None,
-        metadata={**end.metadata, CUT_OFF: len(found)},
-    )
+@attrs.define(eq=False)
+class Patience:
+    """How long a bus is waited for that others hold locked, as an agent may that was stopped."""
+
+    folder: Path
+    """Of the bus."""
+    buses: RunBuses
+    """Count what is not posted."""
+    _deaf_until: float = attrs.field(init=False, default=-math.inf)
+
+    async def with_bus(self, post: Callable[[], Awaitable[object]]) -> bool:
+        """Post, if that can be done soon; whether it was done. A checkpoint."""
+        now = trio.current_time()
+        is_hurried = self.buses.stop.is_set() or now < self._deaf_until
+        failure: BusError | None = BusLockedError(
+            f"{self.folder}: the message bus was locked by others"
+        )
+        with trio.move_on_after(_AT_ONCE if is_hurried else WAIT) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hurry, scope)
+                try:
+                    await post()
+                except BusError as error:
+                    failure = error
+                else:
+                    failure = None
+                nursery.cancel_scope.cancel("it is known what became of it")
+        if failure is None:
+            self._deaf_until = -math.inf
+            return True
+        if isinstance(failure, BusLockedError) and not is_hurried:
+            self._deaf_until = now + _DEAF
+        self.buses.lose(failure)
+        return False
+
+    async def _hurry(self, scope: trio.CancelScope) -> None:
+        await self.buses.stop.wait()
+        scope.deadline = min(scope.deadline, trio.current_time() + _AT_ONCE)
 
 
-def cut_off_attempt(files: CaseFiles, number: int) -> AttemptEnd | None:
-    """What an attempt used that was begun and has not come to its end; None where nothing tells of it."""
-    report = files.report(number)
-    found = AttemptEnd(failure=AttemptFailure("killed", "cut off"))
-    if report.exists():
-        own = read_report_file(report)
-        found = attrs.evolve(found, usage=own.usage, cost=own.cost)
-    elif not next(_asides(files, number)).exists():
-        return None
-    return with_cut_off(found, files, number)
+@attrs.define(eq=False)
+class CasePosts(Patience):
+    """Tells things on the bus of a case, in its name.
 
+    The bus is opened for each message: many cases wait at a time, and a program may open so many files only.
+    """
 
-def _asides(files: CaseFiles, number: int) -> Iterator[Path]:
-    """Where such reports are, in their order."""
-    report = files.report(number)
-    return (report.with_suffix(f".cut-{count}.json") for count in itertools.count(1))
+    case: str = attrs.field(kw_only=True)
+    """The name of the case."""
+    run_id: str | None = attrs.field(init=False, default=None)
+    """Of the attempt that is under way."""
+
+    async def __call__(self, type_: MessageType, body: str) -> None:
+        """Tell something, if that can be done soon. A checkpoint."""
+        draft = Draft(
+            type=type_,
+            project_id=self.buses.project,
+            task_id=self.case,
+            run_id=self.run_id,
+            body=body,
+        )
+        await self.with_bus(functools.partial(self._append, draft))
+
+    async def _append(self, draft: Draft) -> None:
+        buses = self.buses
+        settings = attrs.evolve(buses.settings, lock_timeout=WAIT, append_attempts=1)
+        async with open_bus(self.folder, settings, rng=buses.rng, stats=buses.stats) as bus:
+            await bus.append(draft)
 
 
 # What cases have found out is told to the whole run, once. Blocks on files where it reads.
@@ -139,14 +190,7 @@ class RunFacts:
     """One at a time looks what is there."""
 
     async def pass_on(self, case: Path) -> int:
-        """Tell the facts of a case, but for those that are there. A checkpoint.
-
-        Args:
-            case: The folder of the bus of the case.
-
-        Returns:
-            How many were told.
-        """
+        """Tell the facts of a case, but for those that are there. A checkpoint."""
         told = 0
 
         async def tell(draft: Draft) -> None:
@@ -157,7 +201,7 @@ class RunFacts:
         try:
             new = await trio.to_thread.run_sync(self._new, case, limiter=self._thread)
         except BusError as error:
-            self._patience.troubles.add(error)
+            self._patience.buses.lose(error)
             return 0
         async with trio.open_nursery() as nursery:
             for draft in new:
@@ -219,9 +263,7 @@ class AgentRun:
     stop: trio.Event
     """Set when no attempt is to begin any more."""
     warn: Callable[[str], None]
-    troubles: BusTroubles
-    bus: BusSettings
-    """How its buses are written."""
+    buses: RunBuses
     ids: RunIds
     """Gives attempts their ids."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles)
@@ -249,26 +291,30 @@ async def open_agents(
         yield None
         return
     async with _folder(terms.folder) as folder:
-        troubles = BusTroubles(warn)
-        limits = prepared.suite.run_limits
+        limits, project = prepared.suite.run_limits, run_id or folder.name
         settings = BusSettings(
             rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
         )
+        buses = RunBuses(
+            project=project,
+            stop=stop,
+            warn=warn,
+            rng=terms.rng,
+            settings=settings,
+            stats=terms.bus_stats,
+        )
         run = AgentRun(
             terms=terms,
-            project=run_id or folder.name,
+            project=project,
             folder=folder,
             facts=None,
             stop=stop,
             warn=warn,
-            troubles=troubles,
-            bus=settings,
+            buses=buses,
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
-        async with _maybe_bus(folder / "bus", terms, troubles, settings) as bus:
-            facts = None
-            if bus is not None:
-                facts = RunFacts(bus, Patience(bus.path, stop, troubles))
+        async with _maybe_bus(folder / "bus", buses) as bus:
+            facts = None if bus is None else RunFacts(bus, Patience(bus.path, buses))
             try:
                 yield attrs.evolve(run, facts=facts)
             finally:
@@ -276,17 +322,15 @@ async def open_agents(
 
 
 @asynccontextmanager
-async def _maybe_bus(
-    folder: Path, terms: AgentTerms, troubles: BusTroubles, settings: BusSettings
-) -> AsyncGenerator[Bus | None]:
+async def _maybe_bus(folder: Path, buses: RunBuses) -> AsyncGenerator[Bus | None]:
     """Open a bus, if that can be done: agents work also where nothing can be told."""
     async with AsyncExitStack() as stack:
         bus: Bus | None = None
         try:
-            bus = await stack.enter_async_context(open_bus(folder, settings, rng=terms.rng))
-            stack.enter_context(terms.buses.counting(bus.stats))
+            opening = open_bus(folder, buses.settings, rng=buses.rng, stats=buses.stats)
+            bus = await stack.enter_async_context(opening)
         except BusError as error:
-            troubles.add(error)
+            buses.lose(error)
         yield bus
 
 

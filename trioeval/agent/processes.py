@@ -3,8 +3,7 @@
 import platform
 import re
 import signal
-import subprocess
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -17,14 +16,7 @@ from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.protocols import Family
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
-from trioeval.providers.programs.processes import (
-    GRACE,
-    KILLED_WITHIN,
-    Tree,
-    send_signal,
-    start_tree,
-    wait_gone,
-)
+from trioeval.providers.programs.processes import GRACE, KILLED_WITHIN, Tree, send_signal, wait_gone
 
 # Processes of agents that live on when the program that started them has died, and their end.
 
@@ -135,47 +127,20 @@ class ProcessFamily(Family):
     @trio.lowlevel.enable_ki_protection
     async def start(
         self,
-        command: Sequence[str | bytes],
-        stdout: AttemptLog,
-        stderr: AttemptLog,
-        *,
-        cwd: Path,
-        environ: Mapping[str, str],
-        mark: str,
+        begin: Callable[[], Awaitable[Tree]],
+        logs: tuple[AttemptLog, AttemptLog],
         gone: Callable[[], None],
-        has_input: bool = False,
-        max_processes: int = 0,
     ) -> ProcessTree:
         """Start a program. Always a checkpoint.
 
         Args:
-            command: Its words.
-            stdout: Gets what it and all that it starts write, and is closed when they have ended; unless
-                this raises.
-            stderr: Likewise.
-            cwd: Its folder.
-            environ: All of it; the mark is added.
-            mark: What its processes are known by, from `make_mark`.
+            begin: Starts it, with pipes for what it writes.
+            logs: Get what it and all that it starts write, and are closed when they have ended; unless this
+                raises.
             gone: Called when nothing of it is left.
-            has_input: Whether it has a standard input that is written to.
-            max_processes: That it may have at once, ≥ 0; 0 does not bound them.
-
-        Raises:
-            OSError: It cannot be started.
-            ValueError: An argument holds a NUL character.
         """
-        tree = await start_tree(
-            command,
-            cwd=cwd,
-            environ=environ,
-            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            grace=self.grace,
-            mark=mark,
-            supervised=True,
-            max_processes=max_processes,
-        )
+        tree = await begin()
+        stdout, stderr = logs
         started = ProcessTree(tree, stdout, stderr, gone)
         self.relatives.append(started)
         for log, pipe in ((stdout, tree.process.stdout), (stderr, tree.process.stderr)):

@@ -2,9 +2,12 @@
 
 import logging
 import math
+import re
+import secrets
 import stat
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -99,6 +102,27 @@ AgentObserver: TypeAlias = Callable[[AgentEvent], None]
 """Told synchronously. What it raises is logged and dropped."""
 
 
+def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
+    return guarded(observe)
+
+
+@attrs.frozen(kw_only=True)
+class CaseTeller:
+    """Tells an observer what happens to one case."""
+
+    observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
+    task: str | None = None
+    """What the observer is told of the case in every event; see `AgentEvent`."""
+    case: str
+    agent: str
+
+    def __call__(self, event: type[AgentEvent], **details: Any) -> None:
+        """Tell the observer, if there is one."""
+        if self.observe is not None:
+            about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
+            self.observe(event(at=trio.current_time(), **about, **details))
+
+
 # Where an agent says that its task is done.
 
 
@@ -146,11 +170,7 @@ class FileMarker:
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def is_set(self) -> bool:
-        """Whether the file is there. One look at the disk.
-
-        Raises:
-            MarkerError: The entry is not a file, or cannot be examined.
-        """
+        """Whether the file is there. One look at the disk."""
         try:
             mode = self.path.stat().st_mode
         except FileNotFoundError:
@@ -163,11 +183,7 @@ class FileMarker:
         return True
 
     async def wait(self) -> None:
-        """Return when the file is there: at a look, or when somebody wakes. A checkpoint.
-
-        Raises:
-            MarkerError: As `is_set`.
-        """
+        """Return when the file is there: at a look, or when somebody wakes. A checkpoint."""
         await trio.lowlevel.checkpoint()
         began_at = trio.current_time()
         while not self.is_set():
@@ -183,27 +199,8 @@ class FileMarker:
         self._news = trio.Event()
 
 
-@attrs.define(eq=False)
-class Flag:
-    """Says `done` in memory: for agents that are functions of this program."""
-
-    _done: trio.Event = attrs.field(init=False, factory=trio.Event)
-
-    def set(self) -> None:
-        """Say it."""
-        self._done.set()
-
-    def is_set(self) -> bool:
-        """Whether it was said."""
-        return self._done.is_set()
-
-    async def wait(self) -> None:
-        """Return when it was. A checkpoint."""
-        await self._done.wait()
-
-
-Marker: TypeAlias = FileMarker | Flag
-"""Where the agent says that its task is done."""
+Marker: TypeAlias = FileMarker | trio.Event
+"""Where the agent says that its task is done: an event, where it is a function of this program."""
 
 R = TypeVar("R")
 
@@ -334,6 +331,69 @@ class Posts:
         self.failed += scope.cancelled_caught
 
 
+# Ids of runs: names of attempts that sort by the time of their start, and are never given twice.
+
+
+_OWNER = re.compile(r"[a-z0-9]+")
+
+
+def new_run_id(utc: datetime, owner: str, sequence: int) -> str:
+    """The id of a run: when it began, to a tenth of a millisecond, who runs it, and its number there.
+
+    Good as the name of a file. Ids of one instant sort by owner and sequence.
+
+    Args:
+        utc: When it begins; other zones are converted.
+        owner: Who runs it: small letters and digits, different in all processes that ever run something.
+        sequence: ≥ 0; never twice for one owner.
+
+    Raises:
+        UsageError: The owner has other characters, or the time no zone.
+
+    Example:
+        >>> new_run_id(datetime(2026, 1, 15, 9, 30, 0, 123_456, UTC), "5f0c", 7)
+        '20260115-0930001234-5f0c-000007'
+    """
+    if _OWNER.fullmatch(owner) is None:
+        msg = f"the owner of a run is called by small letters and digits, got {owner!r}"
+        raise UsageError(msg)
+    if utc.tzinfo is None:
+        msg = f"the time of a run needs a zone, got {utc!r}"
+        raise UsageError(msg)
+    moment = utc.astimezone(UTC)
+    return f"{moment:%Y%m%d-%H%M%S}{moment.microsecond // 100:04d}-{owner}-{sequence:06d}"
+
+
+@attrs.define(eq=False)
+class RunIds:
+    """The ids of the runs of one owner: each sorts after all before it, also when the clock is set back.
+
+    Example:
+        >>> ids = RunIds("5f0c", lambda: datetime(2026, 1, 15, tzinfo=UTC))
+        >>> [ids(), ids()]
+        ['20260115-0000000000-5f0c-000000', '20260115-0000000000-5f0c-000001']
+    """
+
+    owner: str
+    """Random, or of the incarnation of a program."""
+    _now: Callable[[], datetime]
+    """Tells the time, with its zone."""
+    _last: datetime = attrs.field(init=False, default=datetime.min.replace(tzinfo=UTC))
+    _sequence: int = attrs.field(init=False, default=0)
+
+    def __call__(self) -> str:
+        """The id of a run that begins now."""
+        self._last = max(self._last, self._now())
+        found = new_run_id(self._last, self.owner, self._sequence)
+        self._sequence += 1
+        return found
+
+
+def own_run_ids() -> RunIds:
+    """Those of this program: by the clock of the machine, and a random owner."""
+    return RunIds(secrets.token_hex(4), lambda: datetime.now(UTC))
+
+
 @attrs.define(eq=False, kw_only=True)
 class Attempts:
     """The attempts of one case, over all executions of its run."""
@@ -364,10 +424,6 @@ class Attempts:
         self.ends.append(end)
 
 
-def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
-    return guarded(observe)
-
-
 @attrs.frozen(kw_only=True)
 class LoopTerms:
     """How one case is worked on.
@@ -390,22 +446,5 @@ class LoopTerms:
     """Set when no further attempt is to begin; one that runs comes to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext
     """Makes what is put around its waits for other things than slots: they are no work."""
-    observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
+    tell: CaseTeller
     """Told of its attempts, and how it ended."""
-    task: str | None = None
-    """What the observer is told of it: the id of its task,"""
-    case: str = ""
-    """its name,"""
-    agent: str = ""
-    """and what its agent is called."""
-
-    def tell(self, event: type[AgentEvent], **details: Any) -> None:
-        """Tell the observer, if there is one.
-
-        Args:
-            event: What happens now.
-            **details: Its fields, but for those of every event.
-        """
-        if self.observe is not None:
-            about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
-            self.observe(event(at=trio.current_time(), **about, **details))

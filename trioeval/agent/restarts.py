@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -57,6 +57,9 @@ class AttemptFailure:
 
     kind: FailureKind
     message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
 
     @property
     def is_permanent(self) -> bool:
@@ -200,10 +203,6 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
 
     Of several reasons to give up, the one that says most is told.
 
-    Args:
-        policy: How often and how soon.
-        ends: How the attempts so far ended, in order.
-
     Example:
         >>> failed = AttemptEnd(failure=AttemptFailure("exit", "its program ended with code 1"))
         >>> [decide(RestartPolicy(), [failed] * n) for n in range(4)]
@@ -211,15 +210,15 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
     """
     streak = _streak(ends)
     if streak and streak[-1].is_permanent:
-        return Stop("permanent", f"gave up after {_counted(len(ends))}: {_said(streak[-1])}")
+        return Stop("permanent", f"gave up after {counted(len(ends))}: {streak[-1]}")
     alike = streak[-policy.identical_failures :]
     is_alike = len({one.signature for one in alike}) == 1 and alike[-1].kind != "timeout"
     if is_alike and len(alike) == policy.identical_failures:
         same = f"the last {len(alike)} failed alike: " if len(alike) > 1 else ""
-        message = f"gave up after {_counted(len(ends))}: {same}{_said(alike[-1])}"
+        message = f"gave up after {counted(len(ends))}: {same}{alike[-1]}"
         return Stop("identical_failures", message)
     if (used_up := _used_up(policy, ends)) is not None:
-        last = f"; the last failed: {_said(streak[-1])}" if streak else ""
+        last = f"; the last failed: {streak[-1]}" if streak else ""
         return attrs.evolve(used_up, message=used_up.message + last)
     return Again(_delay(policy, len(streak)) if ends else 0.0)
 
@@ -227,18 +226,18 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
 def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Stop | None:
     """What the task was allowed and has used."""
     if len(ends) >= policy.max_attempts:
-        message = f"gave up: not done after {_counted(len(ends))} of {policy.max_attempts}"
+        message = f"gave up: not done after {counted(len(ends))} of {policy.max_attempts}"
         return Stop("max_attempts", message)
     if policy.max_tokens is not None:
         tokens = sum(_tokens(end.usage) for end in ends)
         if tokens >= policy.max_tokens:
             spent = f"{tokens} of {policy.max_tokens} tokens are used"
-            return Stop("max_tokens", f"gave up after {_counted(len(ends))}: {spent}")
+            return Stop("max_tokens", f"gave up after {counted(len(ends))}: {spent}")
     if policy.max_cost is not None:
         cost = math.fsum(end.cost or 0.0 for end in ends)
         if cost >= policy.max_cost:
             spent = f"{cost:g} of {policy.max_cost:g} US dollars are spent"
-            return Stop("max_cost", f"gave up after {_counted(len(ends))}: {spent}")
+            return Stop("max_cost", f"gave up after {counted(len(ends))}: {spent}")
     return None
 
 
@@ -270,9 +269,12 @@ def _tokens(usage: Usage) -> int:
     return (usage.prompt or 0) + (usage.completion or 0)
 
 
-def _counted(attempts: int) -> str:
+def counted(attempts: int) -> str:
+    """A number of attempts, in words."""
     return "1 attempt" if attempts == 1 else f"{attempts} attempts"
 
 
-def _said(failure: AttemptFailure) -> str:
-    return f"{failure.kind}: {failure.message}"
+def cost_of(costs: Iterable[float | None]) -> float | None:
+    """Several costs together; None where nobody knows any."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None

@@ -30,11 +30,7 @@ LONGEST = 600.0
 
 
 def is_bundle(file: Path) -> bool:
-    """Whether a file begins as those of `git bundle` do.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Whether a file begins as those of `git bundle` do."""
     with file.open("rb") as opened:
         return opened.read(len(_BEGINNINGS[0])) in _BEGINNINGS
 
@@ -46,11 +42,6 @@ def find_git(environ: Mapping[str, str]) -> str | None:
 
 def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
     """Make a repository of what a bundle holds, and check out its branch: HEAD, or else the only one.
-
-    Args:
-        bundle: The file.
-        folder: What the repository will be; nothing is there yet.
-        longest: Seconds that git may take, each time that it is asked.
 
     Raises:
         AgentError: git is not there, or cannot do it in time; the bundle has several branches and no HEAD.
@@ -127,21 +118,38 @@ def write_plain(path: Path, data: bytes, flags: int = os.O_TRUNC) -> None:
     Args:
         path: Where it is; its folder is there.
         data: What is written.
-        flags: What becomes of a file that is there: `os.O_TRUNC`, `os.O_APPEND` or `os.O_EXCL`.
-
-    Raises:
-        OSError: As for `open_plain`, or it cannot be written.
+        flags: What becomes of a file that is there: `os.O_TRUNC` or `os.O_APPEND`.
     """
     with open(open_plain(path, os.O_WRONLY | os.O_CREAT | flags), "wb") as file:
         file.write(data)
 
 
-def read_plain(path: Path, limit: int, start: int = 0) -> bytes:
-    """What stands in a regular file, as much as `limit` bytes from `start`.
+def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Make a file, or replace it, whole or not at all.
 
-    Raises:
-        OSError: As for `open_plain`, or it cannot be read.
+    Args:
+        path: Where it is; its folder is there, and nobody else writes it.
+        data: What is written.
+        durable: Whether it is written through to the disk.
     """
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with open(open_plain(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    new.replace(path)
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def read_plain(path: Path, limit: int, start: int = 0) -> bytes:
+    """What stands in a regular file, as much as `limit` bytes from `start`."""
     with open(open_plain(path, os.O_RDONLY), "rb") as file:
         file.seek(start)
         return file.read(limit)
@@ -205,11 +213,7 @@ def check_not_done(workspace: Path, done_file: str, called: Path | None = None) 
 
 
 def make_done_folder(workspace: Path, done_file: str) -> None:
-    """See that the folder is there in which an agent says that it is done.
-
-    Raises:
-        AgentError: Something else is in its place.
-    """
+    """See that the folder is there in which an agent says that it is done."""
     folder = (workspace / done_file).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ a slot of a lane while it runs.
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,14 +27,15 @@ from trioeval.grading.kinds.workspace_files import (
     place_of,
     read_file,
 )
-from trioeval.grading.services import MAX_PROCESSES
 from trioeval.providers.programs.exec import Tail
 from trioeval.providers.programs.processes import describe_end
 from trioeval.text import quote
 
 # What a model may do to the files of its workspace. Blocks on files; nothing outside is touched.
 #
-# What is given back is text for a model, bounded, and says how to go on where it is not all.
+# What is given back is text for a model, bounded, and says how to go on where it is not all. What cannot be
+# done is raised with what the model is told: `ActionError`, `NoFileError`, or `GradingError` for a path that
+# is none of a workspace.
 
 
 LONGEST = 50_000
@@ -46,21 +48,16 @@ class ActionError(Exception):
     """Something was not done; the message says why."""
 
 
-def list_files(workspace: Path, path: str = ".", offset: int = 1) -> str:
-    """What is in a folder, by name; folders end with `/`.
-
-    Raises:
-        ActionError: There is no such folder.
-        GradingError: It is no path of a workspace.
-        NoFileError: It is a link that leads out.
-    """
+def list_files(workspace: Path, path: str = ".", offset: float = 1) -> str:
+    """What is in a folder, by name; folders end with `/`."""
+    path = path or "."
     try:
         with os.scandir(place_of(workspace, path)) as found:
             names = sorted(_shown(entry) for entry in found)
     except OSError as error:
         msg = f"{quote(path)} cannot be listed: {error.strerror}"
         raise ActionError(msg) from None
-    first = max(offset, 1) - 1
+    first = max(int(offset), 1) - 1  # 1.0 is an integer in JSON
     part = names[first : first + ENTRIES]
     if len(part) == len(names):
         return "\n".join(names) or "(nothing is there)"
@@ -86,14 +83,8 @@ def _rest(what: str, first: int, size: int, whole: int) -> str:
     return f"[{what} {first + 1} to {last} of {whole}{onward}]"
 
 
-def read_text(workspace: Path, path: str, offset: int = 1, limit: int | None = None) -> str:
-    """The lines of a file.
-
-    Raises:
-        ActionError: It is no text.
-        GradingError: It is no path of a workspace.
-        NoFileError: There is none, or it is outside or too large.
-    """
+def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None = None) -> str:
+    """The lines of a file."""
     data = read_file(workspace, path)
     if b"\0" in data:
         msg = f"{quote(path)} is no text; it has {len(data):,} bytes"
@@ -101,8 +92,8 @@ def read_text(workspace: Path, path: str, offset: int = 1, limit: int | None = N
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[-1] == "":
         lines.pop()
-    first = max(offset, 1) - 1
-    wanted = lines[first:] if limit is None else lines[first : first + max(limit, 1)]
+    first = max(int(offset), 1) - 1
+    wanted = lines[first:] if limit is None else lines[first : first + max(int(limit), 1)]
     part: list[str] = []
     room = LONGEST
     for line in wanted:
@@ -119,13 +110,7 @@ def read_text(workspace: Path, path: str, offset: int = 1, limit: int | None = N
 
 
 def write_text(workspace: Path, path: str, content: str) -> str:
-    """Make a file what is given, and the folders that it is in.
-
-    Raises:
-        ActionError: It cannot be written.
-        GradingError: It is no path of a workspace.
-        NoFileError: It is outside, a pipe or a device.
-    """
+    """Make a file what is given, and the folders that it is in."""
     place = place_of(workspace, path)
     data = content.encode("utf-8", "replace")
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -142,15 +127,15 @@ def write_text(workspace: Path, path: str, content: str) -> str:
     return f"{quote(path)} has {len(data):,} bytes now"
 
 
-def edit_text(workspace: Path, path: str, old: str, new: str, *, every: bool = False) -> str:
-    """Put a text in place of another that occurs once in a file, or everywhere.
-
-    Raises:
-        ActionError: It does not occur, or more than once; or the file is no text, would become too large,
-            or cannot be written.
-        GradingError: It is no path of a workspace.
-        NoFileError: There is none, or it is outside or too large.
-    """
+def edit_text(
+    workspace: Path,
+    path: str,
+    old: str,
+    new: str,
+    *,
+    all: bool = False,  # noqa: A002 - as models call it
+) -> str:
+    """Put a text in place of another that occurs once in a file, or everywhere."""
     try:
         text = read_file(workspace, path).decode()
     except UnicodeDecodeError:
@@ -160,7 +145,7 @@ def edit_text(workspace: Path, path: str, old: str, new: str, *, every: bool = F
     if not count:
         msg = f"the old text does not occur in {quote(path)}; it has to be there exactly as it is given"
         raise ActionError(msg)
-    if count > 1 and not every:
+    if count > 1 and not all:
         msg = f"the old text occurs {count} times in {quote(path)}; give more of it, or set all"
         raise ActionError(msg)
     # Every place of a large file with a long text would be more than any machine has.
@@ -256,6 +241,12 @@ _FILES = (
         all={"type": "boolean", "description": "Replace it everywhere, however often it occurs."},
     ),
 )
+_FILE_ACTIONS: Mapping[str, Callable[..., str]] = {
+    "list_files": list_files,
+    "read_file": read_text,
+    "write_file": write_text,
+    "edit_file": edit_text,
+}
 _COMMAND = _tool(
     "run_command",
     "Run a shell command in the workspace, and see how it ended and the end of what it wrote.",
@@ -287,31 +278,13 @@ class WorkspaceTools:
 
     files: CaseFiles
     post: Post
+    settings: AgentSettings
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Of commands; what looks like a key by its name is left out."""
-    allow_commands: bool = False
-    grace: float = 1.5
-    """Seconds between the request to a command to end and the end by force."""
-    max_processes: int = MAX_PROCESSES
-    """That a command may have at once, above which it is ended; 0 does not bound them."""
-
-    @classmethod
-    def of(
-        cls, files: CaseFiles, settings: AgentSettings, environ: Mapping[str, str], post: Post
-    ) -> "WorkspaceTools":
-        """As the settings of a task want them."""
-        return cls(
-            files=files,
-            post=post,
-            environ=environ,
-            allow_commands=settings.allow_commands,
-            grace=settings.grace,
-            max_processes=settings.max_processes,
-        )
 
     @property
     def _tools(self) -> Sequence[_Tool]:
-        return (*_FILES, *((_COMMAND,) if self.allow_commands else ()), *_LAST)
+        return (*_FILES, *((_COMMAND,) if self.settings.allow_commands else ()), *_LAST)
 
     @property
     def offers(self) -> Sequence[Mapping[str, Any]]:
@@ -331,25 +304,9 @@ class WorkspaceTools:
         return ToolResult(_sendable(told))
 
     async def _run(self, name: str, given: Mapping[str, Any]) -> str:
-        workspace = self.files.workspace
+        if act := _FILE_ACTIONS.get(name):
+            return await _aside(partial(act, self.files.workspace, **given))
         match name:
-            case "list_files":
-                path, offset = given.get("path") or ".", int(given.get("offset", 1))
-                return await _aside(lambda: list_files(workspace, path, offset))
-            case "read_file":
-                path, offset = (
-                    given["path"],
-                    int(given.get("offset", 1)),
-                )  # 1.0 is an integer in JSON
-                limit = int(given["limit"]) if "limit" in given else None
-                return await _aside(lambda: read_text(workspace, path, offset, limit))
-            case "write_file":
-                return await _aside(lambda: write_text(workspace, given["path"], given["content"]))
-            case "edit_file":
-                texts, every = (given["old"], given["new"]), given.get("all", False)
-                return await _aside(
-                    lambda: edit_text(workspace, given["path"], *texts, every=every)
-                )
             case "run_command":
                 return await self._command(given["command"], given.get("timeout", COMMAND_LIMIT))
             case "post_message":
@@ -357,8 +314,8 @@ class WorkspaceTools:
                 return "posted"
             case _:
                 said: str = given.get("summary", "")
-                place = self.files.done_file
-                await _aside(lambda: write_text(workspace, place, f"{said}\n"))
+                workspace, place = self.files.workspace, self.files.done_file
+                await _aside(partial(write_text, workspace, place, f"{said}\n"))
                 return said
 
     async def _command(self, command: str, seconds: float) -> str:
@@ -374,8 +331,8 @@ class WorkspaceTools:
                 open_ones,
                 limit,
                 written,
-                grace=self.grace,
-                max_processes=self.max_processes,
+                grace=self.settings.grace,
+                max_processes=self.settings.max_processes,
             )
         except (OSError, ValueError) as error:
             msg = f"the command cannot be started: {error}"

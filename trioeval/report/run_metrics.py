@@ -143,8 +143,8 @@ class RunMetrics:
     """When it began, on the Trio clock."""
     lanes: Callable[[], Mapping[str, LaneStatistics]] = dict
     """Tells how the lanes of the run stand."""
-    buses: Callable[[], BusStats] = BusStats
-    """Tells what writing to all message buses of the run has cost."""
+    buses: BusStats = attrs.field(factory=BusStats)
+    """What writing to all message buses of the run has cost."""
     _failed_calls: Counter[str] = attrs.field(init=False, factory=Counter)
     """By lane; likewise the next."""
     _other_calls: Counter[str] = attrs.field(init=False, factory=Counter)
@@ -247,7 +247,7 @@ class RunMetrics:
         yield _gauge("planner_running", "Cases of this program that have their turn.", running)
 
     def _of_buses(self) -> Iterator[Family | Distribution]:
-        stats = self.buses()
+        stats = self.buses
         about = "Messages that this program has written to message buses."
         yield _counter("bus_appends", about, stats.appends)
         yield Distribution(

@@ -20,6 +20,7 @@ import trio
 
 from trioeval.errors import NotLiveError, PlanError
 from trioeval.kernel import Lane, Lanes
+from trioeval.nurseries import open_plain_nursery
 from trioeval.report.run_state import RunState
 from trioeval.web.live_client import (
     LONGEST_COMMAND,
@@ -176,22 +177,18 @@ async def serve_live(
         return
     taken, path = listening
     server = _LiveServer(steering)
-    failure: Exception | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             nursery.start_soon(server.accept, taken, nursery)
             try:
                 yield server.rows.add
-            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-                failure = error
-            remove(path)
-            server.end()
-            nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE
+            finally:
+                remove(path)
+                server.end()
+                nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE
     finally:
         remove(path)
         taken.close()
-    if failure is not None:
-        raise failure
 
 
 def _listen(run_id: str, warn: Callable[[str], None] | None) -> tuple[socket.socket, Path] | None:

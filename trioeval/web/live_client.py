@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError
+from trioeval.nurseries import open_plain_nursery
 from trioeval.web.sockets import connect_to, reachable_runs
 
 # What goes over the connection between a run and whoever watches it: JSON, one message a line.
@@ -328,19 +329,15 @@ async def open_live(run_id: str) -> AsyncIterator[Live]:
         ```
     """
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(run_id)))
-    failure: Exception | None = None
     async with stream:
         live = Live(run_id, stream, Lines(stream, LONGEST_NEWS))
         await live.greeted()
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             nursery.start_soon(live.hear)
             try:
                 yield live
-            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-                failure = error
-            nursery.cancel_scope.cancel("nobody watches any more")
-    if failure is not None:
-        raise failure
+            finally:
+                nursery.cancel_scope.cancel("nobody watches any more")
 
 
 def live_run_ids() -> list[str]:

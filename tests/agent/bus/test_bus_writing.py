@@ -17,7 +17,7 @@ from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft
 from trioeval.agent.bus.reading import read_bus
 from trioeval.agent.bus.segments import LARGEST
-from trioeval.agent.bus.settings import BusSettings
+from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.errors import BusError, BusLockedError, UsageError
 from trioeval.testing import run_virtual
 
@@ -181,6 +181,22 @@ def test_ag_56_appends_that_nobody_hinders_wait_for_nobody(tmp_path: Path) -> No
             assert stats.lock_wait_s == 0
 
     run_virtual(main)
+
+
+def test_writers_that_share_their_figures_are_counted_together(tmp_path: Path) -> None:
+    async def main() -> BusStats:
+        stats = BusStats()
+        for name, count in (("one", 3), ("other", 2)):
+            async with (
+                open_bus(tmp_path / name, rng=lambda: 0.5, stats=stats) as bus,
+                trio.open_nursery() as nursery,
+            ):
+                for _ in range(count):
+                    nursery.start_soon(bus.append, draft())
+        return stats
+
+    stats = run_virtual(main)
+    assert (stats.appends, stats.batches, stats.largest_batch) == (5, 2, 3)
 
 
 def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None:

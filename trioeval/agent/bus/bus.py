@@ -98,11 +98,7 @@ class Queue:
         self._wake(entry)
 
     def lead_no_more(self, entry: Entry) -> None:
-        """Leave the writing to the first of those who are left.
-
-        Args:
-            entry: Of whoever has led; it is taken back if it is not over.
-        """
+        """Leave the writing to the first of those who are left."""
         self._entries.pop(entry, None)
         following = next(iter(self._entries), None)
         self.is_led = following is not None
@@ -125,11 +121,7 @@ _MARKS = 2**48
 
 
 def _rest_of(draft: Draft) -> bytes:
-    """What is known of a message before it is written.
-
-    Raises:
-        BusError: It is too large.
-    """
+    """What is known of a message before it is written."""
     rest = payload_of(draft)
     if len(rest) > LARGEST - _HEAD:
         raise BusError(
@@ -378,6 +370,7 @@ async def open_bus(
     *,
     rng: Callable[[], float],
     utc: Callable[[], float] = time.time,
+    stats: BusStats | None = None,
 ) -> AsyncGenerator[Bus]:
     """Open a bus for writing; the folder is made if there is none.
 
@@ -386,13 +379,14 @@ async def open_bus(
         settings: How it is written; None is `BusSettings()`.
         rng: Numbers from 0 to 1, so that writers do not try in step.
         utc: The time, in seconds since 1970.
+        stats: Counts what writing costs, also that of other writers; None counts it for itself.
 
     Raises:
         BusError: It is no folder, or leads somewhere else.
     """
     await trio.lowlevel.checkpoint()
     settings = settings if settings is not None else BusSettings()
-    stats = BusStats()
+    stats = stats if stats is not None else BusStats()
     path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - nothing is looked up, no link is followed
     try:
         if not is_folder(path):

@@ -43,12 +43,7 @@ class LockFile:
         return str(self.path)
 
     def take_nowait(self) -> bool:
-        """Take it if nobody has it.
-
-        Raises:
-            BusError: It is something else than a file.
-            OSError: It cannot be locked.
-        """
+        """Take it if nobody has it."""
         if self._file is None:
             self._file = open_file(self.path, os.O_RDWR | os.O_CREAT)
         if not lock_descriptor(self._file, blocking=False):
@@ -98,12 +93,9 @@ class BusLock:
         return LockFile(self._folder / ".claim")
 
     async def take(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
-        """Take it as soon as it is to be had. A checkpoint only if it has to wait.
+        """Take it as soon as it is to be had; TimeoutError if others had it all the time.
 
-        Raises:
-            TimeoutError: Others had it all the time.
-            BusError: Its file is something else.
-            OSError: It cannot be locked.
+        A checkpoint only if it has to wait.
         """
         if self._take_as_new(trio.current_time()):
             return

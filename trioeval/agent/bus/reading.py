@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -10,19 +11,20 @@ from typing import Self, TypeAlias
 import attrs
 import trio
 
-from trioeval.agent.bus.messages import Message, parse_message
+from trioeval.agent.bus.messages import Message, parse_message, seq_of
 from trioeval.agent.bus.segments import (
     Found,
-    Place,
-    find_place,
+    first_record,
     last_records,
     last_seq,
+    place_behind,
     reading,
     segment_numbers,
     segment_path,
     size_of,
     walk,
 )
+from trioeval.errors import CursorExpiredError, CursorNotFoundError
 
 AT_ONCE = 5000  # messages that are read at once, so that a reader of a large bus stays small
 AT_ONCE_BYTES = 4 * 2**20  # of them, after which no more are
@@ -51,6 +53,18 @@ class Reading:
     """Whether no limit has ended it."""
 
 
+@attrs.frozen
+class Place:
+    """A place between two messages."""
+
+    number: int = 0
+    """Of the file; 0 is before all of them."""
+    start: int = 0
+    """Byte at which the next record begins."""
+    seq: int = 0
+    """Of the message before it."""
+
+
 _Item: TypeAlias = CorruptRange | tuple[int, int, Message]
 """A part that is no message, or where one begins, where it ends, and what it says."""
 
@@ -76,13 +90,7 @@ def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None 
 
 
 def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
-    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files.
-
-    Raises:
-        CursorExpiredError: Messages after the cursor were removed, also while others were read.
-        CursorNotFoundError: There is no such message.
-        BusError: It is no bus.
-    """
+    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files."""
     place: Place | None = None
     while True:
         try:
@@ -99,28 +107,44 @@ def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Read
 
 
 def last_messages(folder: Path, count: int) -> Reading:
-    """The last messages of a bus, oldest first; all if it has fewer. Blocks on files.
-
-    Raises:
-        BusError: It is no bus.
-    """
+    """The last messages of a bus, oldest first; all if it has fewer. Blocks on files."""
+    records = count = max(0, count)
     while True:
         try:
-            return _last(folder, max(0, count))
+            cursor = last_seq(folder, segment_numbers(folder))
+            place = _place_of_last(folder, records)
+            found, _ = read_on(folder, place)
         except FileNotFoundError:
             continue  # likewise
+        more = len(found.messages) - count
+        if more >= 0 or not place.number:
+            # Others go on writing; and what is lost at the end has a number.
+            cursor = max(cursor, found.cursor)
+            return attrs.evolve(found, messages=found.messages[max(0, more) :], cursor=cursor)
+        records *= 2
+
+
+def _place_of_last(folder: Path, count: int) -> Place:
+    """Where so many records begin that are the last of a bus; its beginning, if it has fewer."""
+    for number in reversed(segment_numbers(folder)):
+        with reading(folder, number) as file:
+            size = size_of(file)
+            found = last_records(file, size, count=count)
+        if not count:
+            return Place(number, size, found.records[-1].seq if found.records else 0)
+        if count <= len(found.records):
+            first = found.records[-count]
+            return Place(number, first.start, first.seq - 1)
+        count -= len(found.records)
+    return Place()
 
 
 def read_on(
     folder: Path, place: Place, limit: int | None = None, limit_bytes: float = math.inf
 ) -> tuple[Reading, Place]:
-    """What stands behind a place, and the place behind that.
+    """What stands behind a place, and the place behind that; its file may have become shorter.
 
-    Args:
-        folder: Of the bus.
-        place: Where; its file may have become shorter.
-        limit: Messages at most.
-        limit_bytes: Bytes of messages after which to stop, also in the middle of a file.
+    After `limit_bytes` of messages it stops also in the middle of a file.
 
     Raises:
         FileNotFoundError: A file was removed meanwhile.
@@ -194,40 +218,63 @@ def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
             yield record.start, record.end, message
 
 
-def _last(folder: Path, count: int) -> Reading:
-    items: list[_Item] = []
-    missing = count
+# Where in the files of a bus a cursor is. Blocks on files.
+
+
+def find_place(folder: Path, since: int | str | None) -> Place:
+    """The place of a cursor: of a `seq` or a `msg_id`; None is the beginning.
+
+    Raises:
+        CursorExpiredError: Messages behind it were removed.
+        CursorNotFoundError: There is no such message.
+        FileNotFoundError: A file was removed meanwhile.
+        BusError: It is no bus.
+    """
+    if since is None:
+        return Place()
     numbers = segment_numbers(folder)
-    cursor = last_seq(folder, numbers)
-    for number in reversed(numbers if count else []):
-        found, some = _last_of(folder, number, missing)
-        if found.torn > found.end:
-            some.append(CorruptRange(segment_path(folder, number), found.end, found.torn))
-        while some and missing:
-            items.append(some.pop())
-            missing -= not isinstance(items[-1], CorruptRange)
-        if not missing:
-            break
-    items.reverse()
-    messages = [item[2] for item in items if not isinstance(item, CorruptRange)]
-    return Reading(
-        messages=messages,
-        corrupt=[item for item in items if isinstance(item, CorruptRange)],
-        cursor=max([cursor, *(message.seq for message in messages[-1:])]),  # others go on writing
-    )
+    seq = seq_of(since) if isinstance(since, str) else since
+    if seq is None or not 0 <= seq <= last_seq(folder, numbers):
+        raise _unknown(folder, since)
+    place = _place_of(folder, numbers, seq, since)
+    if isinstance(since, str) and not _is_message(folder, numbers, since, seq):
+        raise _unknown(folder, since)
+    return place
 
 
-def _last_of(folder: Path, number: int, count: int) -> tuple[Found, list[_Item]]:
-    """The end of a file, with so many messages, if it has them."""
-    path, records = segment_path(folder, number), count
-    with reading(folder, number) as file:
-        while True:
-            found = last_records(file, size_of(file), count=records)
-            items = [*_sorted_items(path, found)]
-            messages = sum(not isinstance(item, CorruptRange) for item in items)
-            if messages >= count or len(found.records) < records:
-                return found, items
-            records *= 2
+def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> Place:
+    oldest = None
+    for number in reversed(numbers):
+        with reading(folder, number) as file:
+            size = size_of(file)
+            first = first_record(file, size)
+            if first is None:
+                continue
+            oldest = first.seq - 1
+            if first.seq <= seq:
+                return Place(number, place_behind(file, size, seq), seq)
+            if oldest == seq and first.start == 0:
+                return Place(number, 0, seq)
+    if not numbers or numbers[0] == 1:  # what is missing at the beginning is broken, not removed
+        return Place(0, 0, seq)
+    if oldest is None:
+        oldest = last_seq(folder, numbers)  # nothing that is left can be read
+    if oldest > seq:
+        raise CursorExpiredError(
+            f"{folder}: messages after {since} were removed; what is left begins after {oldest}",
+            oldest=oldest,
+        )
+    return Place(0, 0, seq)
+
+
+def _is_message(folder: Path, numbers: Sequence[int], msg_id: str, seq: int) -> bool:
+    """Whether a message has this id, among those that are left."""
+    found, _ = read_on(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
+    return [one.msg_id for one in found.messages] == [msg_id]
+
+
+def _unknown(folder: Path, since: int | str) -> CursorNotFoundError:
+    return CursorNotFoundError(f"{os.fspath(folder)}: the message bus has no message {since}")
 
 
 # Follows a bus: what is there, and then each message as it comes.
@@ -297,13 +344,7 @@ class Following:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message. A checkpoint.
-
-        Raises:
-            CursorExpiredError: Messages after the cursor were removed.
-            CursorNotFoundError: There is no such message.
-            BusError: It cannot be read.
-        """
+        """The next message. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while not self._ready:
             written = self._news.next  # before looking: what comes afterwards sets it

@@ -11,8 +11,7 @@ from zlib import crc32
 
 import attrs
 
-from trioeval.agent.bus.messages import parse_message, seq_of
-from trioeval.errors import BusError, CursorExpiredError, CursorNotFoundError
+from trioeval.errors import BusError
 
 # How a message stands in a file, so that whoever reads sees whole messages only.
 #
@@ -196,11 +195,7 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 def is_folder(folder: Path) -> bool:
-    """Whether there is a folder; False if there is nothing.
-
-    Raises:
-        BusError: There is something else.
-    """
+    """Whether there is a folder; False if there is nothing."""
     try:
         mode = folder.lstat().st_mode
     except FileNotFoundError:
@@ -235,12 +230,7 @@ def open_file(path: Path, flags: int) -> int:
 
 @contextmanager
 def reading(folder: Path, number: int) -> Iterator[int]:
-    """A file, open for reading.
-
-    Raises:
-        FileNotFoundError: It is not there any more.
-        BusError: It cannot be read, or is something else.
-    """
+    """A file, open for reading."""
     path = segment_path(folder, number)
     try:
         file = open_file(path, os.O_RDONLY)
@@ -314,14 +304,7 @@ def walk(file: int, start: int, size: int) -> Iterator[Found]:
 
 
 def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> Found:
-    """The last records of a file, read from its end; fewer only if there are fewer behind `floor`.
-
-    Args:
-        file: Open for reading.
-        size: Of it.
-        floor: Where a record begins that is not looked behind.
-        count: Records that are wanted at least.
-    """
+    """The last records of a file, read from its end; fewer only if there are fewer behind `floor`."""
     span = WINDOW
     while True:
         start = max(floor, size - span)
@@ -367,11 +350,7 @@ def place_behind(file: int, size: int, seq: int) -> int:
 
 
 def last_seq(folder: Path, numbers: Sequence[int]) -> int:
-    """The number of the last message in some files of a bus, also if it cannot be read any more; or 0.
-
-    Raises:
-        FileNotFoundError: One of them is gone.
-    """
+    """The number of the last message in some files of a bus, also if it cannot be read any more; or 0."""
     lost = 0
     for number in reversed(numbers):
         with reading(folder, number) as file:
@@ -380,90 +359,3 @@ def last_seq(folder: Path, numbers: Sequence[int]) -> int:
         if found.records:
             return max(record.seq for record in found.records) + lost
     return lost
-
-
-# Where in the files of a bus a cursor is. Blocks on files.
-
-
-@attrs.frozen
-class Place:
-    """A place between two messages."""
-
-    number: int = 0
-    """Of the file; 0 is before all of them."""
-    start: int = 0
-    """Byte at which the next record begins."""
-    seq: int = 0
-    """Of the message before it."""
-
-
-def find_place(folder: Path, since: int | str | None) -> Place:
-    """The place of a cursor: of a `seq` or a `msg_id`; None is the beginning.
-
-    Raises:
-        CursorExpiredError: Messages behind it were removed.
-        CursorNotFoundError: There is no such message.
-        FileNotFoundError: A file was removed meanwhile.
-        BusError: It is no bus.
-    """
-    if since is None:
-        return Place()
-    numbers = segment_numbers(folder)
-    seq = seq_of(since) if isinstance(since, str) else since
-    if seq is None or not 0 <= seq <= last_seq(folder, numbers):
-        raise _unknown(folder, since)
-    place = _place_of(folder, numbers, seq, since)
-    if isinstance(since, str) and not _is_message(folder, numbers, since, seq):
-        raise _unknown(folder, since)
-    return place
-
-
-def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> Place:
-    oldest = None
-    for number in reversed(numbers):
-        with reading(folder, number) as file:
-            size = size_of(file)
-            first = first_record(file, size)
-            if first is None:
-                continue
-            oldest = first.seq - 1
-            if first.seq <= seq:
-                return Place(number, place_behind(file, size, seq), seq)
-            if oldest == seq and first.start == 0:
-                return Place(number, 0, seq)
-    if not numbers or numbers[0] == 1:  # what is missing at the beginning is broken, not removed
-        return Place(0, 0, seq)
-    if oldest is None:
-        oldest = last_seq(folder, numbers)  # nothing that is left can be read
-    if oldest > seq:
-        raise CursorExpiredError(
-            f"{folder}: messages after {since} were removed; what is left begins after {oldest}",
-            oldest=oldest,
-        )
-    return Place(0, 0, seq)
-
-
-def _is_message(folder: Path, numbers: Sequence[int], msg_id: str, seq: int) -> bool:
-    """Whether a message has this id, among those that are left."""
-    before = _place_of(folder, numbers, seq - 1, msg_id)
-    for number in numbers:
-        if number < before.number:
-            continue
-        with reading(folder, number) as file:
-            start = before.start if number == before.number else 0
-            for found in walk(file, start, size_of(file)):
-                for record in found.records:
-                    if record.seq >= seq:
-                        return record.seq == seq and _id(record.payload) == msg_id
-    return False
-
-
-def _id(payload: bytes) -> str | None:
-    try:
-        return parse_message(payload).msg_id
-    except ValueError:
-        return None
-
-
-def _unknown(folder: Path, since: int | str) -> CursorNotFoundError:
-    return CursorNotFoundError(f"{os.fspath(folder)}: the message bus has no message {since}")

@@ -1,7 +1,6 @@
 """How a bus is written."""
 
 import math
-import operator
 from bisect import bisect_left
 from collections import Counter
 from typing import Literal
@@ -16,12 +15,10 @@ from trioeval.errors import UsageError
 LOCK_WAIT_BOUNDS = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, math.inf)
 """Seconds by which waits for the lock are told apart."""
 
-_LARGEST = frozenset({"largest_batch", "longest_lock_wait_s"})
-
 
 @attrs.define
 class BusStats:
-    """What writing to a bus has cost so far, of one writer."""
+    """What writing to a bus has cost so far, of one writer or of several that share it."""
 
     appends: int = 0
     """Messages that were written."""
@@ -48,13 +45,6 @@ class BusStats:
         self.lock_wait_s += seconds
         self.longest_lock_wait_s = max(self.longest_lock_wait_s, seconds)
         self.lock_waits[LOCK_WAIT_BOUNDS[bisect_left(LOCK_WAIT_BOUNDS, seconds)]] += 1
-
-    def add(self, other: "BusStats") -> None:
-        """Count what another writer has cost, too."""
-        for field in attrs.fields(BusStats):
-            together = max if field.name in _LARGEST else operator.add
-            both = together(getattr(self, field.name), getattr(other, field.name))
-            setattr(self, field.name, both)
 
 
 _LONGEST_PAUSE = 10.0  # seconds

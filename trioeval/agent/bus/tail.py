@@ -53,15 +53,8 @@ class Tail:
     def catch_up(self, at_most: float = math.inf) -> bool:
         """Look where the bus ends now, and make that a place to write.
 
-        Args:
-            at_most: Bytes that others may have added.
-
         Returns:
-            False if they have added more; then it has not caught up.
-
-        Raises:
-            BusError: A file is something else.
-            OSError: It cannot be read or written.
+            False if others have added more bytes than `at_most`; then it has not caught up.
         """
         if self._file is None or not self._is_last(self._file):
             numbers = segment_numbers(self.folder)
@@ -121,11 +114,7 @@ class Tail:
         return kept
 
     def rotate(self) -> None:
-        """Close the file, and begin the next one.
-
-        Raises:
-            OSError: It cannot be made.
-        """
+        """Close the file, and begin the next one."""
         if self.fsync:
             self._sync(self._opened())
         following = self._number + 1
@@ -141,9 +130,6 @@ class Tail:
         """Remove the oldest files, if there are too many.
 
         Only when the newest holds a message: it tells where numbers go on.
-
-        Raises:
-            OSError: One cannot be removed.
         """
         if self.keep_segments is None:
             return

@@ -13,7 +13,7 @@ import attrs
 import cyclopts
 from cyclopts import Parameter
 
-from trioeval.agent.child_runs import SOCKET_VARIABLE
+from trioeval.agent.slots import SOCKET_VARIABLE
 from trioeval.cli.commands.bus import RUN_VARIABLE
 from trioeval.cli.flags import Whole
 from trioeval.cli.terminal import Exit, say, show

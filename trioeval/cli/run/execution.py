@@ -241,7 +241,7 @@ class Execution:
             stopping=self.stopping.event.is_set,
             warn=self._warn,
         )
-        metrics.buses = agents.buses.total
+        metrics.buses = agents.bus_stats
         self._activity = watching.picture.activity
 
         tell_live: Callable[[int | None, str | None], None] = _tell_nobody

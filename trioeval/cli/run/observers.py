@@ -20,6 +20,7 @@ from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.inert import inert
 from trioeval.kernel import Event
+from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.secrets import hide
 from trioeval.report.run_metrics import Distribution, Family, RunMetrics
 from trioeval.report.trace import Trace
@@ -61,21 +62,17 @@ async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator
         yield
         return
     page = MetricsPage(registry_of(lambda: metrics.families(trio.current_time())))
-    stop, failure = trio.Event(), None
+    stop = trio.Event()
     listeners, address = await _listen(port)
     from trioeval.serving.listening import serve_app  # noqa: PLC0415 - takes a while
 
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         await nursery.start(partial(serve_app, page, listeners, stop, grace=_STOP_GRACE))
         say(f"metrics: {address.url}/metrics")
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-            failure = error
         finally:
             stop.set()
-    if failure is not None:
-        raise failure
 
 
 async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":

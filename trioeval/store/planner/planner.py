@@ -29,6 +29,7 @@ import trio
 from trioeval.agent.planner import Entry, Submission
 from trioeval.agent.processes import end_survivors
 from trioeval.errors import StoreError, UsageError
+from trioeval.nurseries import open_plain_nursery
 from trioeval.store.cache.file import Owners
 from trioeval.store.cache.single_flight import again
 from trioeval.store.database import (
@@ -135,7 +136,6 @@ async def open_planner(
         patience_s=settings.patience,
         on_warning=warn,
     )
-    failure: Exception | None = None
     with contextlib.closing(connection):
         me = await trio.to_thread.run_sync(enter, database)
         planner = AgentPlanner(database, connection, me, limit, settings, tell, wall)
@@ -144,14 +144,12 @@ async def open_planner(
                 planner.warn(problem)
             # Files of programs that died before they were written down.
             await trio.to_thread.run_sync(Owners.of(database).bury, _ignore)
-            async with trio.open_nursery() as nursery:
+            async with open_plain_nursery() as nursery:
                 # Not `nursery.start`, which would wait for ever for what does not hear of a cancellation.
                 background = trio.CancelScope(shield=True)
                 nursery.start_soon(planner.serve, background)
                 try:
                     yield planner
-                except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-                    failure = error
                 finally:
                     background.cancel("the planner is closed")
         finally:
@@ -163,8 +161,6 @@ async def open_planner(
                 me.lock.release()
             elif me.lock is not None:
                 me.lock.leave()  # others find that it has died
-    if failure is not None:
-        raise failure
 
 
 def _ignore(_: str) -> None:
