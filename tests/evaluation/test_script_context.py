@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trioeval.evaluation.script_context import json_data, with_more
+from trioeval.evaluation.judge_services import json_data, with_more
 from trioeval.providers.programs.workers import Encoded
 
 

@@ -12,7 +12,7 @@ from faulty_network import Fault, FaultyNetwork
 from trioeval.errors import QuotaError
 from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
-from trioeval.limits.backend import Trouble, actuals_of
+from trioeval.limits.backend import actuals_of
 from trioeval.limits.ledger import Book
 from trioeval.limits.model import QuotaKey
 from trioeval.limits.remote import RemoteQuota, open_remote
@@ -31,7 +31,7 @@ class Program:
 
     quota: RemoteQuota
     network: FaultyNetwork
-    troubles: list[Trouble]
+    warnings: list[str]
     shortages: list[Shortage]
 
     def permits(self, *units: tuple[str, Any], lane: str = "lane") -> Permits:
@@ -59,18 +59,18 @@ def with_program(
     async def main() -> FaultyNetwork:
         async with trio.open_nursery() as nursery:
             between = network.over(nursery, limits, [Fault(), *faults])
-            troubles: list[Trouble] = []
+            warnings: list[str] = []
             ids = map("id-{}".format, itertools.count(1))
             async with open_remote(
                 between,
                 limits=brought,
-                told=troubles.append,
+                warn=warnings.append,
                 ids=lambda: next(ids),
                 spread=lambda: spread,
                 **settings,
             ) as quota:
                 await trio.testing.wait_all_tasks_blocked()
-                await body(Program(quota, between, troubles, []))
+                await body(Program(quota, between, warnings, []))
         return between
 
     return run_virtual(main)
@@ -226,9 +226,10 @@ def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(20)
-        kinds = [trouble.kind for trouble in program.troubles]
-        assert kinds == ["heartbeat", "heartbeat", "expired"]
-        assert program.troubles[-1].leases == ("id-1",)
+        assert [told.partition(":")[0] for told in program.warnings] == [
+            *["the holds of calls under way (1) cannot be put off now"] * 2,
+            "the hold of a call expired while it runs",
+        ]
         permit.settle(1, 0.0)
 
     with_program(body, [SLOTS], [Fault(), *[Fault(loses="message")] * 2])
@@ -267,7 +268,9 @@ def test_an_open_quota_goes_on_without_leases() -> None:
             permit = await program.take(permits, index)
             permit.settle(1, 0.0)
         assert 32 <= trio.current_time() <= 34
-        unleased = [one for one in program.troubles if one.kind == "unleased"]
+        unleased = [
+            one for one in program.warnings if one.endswith("calls are made without a lease")
+        ]
         assert len(unleased) == 1
         permit = await program.take(permits, 6)
         permit.give_back()
@@ -333,13 +336,13 @@ def test_the_end_is_bounded_when_nobody_answers() -> None:
         async with trio.open_nursery() as nursery:
             faults = [Fault(), Fault(), *[Fault(loses="message")] * 100]
             network = FaultyNetwork.over(nursery, [SLOTS], faults)
-            troubles: list[Trouble] = []
-            async with open_remote(network, told=troubles.append) as quota:
+            warnings: list[str] = []
+            async with open_remote(network, warn=warnings.append) as quota:
                 await trio.testing.wait_all_tasks_blocked()
                 await body(Program(quota, network, [], []))
             ended_at = trio.current_time()
             assert ended_at == 5.0
-            assert [one.message for one in troubles] == [
+            assert warnings == [
                 "what calls used (1 lease) cannot be told now, and will be: no answer in 2 s",
                 f"what calls used (1 lease) was not told within 5 s: no answer in 2 s; {BACK}",
             ]
@@ -388,7 +391,7 @@ def test_a_heartbeat_counts_from_when_it_was_sent() -> None:
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(20)
-        assert program.troubles == []
+        assert program.warnings == []
         permit.settle(1, 0.0)
 
     # The lease, then limits and heartbeat, then again.
@@ -648,7 +651,8 @@ def test_in_a_long_outage_one_call_asks_once_if_nobody_else_does() -> None:
     async def body(program: Program) -> None:
         holding = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(3.05)
-        assert [trouble.kind for trouble in program.troubles] == ["heartbeat"]
+        [told] = program.warnings
+        assert told.startswith("the holds of calls under way (1) cannot be put off now: ")
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         holding.settle(1, 0.0)
 
@@ -660,9 +664,8 @@ def test_a_long_silence_is_told_once_with_its_reason() -> None:
 
     async def body(program: Program) -> None:
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
-        [trouble] = program.troubles
-        assert trouble.kind == "silent"
-        assert trouble.message == (
+        [told] = program.warnings
+        assert told == (
             "no lease was decided about for 7 s: no answer in 2 s; calls wait until it is 30 s"
         )
 
@@ -728,9 +731,8 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
             for lease in leases:
                 lease.settle(1, 0.0)
         await program.quota.flush(60.0)
-        [trouble] = program.troubles
-        assert trouble.leases == ("id-2",)
-        assert trouble.message == (
+        [told] = program.warnings
+        assert told == (
             f"what calls used (1 lease) is refused: invalid_request: id-2 means nothing; {BACK}"
         )
 

@@ -13,8 +13,8 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.errors import SuiteError
 from trioeval.loading.load import load_suite
 from trioeval.question_eval.answer import normalized
+from trioeval.question_eval.form import questions_in
 from trioeval.question_eval.model import Question, QuestionSettings
-from trioeval.question_eval.question_file import questions_in
 from trioeval.suite.model import Suite
 
 SKY = {"question": "Sky?", "answers": ["Red", "Blue"], "correct_answers": ["Blue"]}

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.evaluation.rows_left import RowsLeft
+from trioeval.evaluation.row import RowsLeft
 from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.question_eval.model import QuestionSettings

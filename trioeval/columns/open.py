@@ -35,7 +35,7 @@ from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.provider_calls import Asker, mark_of
-from trioeval.evaluation.rows_left import RowsLeft
+from trioeval.evaluation.row import RowsLeft
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.suite.model import ProviderEntry

@@ -158,6 +158,8 @@ def strict_converter() -> cattrs.Converter:
 
 NOT_IN_FILES: Mapping[str, None] = {KEY: None}
 """Metadata of a field that is found, or made of others."""
+ALSO = "also"
+"""Metadata of a field: another name of its key."""
 BESIDE = "beside"
 BESIDE_OTHERS: Mapping[str, bool | None] = {KEY: None, BESIDE: True}
 """Metadata of a field whose own keys are among those of its owner."""
@@ -174,6 +176,12 @@ def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
         for field in attrs.fields(model)
     )
     return {key: field for key, field in keyed if key is not None}
+
+
+def other_names(model: type) -> Mapping[str, str]:
+    """The keys of a model that have another name, by that name."""
+    fields = fields_by_key(model).items()
+    return {field.metadata[ALSO]: key for key, field in fields if ALSO in field.metadata}
 
 
 def fields_beside(
@@ -199,7 +207,8 @@ def object_hook(
 ) -> Hook:
     """A hook from a JSON object to a model.
 
-    Both spellings of the keys of `fields_by_key` are taken, and of those of models that are `BESIDE_OTHERS`.
+    Both spellings of the keys of `fields_by_key` are taken, and of those of models that are `BESIDE_OTHERS`;
+    and the other names of keys.
     A key with null is as good as none where there is a default. A mapping that is `BESIDE_OTHERS` takes all
     keys that are not known, unless one looks like a known one.
 
@@ -221,7 +230,13 @@ def object_hook(
     }
     own_keys = {name: fields_by_key(form).keys() for name, form in inner.items()}
     known = [*fields, *itertools.chain.from_iterable(own_keys.values())]
-    keys = _Keys(known=known, not_yet=not_yet, beside=beside, has_rest=bool(rest))
+    keys = _Keys(
+        known=known,
+        also=other_names(model),
+        not_yet=not_yet,
+        beside=beside,
+        has_rest=bool(rest),
+    )
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
 
     def hook(value: Any, _wanted: Any) -> Any:
@@ -260,15 +275,18 @@ class _Keys:
     """The keys that an object may have."""
 
     known: Collection[str]
+    also: Mapping[str, str]
+    """Other names of known keys."""
     not_yet: Collection[str]
     beside: Collection[str]
     has_rest: bool
     """Whether keys that are not known are taken, unless one looks like a known one."""
-    _camel_by_snake: Mapping[str, str] = attrs.field(init=False)
+    _key_by_spelling: Mapping[str, str] = attrs.field(init=False)
 
-    @_camel_by_snake.default
+    @_key_by_spelling.default
     def _spellings(self) -> Mapping[str, str]:
-        return {snake(key): key for key in (*self.known, *self.not_yet)}
+        known = {snake(key): key for key in (*self.known, *self.not_yet)}
+        return {**known, **self.also}
 
     def sort(self, value: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any], Mistakes]:
         """How each known key is spelled, the keys that are not known, and what is wrong with others."""
@@ -276,7 +294,7 @@ class _Keys:
         others: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, part in value.items():
-            name = self._camel_by_snake.get(key, key)
+            name = self._key_by_spelling.get(key, key)
             if name in spelled:
                 message = f"{spelled[name]} and {key} are the same key: write one of them"
                 mistakes.append(Mistake(message, at=(key,), key=True))

@@ -1,4 +1,4 @@
-"""Jobs of a run whose outputs are compared: one a step, and one behind each group of steps.
+"""The jobs of a task: one a step, and one behind each group of steps whose outputs are compared.
 
 A group is the steps of one test, repeat and combination, which stand side by side. Where their outputs are
 compared, a job of its own does that, right behind them in the plan. So a comparison has lanes, retries, a
@@ -15,8 +15,34 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from trioeval.kernel import Freed, Rank, Readiness
-from trioeval.suite.expand import Span
+from trioeval.kernel import Freed, Job, Rank, Readiness
+from trioeval.sequences import LazySequence
+from trioeval.suite.expand import Expansion, Span, Step
+
+
+@attrs.frozen
+class StepJobs(LazySequence[Job[Step]]):
+    """The jobs of an expansion, made when they are looked at."""
+
+    steps: Expansion
+    lanes: tuple[str, ...]
+    """Of each provider."""
+    timeout: float
+    """Seconds of work that each may take."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def entry(self, index: int) -> Job[Step]:
+        """The job with an index."""
+        step = self.steps[index]
+        return Job(step.index, self.lanes[step.provider_index], step, self.timeout)
+
+
+def timeout_of(steps: Expansion) -> float:
+    """Seconds of work that each step of a suite may take; infinite where it does not say."""
+    timeout_ms = steps.suite.evaluate_options.timeout_ms
+    return timeout_ms / 1000 if timeout_ms else float("inf")
 
 
 @attrs.frozen

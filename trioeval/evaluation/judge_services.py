@@ -14,16 +14,21 @@ import trio
 from trioeval.documents.files import Around
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.evaluation.commands import SuiteCommands
-from trioeval.evaluation.script_context import json_data, with_more
-from trioeval.evaluation.scripts import LIMIT, Scripts, open_scripts
+from trioeval.evaluation.prompt import Asked, kept
+from trioeval.evaluation.scripts import LIMIT, Scripts, given_up, open_scripts
 from trioeval.grading.kinds.scripts import NAMES
 from trioeval.grading.services import Commands
+from trioeval.providers import Reply
 from trioeval.providers.http.replies import NOT_JSON, read_json
 from trioeval.providers.http.wire import HttpClient, HttpRequest, TlsSettings
 from trioeval.providers.programs.workers import Encoded
 from trioeval.scripting.javascript import assertion_script
+from trioeval.suite.expand import Step
+from trioeval.suite.model import ProviderEntry
+from trioeval.suite.plain import plain_test
 from trioeval.suite.sources.tests import RUBY
 from trioeval.suite.sources.values import JAVASCRIPT
+from trioeval.usage import Usage, tokens_json
 
 # Code of the user's that judges the output of one row, run in worker processes with limits.
 #
@@ -50,13 +55,9 @@ class UserCode:
         try:
             return await answer
         except ScriptError as error:
-            if error.at_limit:
-                msg = f"the script hit a limit: {error.message}"
-                raise GradingError(msg) from error
-            if not error.timed_out:
+            if (failure := given_up(error, "the script", self._limit)) is None:
                 raise
-            msg = f"the script did not end within {self._limit:g} seconds (SCRIPT_TIMEOUT_MS)"
-            raise GradingError(msg) from error
+            raise failure from error
 
     async def python(self, code: str, output: Any) -> Any:
         """What Python gives: an expression on one line, or several lines that return. A checkpoint.
@@ -105,6 +106,92 @@ class UserCode:
                 raise GradingError(f"{file.name}: {error.message}") from error
         run = self._scripts.ruby if suffix == RUBY else self._scripts.call
         return await self._within_limits(run(file, function or FUNCTION, arguments, self._limit))
+
+
+# What scripts that judge an output are told besides it.
+
+
+def row_context(
+    step: Step,
+    asked: Asked,
+    reply: Reply,
+    output: Any,
+    provider: ProviderEntry,
+    *,
+    latency_ms: float | None,
+) -> Encoded:
+    """What is the same for all assertions of a row, with promptfoo's names.
+
+    Args:
+        step: The row.
+        asked: What it asked.
+        reply: What came back.
+        output: What became of that after all transforms.
+        provider: Who was asked.
+        latency_ms: How long that took.
+    """
+    sent = reply.output if reply.raw is None else reply.raw
+    metadata = dict(reply.metadata)
+    response = {
+        "output": output,
+        "cached": False,
+        "cost": reply.cost,
+        "tokenUsage": None if reply.usage == Usage() else tokens_json(reply.usage, 1),
+        "finishReason": reply.finish_reason,
+        "isRefusal": reply.is_refusal or None,
+        "logProbs": reply.log_probs,
+        "latencyMs": latency_ms,
+        "raw": None if sent == output else sent,
+        "metadata": metadata,
+    }
+    found = {
+        "prompt": asked.prompt,
+        "vars": kept(asked.vars),
+        "test": {"options": {}, **plain_test(step.test), "vars": dict(step.vars)},
+        "logProbs": reply.log_probs,
+        "provider": _known({"id": provider.id, "label": provider.label}),
+        "providerResponse": _known(response),
+        "metadata": metadata,
+    }
+    return Encoded(_json_text(_known(found)).encode())
+
+
+def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
+    """What is told of a row, and something besides.
+
+    Example:
+        >>> with_more(Encoded.of({"prompt": "p"}), {"config": {"n": 1}}).json
+        b'{"prompt": "p","config": {"n": 1}}'
+    """
+    if not more:
+        return row
+    return Encoded(b"%b,%b" % (row.json[:-1], _json_text(more).encode()[1:]))
+
+
+def json_data(data: Any) -> Any:
+    """Data of a suite as JSON: a date is its text, and a number that JSON does not know is nothing.
+
+    Example:
+        >>> import datetime
+        >>> json_data({"on": datetime.date(2024, 5, 1), "x": float("nan")})
+        {'on': '2024-05-01', 'x': None}
+    """
+    return json.loads(json.dumps(data, default=_plain), parse_constant=lambda _: None)
+
+
+def _json_text(data: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(data, default=_plain, allow_nan=False)
+    except ValueError:
+        return json.dumps(json_data(data))
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 # Servers of the user's that judge outputs.

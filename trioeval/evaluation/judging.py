@@ -18,11 +18,10 @@ from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import GradingError, ScriptError, TemplateError
 from trioeval.errors import leaves as errors_in
 from trioeval.evaluation.grader_calls import OpenGraders, RowGraders, together
-from trioeval.evaluation.judge_services import Means
+from trioeval.evaluation.judge_services import Means, row_context, with_more
 from trioeval.evaluation.outcomes import refusal_in
 from trioeval.evaluation.prompt import Asked, kept
 from trioeval.evaluation.scoring import Scoring
-from trioeval.evaluation.script_context import row_context, with_more
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
 from trioeval.grading import (

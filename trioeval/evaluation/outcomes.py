@@ -90,13 +90,14 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
         return outcome
     if isinstance(outcome.error, StoppedError):
         cut = outcome.error.cut
-        return _cut(outcome, cut) if begun else NotRun(outcome.index, cut)
+        return cut_off(outcome, cut) if begun else NotRun(outcome.index, cut)
     if (refusal := refusal_in(outcome.error)) is None:
         return outcome
-    return _cut(outcome, Cut.BUDGET) if paid else NotRun(outcome.index, Cut.BUDGET, str(refusal))
+    return cut_off(outcome, Cut.BUDGET) if paid else NotRun(outcome.index, Cut.BUDGET, str(refusal))
 
 
-def _cut(failed: Failed, cut: Cut) -> Interrupted:
+def cut_off(failed: Failed, cut: Cut) -> Interrupted:
+    """A job that failed as one that was cut off."""
     times = (failed.started_at, failed.finished_at, failed.waited)
     return Interrupted(failed.index, *times, failed.calls, cut)
 

@@ -170,10 +170,6 @@ class Asker:
     _asked: Sequence[Asked] = attrs.field(init=False, repr=False)
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
-    _blind: Sequence[bool] = attrs.field(init=False, repr=False)
-    """Who sees no variables."""
-    _for_nothing: Sequence[bool] = attrs.field(init=False, repr=False)
-    """Who always answers the same and at no price; nothing would be lost with such a reply."""
     _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
     """Who was warned of, because a call has cost more than was reserved for it."""
 
@@ -193,14 +189,6 @@ class Asker:
     @_marks.default
     def _find_marks(self) -> Sequence[str]:
         return [mark_of(entry) for entry in self.entries]
-
-    @_blind.default
-    def _find_blind(self) -> Sequence[bool]:
-        return [one.spec.ignores_variables for one in self.providers]
-
-    @_for_nothing.default
-    def _find_for_nothing(self) -> Sequence[bool]:
-        return [one.spec.answers_for_nothing for one in self.providers]
 
     def inquiry(
         self,
@@ -226,7 +214,8 @@ class Asker:
         if not records and self.cache is None:  # a row costs as much as a few such looks
             return Inquiry(place, request)
         key = None
-        if records and not self._for_nothing[place]:
+        # Nothing would be lost with a reply that is always the same and at no price.
+        if records and not self.providers[place].spec.answers_for_nothing:
             key = self._key(index, role, place, request, more)
         cache_key = None
         if self.cache is not None:
@@ -243,7 +232,8 @@ class Asker:
     def _key(
         self, index: int, role: CallRole, place: int, request: Request, more: Sequence[Any]
     ) -> CallKey:
-        variables = None if self._blind[place] else kept(request.vars)
+        is_blind = self.providers[place].spec.ignores_variables
+        variables = None if is_blind else kept(request.vars)
         digest = question_digest(self._marks[place], request, *more, variables=variables)
         if digest is None:  # nobody will know it again
             digest = secrets.token_bytes(16)
@@ -256,9 +246,10 @@ class Asker:
 
     def may_have(self, place: int) -> bool:
         """Whether there may be replies of a provider that need no call."""
-        if self.journal is not None and self.journal.resumed and not self._for_nothing[place]:
+        provider, journal = self.providers[place], self.journal
+        if journal is not None and journal.resumed and not provider.spec.answers_for_nothing:
             return True
-        return self.cache is not None and not self.refresh and self.providers[place].is_cacheable
+        return self.cache is not None and not self.refresh and provider.is_cacheable
 
     def is_there(self, inquiry: Inquiry) -> bool:
         """Whether no call of its own is needed now: the reply is there, or on its way to others."""

@@ -14,8 +14,8 @@ import attrs
 
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
-from trioeval.errors import GradingError, ProviderError, ScriptError
-from trioeval.evaluation.scripts import Scripts
+from trioeval.errors import ProviderError, ScriptError
+from trioeval.evaluation.scripts import Scripts, given_up
 from trioeval.grading import Spent, Verdict, quote
 from trioeval.grading.algebra import components
 from trioeval.grading.model import NOTHING_SPENT
@@ -102,17 +102,18 @@ class Scoring:
                 file, name = function
                 found = await self._scripts.call(file, name, arguments, self._limit)
             return _scored(verdict, found)
-        except (ScriptError, MistakenError, ValueError) as error:
-            if isinstance(error, ScriptError) and error.timed_out:
-                seconds = f"{self._limit:g} seconds (SCRIPT_TIMEOUT_MS)"
-                msg = f"the scoring function did not end within {seconds}"
-                raise GradingError(msg) from error
-            if isinstance(error, ScriptError) and error.at_limit:
-                msg = f"the scoring function hit a limit: {error.message}"
-                raise GradingError(msg) from error
-            said = error.message if isinstance(error, ScriptError) else error
-            reason = f"the scoring function failed: {said}"
-            return attrs.evolve(verdict, passed=False, score=0.0, reason=reason)
+        except ScriptError as error:
+            failure = given_up(error, "the scoring function", self._limit)
+            if failure is not None:
+                raise failure from error
+            return _failed(verdict, error.message)
+        except (MistakenError, ValueError) as error:
+            return _failed(verdict, str(error))
+
+
+def _failed(verdict: Verdict, why: str) -> Verdict:
+    reason = f"the scoring function failed: {why}"
+    return attrs.evolve(verdict, passed=False, score=0.0, reason=reason)
 
 
 def _scored(verdict: Verdict, found: Any) -> Verdict:

@@ -19,7 +19,7 @@ import trio
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
-from trioeval.errors import ProviderError, ScriptError
+from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.providers.config import show
 from trioeval.providers.generic.reply import (
     Answer,
@@ -123,6 +123,21 @@ _EVALUATOR = Path(evaluator.__file__)
 
 LIMIT = 60.0
 """Seconds that a call may take where nobody says how long."""
+
+
+def given_up(error: ScriptError, what: str, limit: float) -> GradingError | None:
+    """The error of code that judges and had to be given up; None if it failed by itself.
+
+    Args:
+        error: How it ended.
+        what: What it is, in words.
+        limit: Seconds that it might take.
+    """
+    if error.at_limit:
+        return GradingError(f"{what} hit a limit: {error.message}")
+    if error.timed_out:
+        return GradingError(f"{what} did not end within {limit:g} seconds (SCRIPT_TIMEOUT_MS)")
+    return None
 
 
 @asynccontextmanager

@@ -11,9 +11,8 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -80,17 +79,6 @@ def named_files(suite: Suite) -> Iterator[Path]:
 def file_digests(files: Iterable[Path | str]) -> dict[str, str | None]:
     """SHA-256 of files by their paths, in hexadecimal; None of one that cannot be read."""
     return {str(file): _digest(Path(file)) for file in files}
-
-
-def suite_digest(suite: Suite, flags: Mapping[str, Any]) -> str:
-    """What tells a suite with its flags from another one: 32 digits.
-
-    Args:
-        suite: As it was loaded; its files are read.
-        flags: What else decides which rows there are, as JSON data.
-    """
-    said = json.dumps([file_digests(files_of(suite)), flags], sort_keys=True, default=str)
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
 def with_imports(file: Path) -> list[Path]:

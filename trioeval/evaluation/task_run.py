@@ -20,8 +20,7 @@ import trio
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, KeptRows, RecordObserver
 from trioeval.evaluation.outcomes import TaskEnd, lacking_task
-from trioeval.evaluation.row import Row, RowsNotRun, Status
-from trioeval.evaluation.rows_left import RowsLeft
+from trioeval.evaluation.row import Row, RowsLeft, RowsNotRun, Status
 from trioeval.evaluation.waits import NO_WAITS, Waits
 from trioeval.kernel import (
     Admitted,

@@ -23,6 +23,7 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.limits.backend import Backend
+from trioeval.limits.denials import unavailable
 from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
 from trioeval.nurseries import open_plain_nursery
 
@@ -54,32 +55,54 @@ async def open_batching(
         ```
     """
     async with open_plain_nursery() as nursery:
-        sending = _Sending()
-        nursery.start_soon(sending.run)
-        batching = _Batching(
-            backend,
-            _Collector(backend.reserve, size=size, flush=flush, sending=sending),
-            _Collector(partial(_complete, backend), size=size, flush=flush, sending=sending),
-        )
+        batching = _Batching(backend, size, flush)
+        nursery.start_soon(batching.run)
         try:
-            await sending.opened.wait()
+            await batching.opened.wait()
             yield batching
         finally:
             batching.close()
-            sending.close()
 
 
 @attrs.define(eq=False)
 class _Batching:
-    """A `Backend` whose reserves and completes go through collectors."""
+    """A `Backend` whose reserves and completes go through collectors.
+
+    Batches are not cancelled with the block that asks, but a while after its end.
+    """
 
     _backend: Backend
-    _reserves: "_Collector[Ask, Decision]"
-    _completes: "_Collector[Settlement, None]"
+    size: int
+    flush: float
+    opened: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _closed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(
+        init=False, factory=lambda: trio.CancelScope(shield=True)
+    )
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _reserves: "_Collector[Ask, Decision]" = attrs.field(init=False)
+    _completes: "_Collector[Settlement, None]" = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._reserves = _Collector(self, self._backend.reserve)
+        self._completes = _Collector(self, self._complete)
+
+    async def run(self) -> None:
+        # The shield ends: `close` is called however the block is left, and gives it a deadline.
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                self.opened.set()
+                await self._closed.wait()
+
+    def start(self, send: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that sends; nobody has the backend before it is opened."""
+        self._nursery.start_soon(send)
 
     def close(self) -> None:
         self._reserves.close()
         self._completes.close()
+        self._scope.deadline = trio.current_time() + CLOSE_GRACE
+        self._closed.set()
 
     async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
         answers = await self._reserves.ask(asks)
@@ -105,41 +128,17 @@ class _Batching:
     async def remove(self, key: str, /) -> None:
         await self._backend.remove(key)
 
-
-async def _complete(backend: Backend, settlements: Sequence[Settlement]) -> Sequence[None]:
-    await backend.complete(settlements)
-    return [None] * len(settlements)
-
-
-@attrs.define(eq=False)
-class _Sending:
-    """Where batches are sent from: cancelled not with the block that asks, but a while after its end."""
-
-    opened: trio.Event = attrs.field(factory=trio.Event)
-    _closed: trio.Event = attrs.field(factory=trio.Event)
-    _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
-    _nursery: trio.Nursery | None = None
-
-    async def run(self) -> None:
-        # The shield ends: `close` is called however the block is left, and gives it a deadline.
-        with self._scope:
-            async with trio.open_nursery() as self._nursery:
-                self.opened.set()
-                await self._closed.wait()
-
-    def start(self, send: Callable[[], Awaitable[None]]) -> None:
-        assert self._nursery is not None  # noqa: S101 - nobody has the backend before `opened`
-        self._nursery.start_soon(send)
-
-    def close(self) -> None:
-        self._scope.deadline = trio.current_time() + CLOSE_GRACE
-        self._closed.set()
+    async def _complete(self, settlements: Sequence[Settlement]) -> Sequence[None]:
+        await self._backend.complete(settlements)
+        return [None] * len(settlements)
 
 
 @attrs.define(eq=False)
 class _Item(Generic[I, A]):
     value: I
-    answer: A | QuotaError = attrs.field(factory=lambda: _unknown("closed before it had answered"))
+    answer: A | QuotaError = attrs.field(
+        factory=lambda: unavailable("closed before it had answered")
+    )
     answered: trio.Event = attrs.field(factory=trio.Event)
 
 
@@ -147,10 +146,8 @@ class _Item(Generic[I, A]):
 class _Collector(Generic[I, A]):
     """Batches of one kind."""
 
+    _batching: _Batching
     _send: Callable[[Sequence[I]], Awaitable[Sequence[A]]]
-    _size: int = attrs.field(kw_only=True)
-    _flush: float = attrs.field(kw_only=True)
-    _sending: _Sending = attrs.field(kw_only=True)
     _waiting: list[_Item[I, A]] = attrs.field(init=False, factory=list)
     _timer: trio.CancelScope | None = attrs.field(init=False, default=None)
     """Of the task that waits until the open batch is due; None where none is open."""
@@ -163,15 +160,15 @@ class _Collector(Generic[I, A]):
             QuotaError: It is closed.
         """
         if self._is_closed:
-            raise _unknown("it was closed before it was asked")
+            raise unavailable("it was closed before it was asked")
         items: list[_Item[I, A]] = [_Item(value) for value in values]
         for item in items:
             self._waiting.append(item)
-            if len(self._waiting) >= self._size:
+            if len(self._waiting) >= self._batching.size:
                 self._send_now()
         if self._waiting and self._timer is None:
             self._timer = trio.CancelScope()
-            self._sending.start(partial(self._send_later, self._timer))
+            self._batching.start(partial(self._send_later, self._timer))
         try:
             for item in items:
                 await item.answered.wait()
@@ -188,7 +185,7 @@ class _Collector(Generic[I, A]):
 
     async def _send_later(self, timer: trio.CancelScope) -> None:
         with timer:
-            await trio.sleep(self._flush)
+            await trio.sleep(self._batching.flush)
             self._send_now()
 
     def _send_now(self) -> None:
@@ -197,7 +194,7 @@ class _Collector(Generic[I, A]):
             self._timer = None
         if self._waiting:
             batch, self._waiting = self._waiting, []
-            self._sending.start(partial(self._exchange, batch))
+            self._batching.start(partial(self._exchange, batch))
 
     async def _exchange(self, batch: list[_Item[I, A]]) -> None:
         problem = batch[0].answer  # nobody answered
@@ -205,7 +202,7 @@ class _Collector(Generic[I, A]):
         try:
             answers = await self._send([item.value for item in batch])
             if len(answers) != len(batch):
-                problem = _unknown(f"{len(answers)} answers came to {len(batch)} requests")
+                problem = unavailable(f"{len(answers)} answers came to {len(batch)} requests")
         except QuotaError as error:
             problem = error
         finally:
@@ -228,7 +225,3 @@ def _decision(answer: Decision | QuotaError) -> Decision:
 def _own(error: QuotaError) -> QuotaError:
     """The same for one of several who are told: a traceback belongs to one task."""
     return QuotaError(error.reason, error.message, keys=error.keys)
-
-
-def _unknown(message: str) -> QuotaError:
-    return QuotaError("limiter_unavailable", message)

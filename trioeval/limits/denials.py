@@ -154,6 +154,16 @@ def other_requirements(lease_id: str) -> Denied:
     return invalid(f"lease {lease_id} was granted for other requirements")
 
 
+def unavailable(message: str) -> QuotaError:
+    """Nobody knows what became of a request."""
+    return QuotaError("limiter_unavailable", message)
+
+
+def no_such_limit(key: str) -> QuotaError:
+    """There is no limit of a key."""
+    return QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+
+
 def two_of_one_key(key: str) -> QuotaError:
     """Limits are given of which two have the same key."""
     return QuotaError("invalid_request", f"two limits have the key {key!r}", keys=(key,))

@@ -26,16 +26,8 @@ from filelock import FileLock, Timeout
 from trioeval.errors import OutputError, QuotaError
 from trioeval.limits.backend import Backend, made_of
 from trioeval.limits.denials import check_pause
-from trioeval.limits.journal import (
-    Journal,
-    complete_entry,
-    define_entry,
-    extend_entry,
-    pause_entry,
-    read_journal,
-    remove_entry,
-    reserve_entry,
-)
+from trioeval.limits.journal import Journal, amounts_data, read_journal
+from trioeval.limits.json import limit_data
 from trioeval.limits.ledger import Book
 from trioeval.limits.limits_file import read_limits, write_limits
 from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
@@ -209,7 +201,7 @@ class _FiledLimits:
         decisions = [self._book.reserve(ask, now) for ask in asks]
         for ask, decision in zip(asks, decisions, strict=True):
             if isinstance(decision, Granted):
-                self._journal.append(reserve_entry(ask, now))
+                self._journal.append("reserve", now, ask.lease_id, amounts_data(ask.requirements))
         await self._commit()
         return decisions
 
@@ -217,14 +209,16 @@ class _FiledLimits:
         now = self.now()
         for settlement in settlements:
             if self._book.complete(settlement, now):
-                self._journal.append(complete_entry(settlement, now))
+                self._journal.append(
+                    "complete", now, settlement.lease_id, amounts_data(settlement.actuals)
+                )
         await self._commit()
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         now = self.now()
         extended = self._book.extend(lease_ids, now)
         if alive := [one for one, is_alive in zip(lease_ids, extended, strict=True) if is_alive]:
-            self._journal.append(extend_entry(alive, now))
+            self._journal.append("extend", now, alive)
         await self._commit()
         return extended
 
@@ -236,42 +230,36 @@ class _FiledLimits:
         limit.check()
         now = self.now()
         state = self._book.define(limit, now)
-        self._journal.append(define_entry(limit, now))
-        await self._commit(limit.key)
-        await self._save_of(limit.key)
+        self._journal.append("define", now, limit_data(limit))
+        await self._commit(limit.key, in_file=True)
         return state
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)
         now = self.now()
         state = self._book.pause(key, now + seconds, now)
-        self._journal.append(pause_entry(key, now + seconds, now))
+        self._journal.append("pause", now, key, now + seconds)
         await self._commit(key)
         return state
 
     async def remove(self, key: str, /) -> None:
         now = self.now()
         self._book.remove(key, now)
-        self._journal.append(remove_entry(key, now))
-        await self._commit(key)
-        await self._save_of(key)
+        self._journal.append("remove", now, key)
+        await self._commit(key, in_file=True)
 
-    async def _commit(self, *keys: str) -> None:
-        """Wait until all that was done is in the journal. A checkpoint.
+    async def _commit(self, *keys: str, in_file: bool = False) -> None:
+        """Wait until all that was done is in the journal, and in the file if it is to be. A checkpoint.
 
         Raises:
             QuotaError: `limiter_unavailable`: it cannot be written.
         """
         try:
             await self._journal.commit()
+            if in_file:
+                await self.save()
         except OutputError as error:
             raise QuotaError("limiter_unavailable", str(error), keys=keys) from error
-
-    async def _save_of(self, key: str) -> None:
-        try:
-            await self.save()
-        except OutputError as error:
-            raise QuotaError("limiter_unavailable", str(error), keys=(key,)) from error
 
     def standing(self) -> list[LimitState]:
         """What is to stand in the file: all limits, without pauses."""

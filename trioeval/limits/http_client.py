@@ -17,7 +17,7 @@ import trio
 
 from trioeval.errors import ProviderError, QuotaError
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import check_pause, wrong_ask
+from trioeval.limits.denials import check_pause, no_such_limit, unavailable, wrong_ask
 from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
 from trioeval.limits.wire import (
     BATCH,
@@ -202,9 +202,9 @@ class _HttpLimits:
                 if reply.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew():
                     reply = await self._send(method, path, body)  # nothing was done before
             except ProviderError as error:
-                raise _unavailable(error.message) from error
+                raise unavailable(error.message) from error
             return self._read(reply, key)
-        raise _unavailable(f"no answer from {self._base} within {self._timeout:g} seconds")
+        raise unavailable(f"no answer from {self._base} within {self._timeout:g} seconds")
 
     async def _send(self, method: str, path: str, body: bytes | None) -> HttpReply:
         request = HttpRequest(self._base + path, self._credentials.headers(), body, method)
@@ -228,10 +228,10 @@ class _HttpLimits:
                     hint += "; programs of the user who started it need none"
                 raise QuotaError("invalid_request", f"{self._base} does not know us: {hint}")
             case 404 if key is not None and said.get("error") == "not_found":
-                raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+                raise no_such_limit(key)
             case status:
                 detail = f": {message}" if message else ""
-                raise _unavailable(f"{self._base} answered with status {status}{detail}")
+                raise unavailable(f"{self._base} answered with status {status}{detail}")
 
     def _results(self, answer: object, count: int) -> Sequence[object]:
         results = answer.get("results") if isinstance(answer, dict) else None
@@ -261,13 +261,9 @@ class _HttpLimits:
                 raise self._not_understood(answer)
 
     def _not_understood(self, answer: object) -> QuotaError:
-        return _unavailable(f"the answer of {self._base} is not understood: {str(answer)[:80]}")
+        return unavailable(f"the answer of {self._base} is not understood: {str(answer)[:80]}")
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for first in range(0, len(items), BATCH):
         yield items[first : first + BATCH]
-
-
-def _unavailable(message: str) -> QuotaError:
-    return QuotaError("limiter_unavailable", message)

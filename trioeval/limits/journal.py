@@ -15,9 +15,9 @@ Rejected: a database (one writer, one reader at the start, nothing is looked up)
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 from zlib import crc32
 
@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from trioeval.errors import OutputError, Problem, SuiteError
-from trioeval.limits.json import from_json, limit_data
+from trioeval.limits.json import from_json
 from trioeval.limits.ledger import Book, Snapshot
 from trioeval.limits.limits_file import sync_folder
 from trioeval.limits.model import Actual, Ask, Limit, Requirement, Settlement
@@ -37,39 +37,14 @@ _LEAST_REWRITTEN = 1024 * 1024  # bytes of operations for which no snapshot is m
 _CHECKSUM = 8  # digits
 _sync = getattr(os, "fdatasync", os.fsync)
 
+Operation: TypeAlias = Literal["reserve", "complete", "extend", "define", "pause", "remove"]
 Entry: TypeAlias = list[Any]
-"""One operation: its name, its instant, and what it was given."""
+"""One operation: its name, its instant, and what it was given; see `_carry_out`."""
 
 
-def reserve_entry(ask: Ask, at: float) -> Entry:
-    """A lease was granted, also if it was known already."""
-    return ["reserve", at, ask.lease_id, [[one.key, one.amount] for one in ask.requirements]]
-
-
-def complete_entry(settlement: Settlement, at: float) -> Entry:
-    """A lease was completed."""
-    actuals = [[one.key, one.amount] for one in settlement.actuals]
-    return ["complete", at, settlement.lease_id, actuals]
-
-
-def extend_entry(lease_ids: Sequence[str], at: float) -> Entry:
-    """Leases were extended."""
-    return ["extend", at, list(lease_ids)]
-
-
-def define_entry(limit: Limit, at: float) -> Entry:
-    """A limit was made, or changed."""
-    return ["define", at, limit_data(limit)]
-
-
-def pause_entry(key: str, until: float, at: float) -> Entry:
-    """A limit was paused."""
-    return ["pause", at, key, until]
-
-
-def remove_entry(key: str, at: float) -> Entry:
-    """A limit was removed."""
-    return ["remove", at, key]
+def amounts_data(amounts: Iterable[Requirement | Actual]) -> list[list[Any]]:
+    """Amounts of limits as they stand in an entry."""
+    return [[one.key, one.amount] for one in amounts]
 
 
 @attrs.frozen
@@ -169,9 +144,15 @@ class Journal:
     """Bytes of the operations after the snapshot."""
     _writing: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
 
-    def append(self, entry: Entry) -> None:
-        """Take up an operation that was carried out. Synchronous; nothing is written."""
-        self._entries.append(entry)
+    def append(self, operation: Operation, at: float, *given: Any) -> None:
+        """Take up an operation that was carried out. Synchronous; nothing is written.
+
+        Args:
+            operation: Its name; that of a reserve stands for a lease that was granted, or known already.
+            at: Its instant.
+            *given: JSON data of what it was given.
+        """
+        self._entries.append([operation, at, *given])
         self._appended += 1
 
     async def commit(self) -> None:

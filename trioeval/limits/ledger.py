@@ -19,12 +19,12 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.errors import QuotaError
 from trioeval.limits.counters import Counter, Holds, Purse, Share, Window
 from trioeval.limits.denials import (
     Lack,
     denied,
     never,
+    no_such_limit,
     other_kind,
     other_requirements,
     two_of_one_key,
@@ -565,7 +565,7 @@ class Book:
     def _counter(self, key: str, now: float) -> Counter:
         counter = self._counters.get(key)
         if counter is None:
-            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+            raise no_such_limit(key)
         self._drop(now)
         counter.refresh(now)
         return counter

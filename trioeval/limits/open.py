@@ -152,7 +152,7 @@ async def open_quota(
             patience=patience,
             unreachable=unreachable,
             limits=made,
-            told=lambda trouble: warn(trouble.message),
+            warn=warn,
             ids=lease_ids(time.time, rng.getrandbits),
             spread=rng.random,
         ) as quota,

@@ -41,8 +41,10 @@ from trioeval.limits.denials import (
     check_pause,
     denied,
     never,
+    no_such_limit,
     other_kind,
     other_requirements,
+    unavailable,
     wrong_ask,
 )
 from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
@@ -221,7 +223,7 @@ class Link:
         )
 
     def _unavailable(self, reason: str) -> QuotaError:
-        return QuotaError("limiter_unavailable", f"{self}: {reason}")
+        return unavailable(f"{self}: {reason}")
 
     def _refused(self, refusal: _Refusal) -> QuotaError:
         message = f"{self} refuses us: {refusal.reason.rstrip('.')}; {refusal.hint}"
@@ -402,7 +404,7 @@ class RedisLimits:
         check_pause(key, seconds)
         is_done, answer = await self._run("pause", [key, _micro(seconds)])
         if not is_done:
-            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+            raise no_such_limit(key)
         return _state(answer)
 
     async def remove(self, key: str, /) -> None:
@@ -412,7 +414,7 @@ class RedisLimits:
             QuotaError: `unknown_limit_key`.
         """
         if not await self._run("remove", [key]):
-            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+            raise no_such_limit(key)
 
     async def wakes(self, told: Callable[[tuple[str, ...]], None]) -> NoReturn:
         """Listen for room, so that whoever waits asks again at once. Runs until it is cancelled.
@@ -459,7 +461,7 @@ class RedisLimits:
                 return await self._link.request(b"EVAL", text, *rest)
         except RedisError as error:
             # Loading, read-only, out of memory: nothing was done, and it may pass.
-            raise QuotaError("limiter_unavailable", f"{self._link}: {error}") from error
+            raise unavailable(f"{self._link}: {error}") from error
 
 
 @contextlib.asynccontextmanager
@@ -503,7 +505,7 @@ def _decision(ask: Ask, answer: Sequence[Any]) -> Decision:
         case [_, reason, retry_after, keys]:
             return denied(reason, keys, retry_after / _MICRO)
     msg = f"Redis answers {answer!r}"  # only a script that is not ours does
-    raise QuotaError("limiter_unavailable", msg)
+    raise unavailable(msg)
 
 
 def _lack(key: str, amount: int, capacity: int, left: int, anew: int) -> Lack:

@@ -27,15 +27,7 @@ import trio
 
 from trioeval.errors import QuotaError
 from trioeval.kernel import Shortage
-from trioeval.limits.backend import (
-    Backend,
-    LanePermits,
-    ToldTrouble,
-    Trouble,
-    ignore,
-    make_missing,
-    nothing_of,
-)
+from trioeval.limits.backend import Backend, LanePermits, make_missing, nothing_of
 from trioeval.limits.denials import denied, refusal
 from trioeval.limits.model import (
     Actual,
@@ -51,12 +43,20 @@ from trioeval.limits.model import (
     Unknown,
     lease_ids,
 )
-from trioeval.limits.remote_leases import Heartbeat, Outbox, Reach, after_denial, after_silence
+from trioeval.limits.remote_leases import (
+    Heartbeat,
+    Outbox,
+    Reach,
+    Warn,
+    after_denial,
+    after_silence,
+)
 from trioeval.limits.turns import Turn, Turns
 from trioeval.nurseries import open_plain_nursery
 
 Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
 """Runs until it is cancelled and tells which limits may have room again; none named means all of them."""
+
 
 Kind: TypeAlias = Literal["rate_limit", "limit_decreasing", "limiter_error"]
 
@@ -80,7 +80,7 @@ async def open_remote(
     patience: float = PATIENCE,
     unreachable: Literal["closed", "open"] = "closed",
     limits: Sequence[Limit] = (),
-    told: ToldTrouble = ignore,
+    warn: Warn = lambda _message: None,
     ids: Callable[[], str] | None = None,
     spread: Callable[[], float] = random.random,
 ) -> AsyncGenerator["RemoteQuota"]:
@@ -96,7 +96,7 @@ async def open_remote(
         patience: Seconds without an answer after which calls do not wait for one, ≥ 0.
         unreachable: What becomes of them then: they fail (`closed`), or are made without a lease (`open`).
         limits: Those that are made when a call needs one of them and it is not there (any more).
-        told: Hears of what goes wrong and ends no call.
+        warn: Called synchronously with what goes wrong and ends no call; must not raise.
         ids: Makes the ids of leases.
         spread: Draws a number from 0 to 1 without 1.
 
@@ -108,7 +108,7 @@ async def open_remote(
     """
     new_id = ids or lease_ids(time.time, secrets.randbits)
     reach, brought = Reach(backend, patience), tuple(limits)
-    quota = RemoteQuota(reach, brought, unreachable, told, new_id, spread)
+    quota = RemoteQuota(reach, brought, unreachable, warn, new_id, spread)
     async with open_plain_nursery() as nursery:
         opened = trio.Event()
         # Not `start`: a shielded task that is started in a cancelled block would never end.
@@ -128,7 +128,7 @@ class RemoteQuota:
     _reach: Reach
     _limits: tuple[Limit, ...]
     _unreachable: Literal["closed", "open"]
-    _told: ToldTrouble
+    _warn: Warn
     _new_id: Callable[[], str]
     _spread: Callable[[], float]
     _turns: Turns = attrs.field(init=False, factory=Turns)
@@ -150,10 +150,10 @@ class RemoteQuota:
     _making: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     def __attrs_post_init__(self) -> None:
-        told, spread = self._told, self._spread
-        self._heartbeat = Heartbeat(self._reach, spread, told)
-        self._settlements = Outbox("what calls used", self._complete, spread, told)
-        self._doubts = Outbox("whether leases were granted", self._ask_again, spread, told)
+        warn, spread = self._warn, self._spread
+        self._heartbeat = Heartbeat(self._reach, spread, warn)
+        self._settlements = Outbox("what calls used", self._complete, spread, warn)
+        self._doubts = Outbox("whether leases were granted", self._ask_again, spread, warn)
 
     @property
     def untold(self) -> int:
@@ -362,7 +362,7 @@ class RemoteQuota:
             self._silent_since = since
             message = f"no lease was decided about for {seconds:.0f} s: {self._reach.reason}"
             patience = f"calls wait until it is {self._reach.patience:g} s"
-            self._told(Trouble("silent", f"{message}; {patience}"))
+            self._warn(f"{message}; {patience}")
 
     def _lacks_own(self, denial: Denied) -> bool:
         """Whether a limit is not there that this program has brought."""
@@ -440,4 +440,4 @@ class RemoteQuota:
             raise QuotaError("limiter_unavailable", message, keys=tuple(sorted(keys)))
         if self._unleased_since != self._reach.since:  # once in each outage
             self._unleased_since = self._reach.since
-            self._told(Trouble("unleased", f"{message}: calls are made without a lease"))
+            self._warn(f"{message}: calls are made without a lease")

@@ -16,18 +16,22 @@ Law: LEASE.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 import trio
 
 from trioeval.errors import QuotaError
-from trioeval.limits.backend import Backend, ToldTrouble, Trouble
+from trioeval.limits.backend import Backend
+from trioeval.limits.denials import unavailable
 from trioeval.limits.ledger import LEAST_RETENTION
 from trioeval.limits.model import Ask, Decision, Unknown
+
+Warn: TypeAlias = Callable[[str], None]
+"""Called synchronously with what people should know; must not raise."""
 
 # When a client asks again: after a denial, and after no answer.
 
@@ -119,19 +123,15 @@ class Reach:
             with self.asking():
                 decisions = await self.backend.reserve(asks)
                 if len(decisions) != len(asks):
-                    raise _unavailable(f"{len(decisions)} answers to {len(asks)} requests")
+                    raise unavailable(f"{len(decisions)} answers to {len(asks)} requests")
                 unknown = [one for one in decisions if isinstance(one, Unknown)]
                 if unknown and len(unknown) == len(decisions):
-                    raise _unavailable(unknown[-1].message)
+                    raise unavailable(unknown[-1].message)
                 return decisions
         except QuotaError as error:
             if error.reason != "limiter_unavailable":
                 raise
             return [Unknown(error.message)] * len(asks)
-
-
-def _unavailable(message: str) -> QuotaError:
-    return QuotaError("limiter_unavailable", message)
 
 
 # Leases do not expire while their calls run.
@@ -166,7 +166,7 @@ class Heartbeat:
 
     _reach: Reach
     _spread: Callable[[], float]
-    _told: ToldTrouble
+    _warn: Warn
     _timeouts: dict[str, float] | None = None
     """Of all limits, in seconds; inf of those that hold nothing; None before they are known."""
     _held: dict[str, _Held] = attrs.field(factory=dict)
@@ -215,11 +215,8 @@ class Heartbeat:
                 continue
             failures += 1
             if self._held:
-                held = tuple(self._held)
-                message = (
-                    f"the holds of calls under way ({len(held)}) cannot be put off now: {trouble}"
-                )
-                self._told(Trouble("heartbeat", message, held))
+                holds = f"the holds of calls under way ({len(self._held)})"
+                self._warn(f"{holds} cannot be put off now: {trouble}")
             # Half a beat at most, so that the next attempt may still be in time.
             beat = min((self._period(held.keys) for held in self._held.values()), default=math.inf)
             await trio.sleep(min(after_silence(failures, self._spread()), beat / 2))
@@ -267,10 +264,9 @@ class Heartbeat:
                     held.said_at = said_at
                     continue
                 del self._held[lease_id]
-                message = (
+                self._warn(
                     "the hold of a call expired while it runs: more may run than the limit allows"
                 )
-                self._told(Trouble("expired", message, (lease_id,)))
 
 
 T = TypeVar("T")
@@ -285,7 +281,7 @@ class Outbox(Generic[T]):
     _deliver: Callable[[Sequence[T]], Awaitable[str | None]]
     """Takes out what is told; returns what is in the way of the rest, None if nothing is."""
     _spread: Callable[[], float]
-    _told: ToldTrouble
+    _warn: Warn
     items: dict[str, tuple[T, Iterable[str]]] = attrs.field(factory=dict)
     """By lease id, with the limits that have more room after it."""
     _news: trio.Event = attrs.field(factory=trio.Event)
@@ -333,7 +329,7 @@ class Outbox(Generic[T]):
             failures += 1
             self._trouble = trouble
             if failures == 1:
-                self._tell(f"cannot be told now, and will be: {trouble}", ids)
+                self._tell(f"cannot be told now, and will be: {trouble}", len(ids))
             await trio.sleep(after_silence(failures, self._spread()))
 
     def leave(self, within: float) -> None:
@@ -342,7 +338,7 @@ class Outbox(Generic[T]):
             left = (
                 f"was not told within {within:g} s: {self._trouble}; holds come back by themselves"
             )
-            self._tell(left, tuple(self.items))
+            self._tell(left, len(self.items))
 
     async def _try(self, items: Sequence[T], ids: Sequence[str]) -> str | None:
         try:
@@ -364,13 +360,11 @@ class Outbox(Generic[T]):
 
     def _forget(self, refused: Mapping[str, QuotaError]) -> None:
         """They are refused now and for ever, and left to expire."""
-        by_reason: defaultdict[str, list[str]] = defaultdict(list)
-        for one, error in refused.items():
+        for one in refused:
             self.items.pop(one, None)
-            by_reason[str(error)].append(one)
-        for reason, ids in by_reason.items():
-            self._tell(f"is refused: {reason}; holds come back by themselves", ids)
+        for reason, count in Counter(map(str, refused.values())).items():
+            self._tell(f"is refused: {reason}; holds come back by themselves", count)
 
-    def _tell(self, what: str, ids: Sequence[str]) -> None:
-        leases = f"{len(ids)} lease{'s' * (len(ids) > 1)}"
-        self._told(Trouble("settling", f"{self._what} ({leases}) {what}", tuple(ids)))
+    def _tell(self, what: str, count: int) -> None:
+        leases = f"{count} lease{'s' * (count > 1)}"
+        self._warn(f"{self._what} ({leases}) {what}")

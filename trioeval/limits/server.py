@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from trioeval.errors import Problem, QuotaError, SuiteError
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import wrong_ask
+from trioeval.limits.denials import no_such_limit, unavailable, wrong_ask
 from trioeval.limits.json import from_json
 from trioeval.limits.model import Ask, Limit, Unknown
 from trioeval.limits.wire import (
@@ -240,7 +240,7 @@ def _read_sound(data: object, at: str = "$") -> Ask:
 async def _reserve(backend: Backend, data: object) -> Json:
     (decision,) = await backend.reserve([_read_sound(data)])
     if isinstance(decision, Unknown):
-        raise QuotaError("limiter_unavailable", decision.message)
+        raise unavailable(decision.message)
     return decision_json(decision)
 
 
@@ -284,7 +284,7 @@ async def _tell_limit(backend: Backend, data: Mapping[str, str]) -> Json:
     for state in await backend.states():
         if state.limit.key == key:
             return state_json(state)
-    raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+    raise no_such_limit(key)
 
 
 async def _define(backend: Backend, data: object) -> Json:

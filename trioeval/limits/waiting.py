@@ -1,4 +1,4 @@
-# Apart from `limits.memory`: together they exceed 600 lines.
+# Apart from `limits.memory`: plain data, which knows nothing of Trio or of who keeps the limits.
 """Who, of those that wait for shares of several limits, may start.
 
 **The problem.** One line for all would let a call of one provider wait for a limit of another. A line for

@@ -21,6 +21,7 @@ from trioeval.columns.column_form import KINDS as COLUMN_KINDS
 from trioeval.columns.column_form import SAMPLER, SAMPLERS, TYPE
 from trioeval.columns.model import ColumnsSettings, ErrorWindow, Processor, Score, Skip
 from trioeval.documents.structure import (
+    ALSO,
     SOME_TEXT,
     TEXT,
     BothSpellings,
@@ -176,7 +177,7 @@ def _definitions() -> dict[str, Shape]:
         Assertion: _assertion(),
         ProviderEntry: _provider(),
         Prompt: _prompt(),
-        TestOptions: _options(),
+        TestOptions: object_shape(TestOptions),
         Test: object_shape(Test),
         Case: _case(),
         RunLimits: object_shape(RunLimits),
@@ -221,12 +222,8 @@ def _prompt_task() -> Shape:
 def _question_task() -> Shape:
     """A task of questions: nothing but what questions need."""
     settings = object_shape(QuestionSettings)
-    properties = {
-        **settings["properties"],
-        ROWS_KEY: or_nothing(ref(QuestionsOfTask)),
-        "concurrency": settings["properties"]["workers"],
-    }
-    return _closed_task(QUESTION_EVAL, {**settings, "properties": properties})
+    settings["properties"][ROWS_KEY] = or_nothing(ref(QuestionsOfTask))
+    return _closed_task(QUESTION_EVAL, settings)
 
 
 def _columns_task() -> Shape:
@@ -346,13 +343,6 @@ def _assertion() -> Shape:
     return shape
 
 
-def _options() -> Shape:
-    """Switches, and any key of a provider's config."""
-    shape = object_shape(TestOptions)
-    shape["properties"]["postprocess"] = shape["properties"]["transform"]
-    return shape
-
-
 def _labels() -> Shape:
     """Files of prompts with their labels."""
     return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
@@ -437,6 +427,8 @@ def object_shape(
         if text := described.get(field.name):
             shape["description"] = text
         properties |= {key: shape, snake(key): shape}
+        if ALSO in field.metadata:
+            properties[field.metadata[ALSO]] = shape
         # One of two spellings cannot be asked for in this way.
         if needed and field.default is attrs.NOTHING and snake(key) == key:
             required.append(key)

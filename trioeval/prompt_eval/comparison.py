@@ -9,7 +9,7 @@ of the group have no verdict, and keep their replies.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast
 
 import attrs
 
@@ -35,6 +35,7 @@ from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_
 from trioeval.grading.kind import Comparing, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
+from trioeval.sequences import LazySequence
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.suite.expand import Expansion, Step
 
@@ -72,7 +73,7 @@ class _Rows:
 
 
 @attrs.frozen
-class _Jobs(Sequence[Job[Work]]):
+class _Jobs(LazySequence[Job[Work]]):
     """The jobs of a layout, made when they are looked at."""
 
     layout: Layout
@@ -83,13 +84,8 @@ class _Jobs(Sequence[Job[Work]]):
     def __len__(self) -> int:
         return len(self.layout)
 
-    @overload
-    def __getitem__(self, index: int) -> Job[Work]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[Work]]: ...
-    def __getitem__(self, index: int | slice) -> Job[Work] | Sequence[Job[Work]]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
+    def entry(self, index: int) -> Job[Work]:
+        """The job with an index."""
         step = self.layout.step(index)
         group = self.layout.group(index)
         if step is not None or group is None:

@@ -16,6 +16,7 @@ import attrs
 from trioeval.errors import GradingError, InputError, ProviderError
 from trioeval.evaluation.answerer import Answerer
 from trioeval.evaluation.grader_calls import RowGraders
+from trioeval.evaluation.groups import StepJobs, timeout_of
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Paid
 from trioeval.evaluation.judging import Bench, Judges, Judging
@@ -30,7 +31,6 @@ from trioeval.evaluation.outcomes import (
 from trioeval.evaluation.prompt import Asked, Tools
 from trioeval.evaluation.row import Row, Status
 from trioeval.evaluation.scoring import Spending, spent_on_failure
-from trioeval.evaluation.steps import StepJobs, timeout_of
 from trioeval.evaluation.task_run import Unstarted
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.grading import Spent, Verdict

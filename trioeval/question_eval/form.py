@@ -2,25 +2,45 @@
 
 Such a task is a suite whose one prompt is that of questions and whose tests are the questions. It has from
 the top of the file who is asked and how hard: what the top says of prompts, tests and their judging is not
-for questions.
+for questions. A file of questions is read strictly:
+
+    version: 1
+    questions:
+      - id: sky
+        question: Which colour is a clear sky at noon?
+        answers: [Red, Blue]
+        correct_answers: [Blue]
+
+Nothing is converted: an answer that is a number has to be written as text, or nobody would know whether
+1.50 and 1.5 are two answers.
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import cattrs
 
+from trioeval.documents import read_json_or_yaml
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
-from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.paths import show_path
+from trioeval.documents.placing import read_placed, structured
+from trioeval.documents.structure import (
+    Hook,
+    camel,
+    fields_by_key,
+    object_hook,
+    other_names,
+    strict_converter,
+)
 from trioeval.grading import quote
-from trioeval.question_eval.answer import question_prompt
+from trioeval.question_eval.answer import normalized, question_prompt
 from trioeval.question_eval.model import Question, QuestionBudget, QuestionSettings, Tool
-from trioeval.question_eval.question_file import read_question_file
 from trioeval.suite.model import UNREADABLE, Prompt, RowsOfTask, Suite, Test, TestOptions
 from trioeval.suite.rows_of_task import read_questions_of
 from trioeval.suite.sources.code import python_target
@@ -66,10 +86,182 @@ def as_question(test: Test) -> Question:
     )
 
 
+# Files of questions, in which everything that is wrong is told at once.
+
+
+VERSION = 1
+
+
+@attrs.frozen(kw_only=True)
+class _QuestionFile:
+    """What stands in one."""
+
+    version: int
+    questions: tuple[Question, ...]
+
+
+def read_question_file(file: Path) -> tuple[Question, ...]:
+    """The questions of a file: JSON if it is called so, and else YAML.
+
+    Args:
+        file: Absolute, or against the working directory.
+
+    Raises:
+        MistakenError: All that is wrong with it, placed in it.
+    """
+    return structured(read_placed(file, read_json_or_yaml), file, questions_in)
+
+
+def questions_in(data: Any) -> tuple[Question, ...]:
+    """The questions of plain data of the shape of such a file.
+
+    Raises:
+        MistakenError: All that is wrong with it.
+
+    Example:
+        >>> sky = {"question": "Sky? ", "answers": ["Red", "Blue"], "correctAnswers": ["blue"]}
+        >>> questions_in({"version": 1, "questions": [sky]})[0].question
+        'Sky?'
+    """
+    found: _QuestionFile = _read_file(data, _QuestionFile)
+    return found.questions
+
+
+def _version(value: Any, _wanted: Any) -> int:
+    hint = f'write "version": {VERSION}'
+    if value is None or (type(value) is int and value == 0):
+        raise MistakenError(Mistake("is required", hint))
+    if type(value) is not int:
+        raise MistakenError(Mistake(f"must be the whole number {VERSION}, got {kind(value)}"))
+    if value != VERSION:
+        raise MistakenError(Mistake(f"unsupported version {value}", hint))
+    return value
+
+
+def _stripped(value: Any, _wanted: Any, hint: str | None = None) -> str:
+    """A stripped text that is not blank; `hint` is what is said of one that is."""
+    match value:
+        case None:
+            raise MistakenError(Mistake("is required"))
+        case str() if stripped := value.strip():
+            return stripped
+        case str():
+            raise MistakenError(Mistake("must not be blank", hint))
+        case _:
+            quotes = "write it in quotes" if isinstance(value, int | float) else None
+            raise MistakenError(Mistake(f"must be text, got {kind(value)}", quotes))
+
+
+def _entries(
+    empty: str,
+    structure: Hook,
+    same: Callable[[Sequence[Any]], Iterable[Mistake]] = lambda _entries: (),
+) -> Hook:
+    """A hook for a list that has entries.
+
+    Args:
+        empty: What is said of one that has none.
+        structure: The hook of each.
+        same: Mistakes in how entries go together.
+    """
+
+    def hook(value: Any, _wanted: Any) -> tuple[Any, ...]:
+        if value is None:
+            raise MistakenError(Mistake("is required"))
+        if not isinstance(value, list):
+            raise MistakenError(Mistake(f"must be a list, got {kind(value)}"))
+        if not value:
+            raise MistakenError(Mistake(empty))
+        mistakes = Mistakes(same(value))
+        found: list[Any] = []
+        for place, entry in enumerate(value):
+            with mistakes.below(place):
+                found.append(structure(entry, None))
+        mistakes.raise_any()
+        return tuple(found)
+
+    return hook
+
+
+def _object(what: str, model: type, hooks: Mapping[str, Hook]) -> Hook:
+    """An `object_hook` that tells of a key that is missing at its own place."""
+    structure = object_hook(strict_converter(), model, hooks=hooks)
+    keys = fields_by_key(model)
+
+    def hook(value: Any, wanted: Any) -> Any:
+        if not isinstance(value, dict):
+            raise MistakenError(Mistake(f"{what} must be an object, got {kind(value)}"))
+        given = set(map(camel, value))
+        return structure(value | {key: None for key in keys if key not in given}, wanted)
+
+    return hook
+
+
+def _question(value: Any, wanted: Any) -> Any:
+    """A question; what is wrong with its answers is told also where something else is wrong."""
+    mistakes, found = Mistakes(), None
+    with mistakes.below():
+        found = _read_question(value, wanted)
+    if isinstance(value, dict):
+        mistakes += _wrong_answers(value)
+    mistakes.raise_any()
+    return found
+
+
+def _wrong_answers(said: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Answers that are the same, and correct ones that are none of them."""
+    first: dict[str, str] = {}
+    for place, text in _texts(said.get("answers")):
+        key = normalized(text)
+        if key in first:
+            message = f"{quote(text)} is the same answer as {quote(first[key])}"
+            yield Mistake(message, "leave one of them out", at=("answers", place))
+        first.setdefault(key, text)
+    key = next((key for key in said if camel(key) == "correctAnswers"), "")
+    for place, text in _texts(said.get(key)) if first else ():
+        if normalized(text) not in first:
+            hint = nearest(text, first.values())
+            yield Mistake(f"{quote(text)} is none of the answers", hint, at=(key, place))
+
+
+def _texts(entries: Any) -> Iterator[tuple[int, str]]:
+    """The texts of a list that are not blank, stripped, with their places."""
+    for place, text in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(text, str) and text.strip():
+            yield place, text.strip()
+
+
+def _same_ids(entries: Sequence[Any]) -> Iterator[Mistake]:
+    first: dict[str, int] = {}
+    for place, entry in enumerate(entries):
+        said = entry.get("id") if isinstance(entry, dict) else None
+        name = said.strip() if isinstance(said, str) else ""
+        if name and first.setdefault(name, place) != place:
+            where = show_path(("questions", first[name]))
+            yield Mistake(f"{where} has the id {quote(name)} as well", at=(place, "id"))
+
+
+_read_question = _object(
+    "a question",
+    Question,
+    hooks={
+        "id": partial(_stripped, hint="leave the id out, or name the question"),
+        "question": _stripped,
+        "answers": _entries("there are no answers", _stripped),
+        "correct_answers": _entries("there are no correct answers", _stripped),
+    },
+)
+_read_questions = _entries("there are no questions", _question, _same_ids)
+_read_file = _object(
+    "a file of questions",
+    _QuestionFile,
+    hooks={"version": _version, "questions": _read_questions},
+)
+
+
 FILE_KEY = "questionsFile"
-_OTHER_NAME = "concurrency"
 ROWS_KEY = "questions"
-SETTINGS = (FILE_KEY, ROWS_KEY, "budget", "workers", _OTHER_NAME, "failFast", "tools")
+SETTINGS = (*fields_by_key(QuestionSettings), *other_names(QuestionSettings), ROWS_KEY)
 """Keys of an entry that only tasks of this type have."""
 FROM_THE_TOP = (
     "commandLineOptions",
@@ -121,19 +313,17 @@ def read_settings(
     Raises:
         MistakenError: Everything that is wrong with the settings and in the file.
     """
-    named, mistakes = _one_name(said)
+    named = dict(said)
+    mistakes = Mistakes(_source_mistakes(said))
     settings: QuestionSettings | None = None
     questions: tuple[Question, ...] = ()
     rows_of: RowsOfTask | None = None
     rows = named.pop(ROWS_KEY, None)
-    mistakes += _source_mistakes(said)
     if rows is not None:
         with mistakes.below(ROWS_KEY):
             rows_of = read_questions_of(rows)
-    try:
+    with mistakes.below():
         settings = _settings_hook(around)(named, QuestionSettings)
-    except MistakenError as error:
-        mistakes += (_as_said(part, said) for part in error.parts)
     file = _file_of(said, around) if settings is None else settings.file
     if file is not None:
         with mistakes.below():
@@ -154,25 +344,6 @@ def _source_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
-def _one_name(said: Mapping[str, Any]) -> tuple[dict[str, Any], Mistakes]:
-    """The same with `workers` for `concurrency`, its other name."""
-    found = {key: part for key, part in said.items() if key != _OTHER_NAME}
-    mistakes = Mistakes()
-    if _OTHER_NAME in said and "workers" in said:
-        message = f"workers and {_OTHER_NAME} are the same key: write one of them"
-        mistakes.append(Mistake(message, at=(_OTHER_NAME,), key=True))
-    elif _OTHER_NAME in said:
-        found["workers"] = said[_OTHER_NAME]
-    return found, mistakes
-
-
-def _as_said(mistake: Mistake, said: Mapping[str, Any]) -> Mistake:
-    """The same mistake under the name that the entry uses."""
-    if mistake.at == ("workers",) and _OTHER_NAME in said:
-        return attrs.evolve(mistake, at=(_OTHER_NAME,))
-    return mistake
-
-
 def _file_of(said: Mapping[str, Any], around: Around) -> Path | None:
     """The file of questions, where other settings are wrong; None if it is wrong as well."""
     named = next((part for key, part in said.items() if camel(key) == FILE_KEY), None)
@@ -188,22 +359,20 @@ def _settings_hook(around: Around) -> Hook:
     register = converter.register_structure_hook
     register(QuestionBudget, object_hook(converter, QuestionBudget))
     register(Tool, _tool_hook(converter, around))
-    structure = object_hook(
+    return object_hook(
         converter,
         QuestionSettings,
         hooks={"file": lambda value, _wanted: _file(value, around)},
+        check=_same_tools,
     )
 
-    def hook(value: Any, wanted: Any) -> QuestionSettings:
-        settings: QuestionSettings = structure(value, wanted)
-        first: dict[str, int] = {}
-        for place, tool in enumerate(settings.tools):
-            if first.setdefault(tool.name, place) != place:
-                message = f"tools[{first[tool.name]}] has the name {quote(tool.name)} as well"
-                raise MistakenError(Mistake(message, at=("tools", place, "name")))
-        return settings
 
-    return hook
+def _same_tools(settings: QuestionSettings) -> Iterator[Mistake]:
+    first: dict[str, int] = {}
+    for place, tool in enumerate(settings.tools):
+        if first.setdefault(tool.name, place) != place:
+            message = f"tools[{first[tool.name]}] has the name {quote(tool.name)} as well"
+            yield Mistake(message, at=("tools", place, "name"))
 
 
 def _file(value: Any, around: Around) -> Path:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import attrs
 
-from trioeval.documents.structure import NOT_IN_FILES, TEXT, Count, Form, NotNegative, Number
+from trioeval.documents.structure import ALSO, NOT_IN_FILES, TEXT, Count, Form, NotNegative, Number
 from trioeval.suite.model import CodeDigests, QuotaSettings, TaskSettings, TaskType
 from trioeval.suite.plain import plain_data
 from trioeval.text import KEY
@@ -67,7 +67,7 @@ class QuestionSettings(TaskSettings):
     questions: tuple[Question, ...] = attrs.field(default=(), repr=False, metadata=NOT_IN_FILES)
     """What stands in it, in its order; never empty where it was read."""
     budget: QuestionBudget = QuestionBudget()
-    workers: Count | None = None
+    workers: Count | None = attrs.field(default=None, metadata={ALSO: "concurrency"})
     """Questions under way at once on each lane of the task, ≥ 1; None takes the quota's `workers`, or 1."""
     fail_fast: bool = False
     """Start no more questions after the first that failed to run, or exceeded its budget."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 
 from trioeval.errors import BudgetError, Fault, LaneClosedError, ProviderError, QuotaError
-from trioeval.evaluation.outcomes import as_refused, explain
+from trioeval.evaluation.outcomes import as_refused, cut_off, explain
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.tools import Chain
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
@@ -308,14 +308,7 @@ def as_left(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[Questio
     if isinstance(outcome, Failed) and isinstance(outcome.error, LaneClosedError):
         if not begun and not outcome.calls:
             return NotRun(outcome.index, Cut.LANE, outcome.error.reason)
-        return Interrupted(
-            outcome.index,
-            outcome.started_at,
-            outcome.finished_at,
-            outcome.waited,
-            outcome.calls,
-            Cut.LANE,
-        )
+        return cut_off(outcome, Cut.LANE)
     return as_refused(outcome, begun=begun)
 
 

@@ -15,11 +15,11 @@ import trio
 
 from trioeval.documents.files import FILE
 from trioeval.errors import InputError, ProviderError, ScriptError
+from trioeval.evaluation.groups import StepJobs, timeout_of
 from trioeval.evaluation.outcomes import NAMES, cut_of, provider_failure
 from trioeval.evaluation.prompt import Asked, Tools
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.evaluation.row import Row, Status
-from trioeval.evaluation.steps import StepJobs, timeout_of
 from trioeval.evaluation.task_run import Unstarted
 from trioeval.evaluation.tools import (
     Chain,
@@ -116,53 +116,36 @@ class _Known:
     """What the last reply said, transformed."""
 
 
+@attrs.define(eq=False, kw_only=True)
 class QuestionEval:
-    """One task of questions, bound to its providers and lanes; good for one run.
+    """One task of questions, bound to its providers and lanes; good for one run."""
 
-    Args:
-        steps: The expansion of its suite, whose tests are the questions.
-        settings: How they are asked.
-        asker: Asks the providers.
-        tools: What transforms outputs.
-        templates: What they are transformed with.
-        box: What models may call.
-        events: What makes the events of the task.
-        stop: Set when no further question is to start: after a failure, where that is wanted.
-        task: Which task of its suite it is; None where the suite is one.
-    """
-
-    def __init__(
-        self,
-        steps: Expansion,
-        settings: QuestionSettings,
-        asker: Asker,
-        *,
-        tools: Tools,
-        templates: Templates,
-        box: ToolBox,
-        events: QuestionEvents,
-        stop: trio.Event,
-        task: str | None = None,
-    ) -> None:
-        self._steps = steps
-        self._settings = settings
-        self._asker = asker
-        self._lanes = tuple(asker.lanes)
-        self._tools = tools
-        self._templates = templates
-        self._box = box
-        self._events = events
-        self._stop = stop
-        self._task = task
-        self._known: dict[int, _Known] = {}
-        self._failed_fast: int | None = None
+    _steps: Expansion
+    """The expansion of its suite, whose tests are the questions."""
+    _settings: QuestionSettings
+    _asker: Asker
+    _tools: Tools
+    """What transforms outputs."""
+    _templates: Templates
+    """What they are transformed with."""
+    _box: ToolBox
+    """What models may call."""
+    _events: QuestionEvents
+    """What makes the events of the task."""
+    _stop: trio.Event
+    """Set when no further question is to start: after a failure, where that is wanted."""
+    _task: str | None = None
+    """Which task of its suite it is; None where the suite is one."""
+    _known: dict[int, _Known] = attrs.field(init=False, factory=dict)
+    _failed_fast: int | None = attrs.field(init=False, default=None)
 
     def plan(self) -> Plan[Step]:
         """The jobs. Lazy: a question becomes an object when its job starts."""
-        used = {self._lanes[provider] for provider in self._steps.used_providers}
+        lanes = tuple(self._asker.lanes)
+        used = {lanes[provider] for provider in self._steps.used_providers}
         looks_ahead = any(map(self._asker.may_have, self._steps.used_providers))
         return Plan(
-            StepJobs(self._steps, self._lanes, timeout_of(self._steps)),
+            StepJobs(self._steps, lanes, timeout_of(self._steps)),
             sorted(used),
             self._steps.serial_indices,
             needs_no_lane=self._needs_no_call if looks_ahead else None,
@@ -318,7 +301,7 @@ class QuestionEval:
             failure=provider_failure(outcome),
             outcome=NAMES[type(outcome)],
             cut=cut_of(outcome),
-            lane=self._lanes[step.provider_index],
+            lane=self._asker.lanes[step.provider_index],
             latency_ms=None if chain is None or not chain.steps else chain.latency_ms,
             wait_ms=waited * 1000,
             calls=calls,

@@ -34,8 +34,7 @@ from trioeval.evaluation.prompt import Tools, Variables
 from trioeval.evaluation.provider_calls import Asker, ReplyCache
 from trioeval.evaluation.registers import History
 from trioeval.evaluation.resumed import Resumed
-from trioeval.evaluation.row import RowIds
-from trioeval.evaluation.rows_left import RowsLeft
+from trioeval.evaluation.row import RowIds, RowsLeft
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
 from trioeval.evaluation.task_run import Body, Kept, OpenTask, TaskRun
@@ -306,9 +305,9 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
     events = terms.questions.task(part.id, range(len(prepared.steps)))
     stop = trio.Event()
     body = QuestionEval(
-        prepared.steps,
-        settings,
-        has.asker,
+        steps=prepared.steps,
+        settings=settings,
+        asker=has.asker,
         tools=has.tools,
         templates=prepared.templates,
         box=ToolBox.of(settings.tools, has.scripts.call),

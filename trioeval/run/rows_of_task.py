@@ -8,7 +8,7 @@ is a row that ends as an error, and ends nothing else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import attrs
 
@@ -16,9 +16,9 @@ from trioeval.agent.model import AgentSettings, Case
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
 from trioeval.errors import TemplateError
-from trioeval.question_eval.form import as_test
+from trioeval.sequences import LazySequence
+from trioeval.question_eval.form import VERSION, as_test, questions_in
 from trioeval.question_eval.model import Question, QuestionSettings
-from trioeval.question_eval.question_file import VERSION, questions_in
 from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
 from trioeval.templates import Templates
 
@@ -87,7 +87,7 @@ def _case(number: int) -> Case:
 
 
 @attrs.frozen(eq=False)
-class _Tests(Sequence[Test]):
+class _Tests(LazySequence[Test]):
     """One test a row, made when it is looked at."""
 
     rows_of: RowsOfTask
@@ -98,19 +98,11 @@ class _Tests(Sequence[Test]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, place: int) -> Test: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Test]: ...
-    def __getitem__(self, place: int | slice) -> Test | Sequence[Test]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        number = place + len(self) if place < 0 else place
-        return self._of(number, self.rows[number])
-
-    def _of(self, number: int, row: Mapping[str, Any]) -> Test:
+    def entry(self, place: int) -> Test:
+        """The test of a row."""
+        row = self.rows[place]
         wanted = self.rows_of.vars
-        case = _case(number) if self.are_cases else None
+        case = _case(place) if self.are_cases else None
         if wanted is None:
             return _test(self.rows_of, dict(row), case)
         found: dict[str, Any] = {}
@@ -123,7 +115,7 @@ class _Tests(Sequence[Test]):
         test = _test(self.rows_of, found, case)
         if not faults:
             return test
-        return attrs.evolve(test, fault=_fault(self.rows_of, number, "cannot be used", faults))
+        return attrs.evolve(test, fault=_fault(self.rows_of, place, "cannot be used", faults))
 
     def _value(self, row: Mapping[str, Any], said: str) -> Any:
         if "{{" in said or "{%" in said:

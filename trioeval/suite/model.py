@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
 import attrs
 
 from trioeval.documents.structure import (
+    ALSO,
     BESIDE_OTHERS,
     NOT_IN_FILES,
     ONE_OR_MORE,
@@ -203,7 +204,7 @@ class TestOptions:
     """Text before the prompt."""
     suffix: str | None = None
     """Text behind the prompt."""
-    transform: str | None = None
+    transform: str | None = attrs.field(default=None, metadata={ALSO: "postprocess"})
     """What becomes of the output before it is judged, in place of the provider's `transform`."""
     transform_vars: str | None = None
     """What adds to the variables, or changes them, before they are expanded; applied at load."""

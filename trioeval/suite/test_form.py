@@ -208,7 +208,7 @@ MOST_ASSERTIONS = 10_000
 """Of one test, those in sets among them."""
 
 ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
-TEST_TRANSFORMS = ("transform", "transformVars", "transform_vars")
+TEST_TRANSFORMS = ("transform", "postprocess", "transformVars", "transform_vars")
 """Keys that hold code, or paths of the output."""
 
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
@@ -379,13 +379,6 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
     )
 
     def hook(value: Any, wanted: Any) -> TestOptions:
-        if isinstance(value, dict) and "postprocess" in value:
-            if "transform" in value:
-                message = "transform and postprocess are the same key: write one of them"
-                raise MistakenError(Mistake(message, at=("postprocess",), key=True))
-            value = {
-                "transform" if key == "postprocess" else key: part for key, part in value.items()
-            }
         Mistakes(code_mistakes(value, TEST_TRANSFORMS, around)).raise_any()
         options: TestOptions = structure(value, wanted)
         if templates is not None:

@@ -22,7 +22,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import attrs
 
@@ -33,6 +33,7 @@ from trioeval.documents.paths import show_path
 from trioeval.documents.placing import shortened
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
+from trioeval.sequences import LazySequence
 from trioeval.suite.model import Test
 from trioeval.suite.sources.values import complete
 from trioeval.text import read_integer
@@ -226,7 +227,7 @@ class _Reader:
 
 
 @attrs.define(eq=False, repr=False)
-class JsonlTests(Sequence[Test]):
+class JsonlTests(LazySequence[Test]):
     """The tests of a JSONL file, made when they are looked at.
 
     A line that turns out to be wrong is a test with a `fault`, and so is every line of a file that has
@@ -250,14 +251,8 @@ class JsonlTests(Sequence[Test]):
     def __repr__(self) -> str:
         return f"<{len(self)} tests in {self._reader.lines.file}>"
 
-    @overload
-    def __getitem__(self, index: int) -> Test: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Test]: ...
-    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
+    def entry(self, place: int) -> Test:
+        """The test at a place."""
         if (found := self._latest.get(place)) is not None:
             return found
         try:
