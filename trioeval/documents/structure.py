@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.grading import quote
 from trioeval.text import KEY
 
@@ -429,11 +429,6 @@ def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
         given = object_of(value)
         if structure is None:
             return given
-        found, mistakes = {}, Mistakes()
-        for key, part in given.items():
-            with mistakes.below(key):
-                found[key] = structure(part, member)
-        mistakes.raise_any()
-        return found
+        return read_each(given.items(), lambda _key, part: structure(part, member))
 
     return hook

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, get_args
 import attrs
 import cattrs
 
-from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.placing import read_placed, structured
@@ -73,7 +72,7 @@ class _GraderReader:
             raise MistakenError(Mistake(f"must be {_FORMS}, got {kind(value)}"))
         if isinstance(value, str) and names_file(value) and ".py" not in value:
             file = self.around.file(value)
-            return structured(read_placed(file, read_document), file, self.one)
+            return structured(read_placed(file), file, self.one)
         entry: ProviderEntry = self.converter.structure(value, ProviderEntry)
         return value if isinstance(value, str) else entry
 
