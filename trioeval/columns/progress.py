@@ -9,7 +9,7 @@ happens to its rows: they are dropped, or not run.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import attrs
 import trio
@@ -44,6 +44,7 @@ from trioeval.columns.makers.base import (
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import DatasetSpec
 from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness, TimedOut
+from trioeval.sequences import MadeSequence
 
 # Which groups are open at once: a budget of values held in memory. Pure.
 #
@@ -526,7 +527,7 @@ class Progress(OpenGroups, Readiness):
         return None
 
 
-class DatasetJobs(Sequence[Job[Order]]):
+class DatasetJobs(MadeSequence[Job[Order]]):
     """The jobs of a dataset, made as they are looked at."""
 
     def __init__(self, progress: Progress) -> None:
@@ -535,13 +536,8 @@ class DatasetJobs(Sequence[Job[Order]]):
     def __len__(self) -> int:
         return len(self._progress.numbering)
 
-    @overload
-    def __getitem__(self, index: int) -> Job[Order]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[Order]]: ...
-    def __getitem__(self, index: int | slice) -> Job[Order] | Sequence[Job[Order]]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
+    def entry(self, index: int) -> Job[Order]:
+        """One job."""
         order = self._progress.orders.get(index)
         if order is None:
             order = Order(self._progress.numbering.job(index))

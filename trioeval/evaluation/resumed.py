@@ -19,7 +19,7 @@ import itertools
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -30,6 +30,7 @@ from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import Body, Unstarted
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Blocked, Calls, Edge, Freed, Job, Outcome, Plan, Rank, Readiness
+from trioeval.sequences import MadeSequence
 from trioeval.suite.expand import Expansion, Step
 
 _STRIDE = 100  # rows that are restored between two looks at the rest of the world
@@ -225,7 +226,7 @@ def _step_of(job: int, layout: Layout) -> int:
 
 
 @attrs.frozen
-class _Jobs(Sequence[Job[Any]]):
+class _Jobs(MadeSequence[Job[Any]]):
     """The jobs that are left, made when they are looked at."""
 
     whole: Sequence[Job[Any]]
@@ -234,15 +235,8 @@ class _Jobs(Sequence[Job[Any]]):
     def __len__(self) -> int:
         return len(self.left)
 
-    @overload
-    def __getitem__(self, index: int) -> Job[Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[Any]]: ...
-    def __getitem__(self, index: int | slice) -> Job[Any] | Sequence[Job[Any]]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        return attrs.evolve(self.whole[self.left[place]], index=place)
+    def entry(self, index: int) -> Job[Any]:
+        return attrs.evolve(self.whole[self.left[index]], index=index)
 
 
 @attrs.define(eq=False)

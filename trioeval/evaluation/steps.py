@@ -1,16 +1,14 @@
 """The steps of an expansion as the jobs of a plan."""
 
-from collections.abc import Sequence
-from typing import overload
-
 import attrs
 
 from trioeval.kernel import Job
+from trioeval.sequences import MadeSequence
 from trioeval.suite.expand import Expansion, Step
 
 
 @attrs.frozen
-class StepJobs(Sequence[Job[Step]]):
+class StepJobs(MadeSequence[Job[Step]]):
     """The jobs of an expansion, made when they are looked at."""
 
     steps: Expansion
@@ -22,13 +20,8 @@ class StepJobs(Sequence[Job[Step]]):
     def __len__(self) -> int:
         return len(self.steps)
 
-    @overload
-    def __getitem__(self, index: int) -> Job[Step]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[Step]]: ...
-    def __getitem__(self, index: int | slice) -> Job[Step] | Sequence[Job[Step]]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
+    def entry(self, index: int) -> Job[Step]:
+        """One job."""
         step = self.steps[index]
         return Job(step.index, self.lanes[step.provider_index], step, self.timeout)
 

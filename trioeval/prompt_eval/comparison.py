@@ -9,7 +9,7 @@ of the group have no verdict, and keep their replies.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast
 
 import attrs
 
@@ -36,6 +36,7 @@ from trioeval.grading.kind import Comparing, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
 from trioeval.prompt_eval.task import PromptEval
+from trioeval.sequences import MadeSequence
 from trioeval.suite.expand import Expansion, Step
 
 _FEWEST = 2
@@ -72,7 +73,7 @@ class _Rows:
 
 
 @attrs.frozen
-class _Jobs(Sequence[Job[Work]]):
+class _Jobs(MadeSequence[Job[Work]]):
     """The jobs of a layout, made when they are looked at."""
 
     layout: Layout
@@ -83,13 +84,7 @@ class _Jobs(Sequence[Job[Work]]):
     def __len__(self) -> int:
         return len(self.layout)
 
-    @overload
-    def __getitem__(self, index: int) -> Job[Work]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[Work]]: ...
-    def __getitem__(self, index: int | slice) -> Job[Work] | Sequence[Job[Work]]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
+    def entry(self, index: int) -> Job[Work]:
         step = self.layout.step(index)
         group = self.layout.group(index)
         if step is not None or group is None:

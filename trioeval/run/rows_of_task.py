@@ -8,7 +8,7 @@ is a row that ends as an error, and ends nothing else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import attrs
 
@@ -19,6 +19,7 @@ from trioeval.errors import TemplateError
 from trioeval.question_eval.form import as_test
 from trioeval.question_eval.model import Question, QuestionSettings
 from trioeval.question_eval.question_file import VERSION, questions_in
+from trioeval.sequences import MadeSequence
 from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
 from trioeval.templates import Templates
 
@@ -87,7 +88,7 @@ def _case(number: int) -> Case:
 
 
 @attrs.frozen(eq=False)
-class _Tests(Sequence[Test]):
+class _Tests(MadeSequence[Test]):
     """One test a row, made when it is looked at."""
 
     rows_of: RowsOfTask
@@ -98,19 +99,10 @@ class _Tests(Sequence[Test]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, place: int) -> Test: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Test]: ...
-    def __getitem__(self, place: int | slice) -> Test | Sequence[Test]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        number = place + len(self) if place < 0 else place
-        return self._of(number, self.rows[number])
-
-    def _of(self, number: int, row: Mapping[str, Any]) -> Test:
+    def entry(self, index: int) -> Test:
+        row = self.rows[index]
         wanted = self.rows_of.vars
-        case = _case(number) if self.are_cases else None
+        case = _case(index) if self.are_cases else None
         if wanted is None:
             return _test(self.rows_of, dict(row), case)
         found: dict[str, Any] = {}
@@ -123,7 +115,7 @@ class _Tests(Sequence[Test]):
         test = _test(self.rows_of, found, case)
         if not faults:
             return test
-        return attrs.evolve(test, fault=_fault(self.rows_of, number, "cannot be used", faults))
+        return attrs.evolve(test, fault=_fault(self.rows_of, index, "cannot be used", faults))
 
     def _value(self, row: Mapping[str, Any], said: str) -> Any:
         if "{{" in said or "{%" in said:

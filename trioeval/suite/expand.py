@@ -17,12 +17,13 @@ import math
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, overload
+from typing import Any
 
 import attrs
 
 from trioeval.errors import PlanError
 from trioeval.grading import COMPARISONS
+from trioeval.sequences import MadeSequence
 from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
 from trioeval.suite.model import MOST_ROWS, Prompt, ProviderEntry, Scenario, Suite, Test
 from trioeval.suite.tests import Joined, SparseTests, remarkable_places
@@ -169,7 +170,7 @@ class Span:
 
 
 @attrs.frozen
-class Expansion(Sequence[Step]):
+class Expansion(MadeSequence[Step]):
     """All steps of a suite; see `expand`."""
 
     suite: Suite
@@ -186,14 +187,8 @@ class Expansion(Sequence[Step]):
     def __len__(self) -> int:
         return self._size
 
-    @overload
-    def __getitem__(self, index: int) -> Step: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Step]: ...
-    def __getitem__(self, index: int | slice) -> Step | Sequence[Step]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        index = range(self._size)[index]
+    def entry(self, index: int) -> Step:
+        """One step."""
         stretch = self.stretches[bisect.bisect_right(self._firsts, index) - 1]
         shape = stretch.shape
         nth, within = divmod(index - stretch.first_index, shape.steps)

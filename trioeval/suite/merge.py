@@ -7,11 +7,12 @@ those of further out first; everything else is taken from the innermost place th
 import bisect
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import attrs
 
 from trioeval.grading.registry import split_type
+from trioeval.sequences import MadeSequence
 from trioeval.suite.model import Scenario, Suite, Test, TestOptions
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ def inner(one: T | None, other: T | None) -> T | None:
 
 
 @attrs.frozen
-class ScenarioTests(Sequence[Test]):
+class ScenarioTests(MadeSequence[Test]):
     """All tests of the scenarios of a suite: scenario by scenario, setting by setting, test by test."""
 
     suite: Suite
@@ -148,14 +149,9 @@ class ScenarioTests(Sequence[Test]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> Test: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Test]: ...
-    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place, config, test = self.origin(range(len(self))[index])
+    def entry(self, index: int) -> Test:
+        """One test."""
+        place, config, test = self.origin(index)
         number = self._settings[place] + config
         return scenario_test(self._all[place], config, test, self.suite.default_test, number)
 

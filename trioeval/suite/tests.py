@@ -4,13 +4,14 @@ import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import quote
+from trioeval.sequences import MadeSequence
 from trioeval.suite.merge import ScenarioTests
 from trioeval.suite.model import MOST_ROWS, Suite, Test
 from trioeval.suite.sources.code import transform_vars_of_each
@@ -49,7 +50,7 @@ class SparseTests(Protocol):
 
 
 @attrs.frozen
-class Joined(Sequence[Test]):
+class Joined(MadeSequence[Test]):
     """Tests of several sources, one behind another.
 
     Example:
@@ -73,14 +74,8 @@ class Joined(Sequence[Test]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> Test: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Test]: ...
-    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def entry(self, index: int) -> Test:
+        """One test."""
         part = bisect.bisect_right(self._ends, index)
         return self.parts[part][index - (self._ends[part - 1] if part else 0)]
 

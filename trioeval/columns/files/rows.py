@@ -11,7 +11,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import attrs
 
@@ -28,6 +28,7 @@ from trioeval.columns.files.header import (
 from trioeval.columns.files.parquet import Parquet, as_json, is_kept, need_parquet
 from trioeval.columns.files.paths import LINES, NOTE, data_folder
 from trioeval.errors import DatasetError
+from trioeval.sequences import MadeSequence
 
 # JSON lines: an object for each row, with its columns in order.
 
@@ -64,7 +65,7 @@ def _texts(values: Sequence[Any], kind: ColumnType) -> Iterator[str]:
     return map(encode_json, values)
 
 
-class DatasetRows(Sequence[Mapping[str, Any]]):
+class DatasetRows(MadeSequence[Mapping[str, Any]]):
     """The rows of a folder, in their order; those that were dropped have no place.
 
     One group is held in memory at a time. Whether files are as they were written is seen as they are read.
@@ -175,16 +176,8 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
     def __repr__(self) -> str:
         return f"<DatasetRows {self._path}: {len(self)} rows of {len(self.columns)} columns>"
 
-    @overload
-    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
-    def __getitem__(self, place: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        index = place + len(self) if place < 0 else place
-        if not 0 <= index < len(self):
-            raise IndexError(place)
+    def entry(self, index: int) -> Mapping[str, Any]:
+        """One row."""
         group = bisect_right(self._ends, index)
         begin = self._ends[group] - self._groups[group].count
         return self._rows_of(group)[index - begin]

@@ -22,7 +22,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import attrs
 
@@ -33,6 +33,7 @@ from trioeval.documents.paths import show_path
 from trioeval.documents.placing import shortened
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
+from trioeval.sequences import MadeSequence
 from trioeval.suite.model import Test
 from trioeval.suite.sources.values import complete
 from trioeval.text import read_integer
@@ -226,7 +227,7 @@ class _Reader:
 
 
 @attrs.define(eq=False, repr=False)
-class JsonlTests(Sequence[Test]):
+class JsonlTests(MadeSequence[Test]):
     """The tests of a JSONL file, made when they are looked at.
 
     A line that turns out to be wrong is a test with a `fault`, and so is every line of a file that has
@@ -250,23 +251,17 @@ class JsonlTests(Sequence[Test]):
     def __repr__(self) -> str:
         return f"<{len(self)} tests in {self._reader.lines.file}>"
 
-    @overload
-    def __getitem__(self, index: int) -> Test: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Test]: ...
-    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if (found := self._latest.get(place)) is not None:
+    def entry(self, index: int) -> Test:
+        """One test."""
+        if (found := self._latest.get(index)) is not None:
             return found
         try:
-            test = self._reader.test(place)
+            test = self._reader.test(index)
         except MistakenError as error:
             test = Test(fault="\n".join(map(_told, error.parts)))
         if len(self._latest) == _KEPT:
             del self._latest[next(iter(self._latest))]
-        self._latest[place] = test
+        self._latest[index] = test
         return test
 
 

@@ -1,0 +1,37 @@
+"""Sequences that hold no entries, but make each when it is looked at."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar, overload
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class MadeSequence(Sequence[T_co]):
+    """A sequence of entries that are made when they are looked at.
+
+    Example:
+        >>> class Squares(MadeSequence[int]):
+        ...     def __len__(self) -> int:
+        ...         return 4
+        ...
+        ...     def entry(self, index: int) -> int:
+        ...         return index**2
+        >>> Squares()[-1], Squares()[1:3]
+        (9, [1, 4])
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def entry(self, index: int) -> T_co:
+        """Make the entry at an index, which is ≥ 0 and below the length."""
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        if isinstance(index, slice):
+            return [*map(self.entry, range(len(self))[index])]
+        return self.entry(range(len(self))[index])
