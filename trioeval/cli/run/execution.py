@@ -230,11 +230,11 @@ class Execution:
         telemetry: "Telemetry | None",
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
-        watching = Watching.begin(
-            self.prepared,
-            lanes,
-            collector,
-            metrics,
+        watching = Watching(
+            prepared=self.prepared,
+            lanes=lanes,
+            collector=collector,
+            metrics=metrics,
             verbose=self.flags.output.verbose,
             progress=self.progress,
             stopping=self.stopping.event.is_set,
