@@ -220,29 +220,30 @@ def object_hook(
         for name, form in inner.items()
     }
     own_keys = {name: fields_by_key(form).keys() for name, form in inner.items()}
-    known = [*fields, *itertools.chain.from_iterable(own_keys.values())]
+    known = dict.fromkeys([*fields, *itertools.chain.from_iterable(own_keys.values())])
     keys = _Keys(known=known, not_yet=not_yet, beside=beside, has_rest=bool(rest))
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
 
     def hook(value: Any, _wanted: Any) -> Any:
         spelled, others, mistakes = keys.sort(object_of(value))
         wrong_keys = len(mistakes)
-        said = {name: value[key] for name, key in spelled.items()}
-        given = {name: part for name, part in said.items() if part is not None or name in needed}
-        mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in given)
+        mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in spelled)
         found: dict[str, Any] = {**made}
         for name, structure in inner_hooks.items():
             with mistakes.below():
-                part = {spelled[key]: said[key] for key in own_keys[name] if key in said}
-                found[name] = structure(part, inner[name])
-        for key in filter(given.__contains__, fields):
-            field = fields[key]
+                written = [spelled[key] for key in own_keys[name] if key in spelled]
+                found[name] = structure({key: value[key] for key in written}, inner[name])
+        for key in filter(spelled.__contains__, fields):
+            field, written_key = fields[key], spelled[key]
+            part = value[written_key]
+            if part is None and key not in needed:
+                continue
             try:
                 # Code that cattrs writes for a model costs more than one file ever gains by it.
                 structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
-                found[field.alias or field.name] = structure(given[key], field.type)
+                found[field.alias or field.name] = structure(part, field.type)
             except (MistakenError, cattrs.BaseValidationError) as error:
-                mistakes += _below(spelled.get(key, key), error)
+                mistakes += (one.below(written_key) for one in find_mistakes(error))
         if len(mistakes) > wrong_keys:
             mistakes.raise_any()
         if rest is not None and others:
@@ -289,10 +290,6 @@ class _Keys:
             else:
                 mistakes.append(_unknown(key, {*self.known, *self.beside}, mistakes))
         return spelled, others, mistakes
-
-
-def _below(key: str, error: Exception) -> Iterator[Mistake]:
-    return (mistake.below(key) for mistake in find_mistakes(error))
 
 
 def _refused(key: str, part: Any) -> Iterator[Mistake]:
