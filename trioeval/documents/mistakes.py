@@ -13,7 +13,7 @@ from trioeval.documents.paths import DocumentPath
 from trioeval.grading import quote
 
 S = TypeVar("S")
-Step = TypeVar("Step", str, int)
+Step = TypeVar("Step", bound=str | int)
 T = TypeVar("T")
 
 Place: TypeAlias = tuple[int, int]

@@ -62,15 +62,13 @@ class ExtraForm:
                 test: Test = plain(value, wanted)
                 return test
             mistakes = Mistakes()
-            read: list[Any] = []
-            parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-            for key, part in value.items():
-                parts[key in self.keys][key] = part
-            for part, structure in zip(parts, (plain, self.structure), strict=True):
-                with mistakes.below():
-                    read.append(structure(part, wanted))
+            with mistakes.below():
+                rest = {key: part for key, part in value.items() if key not in self.keys}
+                found: Test = plain(rest, wanted)
+            with mistakes.below():
+                own = {key: part for key, part in value.items() if key in self.keys}
+                extra = self.structure(own, wanted)
             mistakes.raise_any()
-            found, extra = read
             whole: Test = attrs.evolve(found, extra=extra)
             return whole
 
