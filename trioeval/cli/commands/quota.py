@@ -1,4 +1,3 @@
-# Apart from `cli.commands.quota_limits`: read for help, which needs nothing else.
 """The commands for limits that several programs share; `quota_limits` and `quota_serve` carry them out."""
 
 from pathlib import Path
