@@ -5,6 +5,7 @@ key is in the metadata of the field, what files may write is in its type.
 """
 
 import difflib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -224,6 +225,14 @@ def object_hook(
     keys = _Keys(known=known, not_yet=not_yet, beside=beside, has_rest=bool(rest))
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
 
+    @functools.cache
+    def reader(key: str) -> tuple[str, Any, Hook]:
+        """The argument of a field, its type, and its hook, which may be registered later than this one."""
+        field = fields[key]
+        # Code that cattrs writes for a model costs more than one file ever gains by it.
+        structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
+        return field.alias or field.name, field.type, structure
+
     def hook(value: Any, _wanted: Any) -> Any:
         spelled, others, mistakes = keys.sort(object_of(value))
         wrong_keys = len(mistakes)
@@ -234,16 +243,14 @@ def object_hook(
                 written = [spelled[key] for key in own_keys[name] if key in spelled]
                 found[name] = structure({key: value[key] for key in written}, inner[name])
         for key in filter(spelled.__contains__, fields):
-            field, written_key = fields[key], spelled[key]
-            part = value[written_key]
+            part = value[spelled[key]]
             if part is None and key not in needed:
                 continue
+            name, wanted, structure = reader(key)
             try:
-                # Code that cattrs writes for a model costs more than one file ever gains by it.
-                structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
-                found[field.alias or field.name] = structure(part, field.type)
+                found[name] = structure(part, wanted)
             except (MistakenError, cattrs.BaseValidationError) as error:
-                mistakes += (one.below(written_key) for one in find_mistakes(error))
+                mistakes += (one.below(spelled[key]) for one in find_mistakes(error))
         if len(mistakes) > wrong_keys:
             mistakes.raise_any()
         if rest is not None and others:
