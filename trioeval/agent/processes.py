@@ -193,6 +193,6 @@ async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
         try:
             yield family
         finally:
-            await family.end()
+            await family.end()  # noqa: ASYNC102 - shielded and bounded inside
             for relative in family.relatives:  # which could not be ended
                 relative.leave()

@@ -136,7 +136,7 @@ class Stretches:
         try:
             yield
         finally:
-            await self._go_on()
+            await self._go_on()  # noqa: ASYNC102 - whoever is cancelled gets no slot again
 
     async def _stretch(self, go_on: Callable[[], None]) -> Any:
         """What is run in a slot: as long as the run works. The last stretch gives what the run gave."""

@@ -112,12 +112,12 @@ async def open_remote(
     async with open_plain_nursery() as nursery:
         opened = trio.Event()
         # Not `start`: a shielded task that is started in a cancelled block would never end.
-        nursery.start_soon(quota.serve, wakes, opened)
+        nursery.start_soon(quota.serve, wakes, opened)  # noqa: ASYNC113 - waited for below
         try:
             await opened.wait()
             yield quota
         finally:
-            await quota.flush(FLUSH_WITHIN)
+            await quota.flush(FLUSH_WITHIN)  # noqa: ASYNC102 - shielded inside
             quota.stop_serving()
 
 
