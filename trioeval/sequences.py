@@ -7,11 +7,11 @@ from typing import TypeVar, overload
 T_co = TypeVar("T_co", covariant=True)
 
 
-class MadeSequence(Sequence[T_co]):
+class LazySequence(Sequence[T_co]):
     """A sequence of entries that are made when they are looked at.
 
     Example:
-        >>> class Squares(MadeSequence[int]):
+        >>> class Squares(LazySequence[int]):
         ...     def __len__(self) -> int:
         ...         return 4
         ...

@@ -44,7 +44,7 @@ from trioeval.columns.makers.base import (
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import DatasetSpec
 from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness, TimedOut
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 
 # Which groups are open at once: a budget of values held in memory. Pure.
 #
@@ -527,7 +527,7 @@ class Progress(OpenGroups, Readiness):
         return None
 
 
-class DatasetJobs(MadeSequence[Job[Order]]):
+class DatasetJobs(LazySequence[Job[Order]]):
     """The jobs of a dataset, made as they are looked at."""
 
     def __init__(self, progress: Progress) -> None:

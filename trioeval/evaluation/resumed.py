@@ -30,7 +30,7 @@ from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import Body, Unstarted
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Blocked, Calls, Edge, Freed, Job, Outcome, Plan, Rank, Readiness
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
 
 _STRIDE = 100  # rows that are restored between two looks at the rest of the world
@@ -226,7 +226,7 @@ def _step_of(job: int, layout: Layout) -> int:
 
 
 @attrs.frozen
-class _Jobs(MadeSequence[Job[Any]]):
+class _Jobs(LazySequence[Job[Any]]):
     """The jobs that are left, made when they are looked at."""
 
     whole: Sequence[Job[Any]]

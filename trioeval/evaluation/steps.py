@@ -3,12 +3,12 @@
 import attrs
 
 from trioeval.kernel import Job
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
 
 
 @attrs.frozen
-class StepJobs(MadeSequence[Job[Step]]):
+class StepJobs(LazySequence[Job[Step]]):
     """The jobs of an expansion, made when they are looked at."""
 
     steps: Expansion

@@ -36,7 +36,7 @@ from trioeval.grading.kind import Comparing, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
 from trioeval.prompt_eval.task import PromptEval
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
 
 _FEWEST = 2
@@ -73,7 +73,7 @@ class _Rows:
 
 
 @attrs.frozen
-class _Jobs(MadeSequence[Job[Work]]):
+class _Jobs(LazySequence[Job[Work]]):
     """The jobs of a layout, made when they are looked at."""
 
     layout: Layout

@@ -19,7 +19,7 @@ from trioeval.errors import TemplateError
 from trioeval.question_eval.form import as_test
 from trioeval.question_eval.model import Question, QuestionSettings
 from trioeval.question_eval.question_file import VERSION, questions_in
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
 from trioeval.templates import Templates
 
@@ -88,7 +88,7 @@ def _case(number: int) -> Case:
 
 
 @attrs.frozen(eq=False)
-class _Tests(MadeSequence[Test]):
+class _Tests(LazySequence[Test]):
     """One test a row, made when it is looked at."""
 
     rows_of: RowsOfTask

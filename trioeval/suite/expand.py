@@ -23,7 +23,7 @@ import attrs
 
 from trioeval.errors import PlanError
 from trioeval.grading import COMPARISONS
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
 from trioeval.suite.model import MOST_ROWS, Prompt, ProviderEntry, Scenario, Suite, Test
 from trioeval.suite.tests import Joined, SparseTests, remarkable_places
@@ -170,7 +170,7 @@ class Span:
 
 
 @attrs.frozen
-class Expansion(MadeSequence[Step]):
+class Expansion(LazySequence[Step]):
     """All steps of a suite; see `expand`."""
 
     suite: Suite

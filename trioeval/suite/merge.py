@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import attrs
 
 from trioeval.grading.registry import split_type
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.model import Scenario, Suite, Test, TestOptions
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ def inner(one: T | None, other: T | None) -> T | None:
 
 
 @attrs.frozen
-class ScenarioTests(MadeSequence[Test]):
+class ScenarioTests(LazySequence[Test]):
     """All tests of the scenarios of a suite: scenario by scenario, setting by setting, test by test."""
 
     suite: Suite

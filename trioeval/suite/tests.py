@@ -11,7 +11,7 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, read_list
 from trioeval.grading import quote
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.merge import ScenarioTests
 from trioeval.suite.model import MOST_ROWS, Suite, Test
 from trioeval.suite.sources.code import transform_vars_of_each
@@ -50,7 +50,7 @@ class SparseTests(Protocol):
 
 
 @attrs.frozen
-class Joined(MadeSequence[Test]):
+class Joined(LazySequence[Test]):
     """Tests of several sources, one behind another.
 
     Example:

@@ -28,7 +28,7 @@ from trioeval.columns.files.header import (
 from trioeval.columns.files.parquet import Parquet, as_json, is_kept, need_parquet
 from trioeval.columns.files.paths import LINES, NOTE, data_folder
 from trioeval.errors import DatasetError
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 
 # JSON lines: an object for each row, with its columns in order.
 
@@ -65,7 +65,7 @@ def _texts(values: Sequence[Any], kind: ColumnType) -> Iterator[str]:
     return map(encode_json, values)
 
 
-class DatasetRows(MadeSequence[Mapping[str, Any]]):
+class DatasetRows(LazySequence[Mapping[str, Any]]):
     """The rows of a folder, in their order; those that were dropped have no place.
 
     One group is held in memory at a time. Whether files are as they were written is seen as they are read.

@@ -33,7 +33,7 @@ from trioeval.documents.paths import show_path
 from trioeval.documents.placing import shortened
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
-from trioeval.sequences import MadeSequence
+from trioeval.sequences import LazySequence
 from trioeval.suite.model import Test
 from trioeval.suite.sources.values import complete
 from trioeval.text import read_integer
@@ -227,7 +227,7 @@ class _Reader:
 
 
 @attrs.define(eq=False, repr=False)
-class JsonlTests(MadeSequence[Test]):
+class JsonlTests(LazySequence[Test]):
     """The tests of a JSONL file, made when they are looked at.
 
     A line that turns out to be wrong is a test with a `fault`, and so is every line of a file that has
