@@ -2,10 +2,9 @@
 
 import signal
 
-import attrs
 import pytest
 
-from trioeval.cli.run.exit_status import ending, is_unfinished
+from trioeval.cli.run.exit_status import Ending, is_unfinished
 from trioeval.kernel import Cut
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
@@ -53,15 +52,17 @@ def test_enough_rows_passed_or_the_line_says_what_is_missing(
     found: Totals, threshold: float, code: int, why: str
 ) -> None:
     """A row that was never judged fails the run, whatever share is asked for."""
-    ended = ending(found, 1.25, needed=threshold, failed_code=7, cuts=[None, Cut.DEADLINE])
+    ended = Ending(
+        totals=found, duration=1.25, needed=threshold, failed_code=7, cuts=[None, Cut.DEADLINE]
+    )
     assert ended.code == code
     assert ended.line.endswith(why)
 
 
 def test_a_signal_decides_the_code() -> None:
     """The first of them, even where all rows had passed."""
-    ended = ending(totals(4), 1.25, signals=[signal.SIGTERM, signal.SIGINT])
-    assert attrs.astuple(ended) == (
+    ended = Ending(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])
+    assert (ended.code, ended.line) == (
         143,
         "4 rows in 1.2 s: 4 passed, 0 failed, 0 errors; exit 143: interrupted by SIGTERM",
     )
@@ -70,14 +71,14 @@ def test_a_signal_decides_the_code() -> None:
 def test_a_stop_by_who_watches_is_no_fail_fast() -> None:
     """Both end a run in the same way; who did it is told."""
     left = totals(1, 0, 0, 3)
-    asked = ending(left, 1, cuts=[Cut.STOP], steered=True)
+    asked = Ending(totals=left, duration=1, cuts=[Cut.STOP], steered=True)
     assert "a stop by who watches it left 3 rows without a verdict" in asked.line
-    assert "--fail-fast left 3 rows" in ending(left, 1, cuts=[Cut.STOP]).line
+    assert "--fail-fast left 3 rows" in Ending(totals=left, duration=1, cuts=[Cut.STOP]).line
 
 
 def test_the_last_line_names_the_command_that_goes_on() -> None:
     """Behind everything else, whatever ended the run."""
-    ended = ending(totals(1, 0, 0, 3), 1, resume="trioeval resume eval-1")
+    ended = Ending(totals=totals(1, 0, 0, 3), duration=1, resume="trioeval resume eval-1")
     assert ended.line.endswith(
         "3 rows are left without a verdict; continue with: trioeval resume eval-1"
     )
@@ -87,17 +88,17 @@ def test_the_last_line_names_the_command_that_goes_on() -> None:
 
 def test_a_retry_that_was_not_done_is_no_success() -> None:
     """Though the rows that stand have passed, and also where a signal decides the code."""
-    ended = ending(totals(4), 1, standing=3, resume="trioeval resume eval-1")
+    ended = Ending(totals=totals(4), duration=1, standing=3, resume="trioeval resume eval-1")
     assert ended.code == 100
     assert ended.line.endswith(
         "exit 100: not everything was run again; 3 rows that were to be run again stand as they were; "
         "continue with: trioeval resume eval-1"
     )
-    assert ending(totals(4), 1, needed=50, standing=3).code == 100
-    ended = ending(totals(4), 1, standing=3, signals=[signal.SIGINT])
+    assert Ending(totals=totals(4), duration=1, needed=50, standing=3).code == 100
+    ended = Ending(totals=totals(4), duration=1, standing=3, signals=[signal.SIGINT])
     assert ended.code == 130
     assert ended.line.endswith("SIGINT; 3 rows that were to be run again stand as they were")
-    assert "3 rows failed; 1 rows that" in ending(totals(1, 3), 1, standing=1).line
+    assert "3 rows failed; 1 rows that" in Ending(totals=totals(1, 3), duration=1, standing=1).line
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_retry_that_was_not_done_is_no_success() -> None:
 )
 def test_the_last_line_says_what_left_rows(cuts: list[Cut | None], told: str) -> None:
     """Instead of blaming a deadline."""
-    ended = ending(totals(1, 1, 0, 8), 0, cuts=cuts)
+    ended = Ending(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
     assert f"1 rows failed, {told}" in ended.line
     assert ended.line.endswith(" without a verdict")
 
@@ -119,8 +120,8 @@ def test_the_last_line_says_what_left_rows(cuts: list[Cut | None], told: str) ->
 def test_a_task_that_failed_fast_is_named() -> None:
     """Its rows were left by nothing else; a flag is blamed only where there is one."""
     found = totals(1, 1, 0, 8)
-    ended = ending(found, 0, cuts=[None], failed_fast=["quiz", "sums"])
+    ended = Ending(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
     assert "failFast of task quiz and failFast of task sums left 8 rows" in ended.line
-    ended = ending(found, 0, cuts=[Cut.BUDGET], failed_fast=["a\x1b"])
+    ended = Ending(totals=found, duration=0, cuts=[Cut.BUDGET], failed_fast=["a\x1b"])
     assert "the budget and failFast of task a left 8 rows" in ended.line
-    assert "failFast of task left" in ending(found, 0, failed_fast=[None]).line
+    assert "failFast of task left" in Ending(totals=found, duration=0, failed_fast=[None]).line

@@ -10,9 +10,9 @@ import pytest
 from columns_suites import LLM, TOPIC, A, fill
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from suite_schema import suite_schema
 
 from trioeval.errors import SuiteError
-from trioeval.loading.json_schema import suite_schema
 from trioeval.loading.load import parse_suite
 
 VALIDATOR = jsonschema.Draft202012Validator(suite_schema())

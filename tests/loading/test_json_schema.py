@@ -1,7 +1,6 @@
 """The published schema against the loader: it never refuses what the loader takes."""
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,11 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from suite_schema import SHIPPED, schema_text, suite_schema
 
-from trioeval.cli.commands.schema import schema_text
+from trioeval.cli import run_command_line
 from trioeval.documents.structure import Shape, camel
 from trioeval.errors import SuiteError
-from trioeval.loading.json_schema import suite_schema
 from trioeval.loading.load import load_suite, parse_suite
 
 SCHEMA = suite_schema()
@@ -259,12 +258,18 @@ def test_all_forms_of_entries_are_taken(part: dict[str, Any]) -> None:
     assert [*VALIDATOR.iter_errors({"providers": ["echo"], **part})] == []
 
 
-def test_the_schema_that_is_shipped_is_that_of_the_models() -> None:
-    """`trioeval schema` prints it; it is made anew by writing `suite_schema()` there."""
+def test_the_schema_that_is_shipped_is_that_of_the_models(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`trioeval schema` prints it; `python tests/suite_schema.py` makes it anew."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert json.loads(schema_text()) == SCHEMA
-    shipped = resources.files("trioeval.loading").joinpath("suite-schema.json").read_text("utf-8")
-    assert shipped == json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
+    assert (
+        SCHEMA["$defs"]["EvaluateOptions"]["properties"]["maxConcurrency"]["anyOf"][0]["minimum"]
+        == 1
+    )
+    assert SHIPPED.read_text("utf-8") == schema_text()
+    assert run_command_line(["schema"]) == 0
+    assert capsys.readouterr().out == schema_text()
 
 
 def test_fields_are_described_in_the_words_of_the_models() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 import pytest
+from suite_schema import suite_schema
 
 from trioeval.cli import run_command_line
 from trioeval.errors import SuiteError
-from trioeval.loading.json_schema import suite_schema
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import prepare
 

@@ -139,9 +139,10 @@ def init(folder: Path = Path(), /) -> int:
 @app.command(name="schema")
 def schema() -> int:
     """Print the JSON Schema of suite files, for editors."""
-    from trioeval.cli.commands.schema import schema_text  # noqa: PLC0415 - see above
+    from importlib import resources  # noqa: PLC0415 - see above
 
-    show(schema_text().rstrip("\n"))
+    shipped = resources.files("trioeval.loading").joinpath("suite-schema.json")
+    show(shipped.read_text("utf-8").rstrip("\n"))
     return Exit.OK
 
 

@@ -48,6 +48,18 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 ProgressMode: TypeAlias = Literal["live", "plain", "github", "json"]
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
+# Flags of several commands.
+
+Database = Annotated[Path | None, Parameter(help="The database of runs.")]
+EnvFiles = Annotated[
+    Paths,
+    Parameter(
+        name=["--env-file", "--env-path"],
+        help="Read environment variables, such as keys, from this file; "
+        "those that are set and not empty win.",
+    ),
+]
+
 
 def _group(name: str, key: int) -> Any:
     return Parameter(name="*", group=Group(name, sort_key=key))
@@ -82,8 +94,7 @@ class WhatFlags:
     """What result files say of the run."""
     tag: Texts = ()
     """`name=value`: a tag that result files tell; may be given several times."""
-    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = ()
-    """Read environment variables, such as keys, from this file; those that are set and not empty win."""
+    env_file: EnvFiles = ()
     allow_outside: Switch = False
     """Let the suite read and write files outside of its folder."""
     untrusted: Switch = False
@@ -167,8 +178,7 @@ class LimitFlags:
 class KeepFlags:
     """Where runs and replies are kept, and which of them are used again."""
 
-    db: Path | None = None
-    """The database of runs."""
+    db: Database = None
     durability: Literal["normal", "full"] | None = None
     """What outlives a loss of power: all but the last moments, or everything, which is slower."""
     cache: bool | None = None
@@ -262,8 +272,7 @@ class PreviewFlags:
     """Only the dataset of this task, and those that it is made of; may be given several times."""
     rows: Count = 10
     """How many rows of each."""
-    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = ()
-    """Read environment variables, such as keys, from this file; those that are set and not empty win."""
+    env_file: EnvFiles = ()
     untrusted: Switch = False
     """Refuse code in the suite, keep the environment from it, and call only its own providers."""
     allow_env: Texts = ()

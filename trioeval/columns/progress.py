@@ -537,7 +537,7 @@ class DatasetJobs(LazySequence[Job[Order]]):
         return len(self._progress.numbering)
 
     def entry(self, index: int) -> Job[Order]:
-        """The job with an index."""
+        """One job."""
         order = self._progress.orders.get(index)
         if order is None:
             order = Order(self._progress.numbering.job(index))

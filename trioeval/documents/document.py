@@ -35,15 +35,18 @@ class SuiteDocument:
     """Everything that was read, those that are only referred to included; absolute."""
     whole: bool
     """Whether all files could be read: names that are used may stand in the others."""
-    _origins: Sequence[Origin] = attrs.field(repr=False)
+    _origin: Origin = attrs.field(repr=False)
+    """The first file."""
     _pieces: Mapping[DocumentPath, Piece] = attrs.field(repr=False)
 
     def placed(self, mistake: Mistake) -> Mistake:
         """A mistake with its file, its path there, and its line and column."""
         if mistake.file is not None:
             return mistake
-        number, path = self._found(mistake.at)
-        return self._origins[number].placed(attrs.evolve(mistake, at=path))
+        for depth in range(len(mistake.at), 0, -1):
+            if piece := self._pieces.get(mistake.at[:depth]):
+                return piece.placed(attrs.evolve(mistake, at=mistake.at[depth:]))
+        return self._origin.placed(mistake)
 
     @property
     def has_gaps(self) -> bool:
@@ -59,13 +62,6 @@ class SuiteDocument:
     def _gaps(self) -> AbstractSet[tuple[Path | None, DocumentPath]]:
         astray = (mistake for mistake in self.mistakes if mistake.at[-1:] == (REFERENCE,))
         return {(mistake.file, mistake.at[:-1]) for mistake in astray}
-
-    def _found(self, path: DocumentPath) -> tuple[int, DocumentPath]:
-        """Which of the files a value is from, and its path there."""
-        for depth in range(len(path), 0, -1):
-            if piece := self._pieces.get(path[:depth]):
-                return piece.number, (*piece.path, *path[depth:])
-        return 0, path
 
 
 def read_suite_documents(
@@ -110,11 +106,9 @@ def read_suite_documents(
     data, pieces = read[0].data, {}
     warnings = [warning for one in read for warning in one.warnings]
     if len(files) > 1:
-        combined = combine(
-            [one.data for one in read], [one.origin.file.absolute().parent for one in read]
-        )
+        combined = combine([(one.data, one.origin) for one in read])
         data, pieces = combined.data, combined.pieces
-        warnings += [read[number].origin.placed(warning) for number, warning in combined.warnings]
+        warnings += combined.warnings
     origins = [one.origin for one in read]
     return SuiteDocument(
         data,
@@ -129,7 +123,7 @@ def read_suite_documents(
             *(origin.file.absolute() for one in read for origin in one.others),
         ],
         len(read) == len(files),
-        origins,
+        origins[0],
         pieces,
     )
 

@@ -81,48 +81,35 @@ _NAMES = {"targets": "providers"} | {
 
 @attrs.frozen
 class Piece:
-    """Where a part of the combined document comes from."""
+    """The source of a part of several documents put together."""
 
-    number: int
-    """The place of its file."""
+    origin: Origin
+    """The file."""
     path: DocumentPath
     """Where it stands there."""
 
     def below(self, *steps: str | int) -> "Piece":
         """A part of it."""
-        return Piece(self.number, (*self.path, *steps))
+        return attrs.evolve(self, path=(*self.path, *steps))
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """A mistake of this part in its file."""
+        return self.origin.placed(attrs.evolve(mistake, at=(*self.path, *mistake.at)))
 
 
-@attrs.frozen
-class Combined:
-    """Several documents as one."""
-
-    data: dict[str, Any] = attrs.field(factory=dict)
-    pieces: dict[DocumentPath, Piece] = attrs.field(factory=dict)
-    """By the path in `data`; what is not in it is from the first file."""
-    warnings: list[tuple[int, Mistake]] = attrs.field(factory=list)
-    """With the place of the file in which something is odd."""
-
-
-def combine(documents: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> Combined:
-    """One document of several.
-
-    Example:
-        >>> one = {"providers": ["echo"], "prompts": ["a"], "evaluateOptions": {"repeat": 2}}
-        >>> two = {"targets": ["echo"], "prompts": ["a", "b"], "evaluateOptions": {"repeat": 3}}
-        >>> combine([one, two], [Path("/s"), Path("/s")]).data
-        {'providers': ['echo'], 'prompts': ['a', 'b'], 'evaluateOptions': {'repeat': 3}}
-    """
-    combiner = _Combiner()
-    named = any(document.get("prompts") is not None for document in documents)
-    for number, (document, directory) in enumerate(zip(documents, directories, strict=True)):
+def combine(documents: Sequence[tuple[Mapping[str, Any], Origin]]) -> "Combined":
+    """One document of several, each with the file that it is from."""
+    combined = Combined()
+    named = any(document.get("prompts") is not None for document, _ in documents)
+    for document, origin in documents:
         for key, value in document.items():
-            combiner.add(top_key(key), value, Piece(number, (key,)), directory)
+            combined.add(top_key(key), value, Piece(origin, (key,)))
         if named and document.get("prompts") is None:
-            combiner.add("prompts", EVERYTHING, Piece(number, ()), directory)
+            combined.add("prompts", EVERYTHING, Piece(origin, ()))
             message = f"there are no prompts here, so {EVERYTHING} is asked as well"
-            combiner.warn(number, Mistake(message, "name a prompt of the other files"))
-    return combiner.combined
+            mistake = Mistake(message, "name a prompt of the other files")
+            combined.warnings.append(origin.placed(mistake))
+    return combined
 
 
 def top_key(key: str) -> str:
@@ -135,30 +122,31 @@ def top_key(key: str) -> str:
     return _NAMES.get(key, key)
 
 
-class _Combiner:
-    """Adds file after file."""
+@attrs.define(eq=False)
+class Combined:
+    """Several documents as one, to which file after file is added."""
 
-    def __init__(self) -> None:
-        self.combined = Combined()
-        self._seen: set[tuple[str, str, Path | None]] = set()
-        """Providers and prompts so far; those that name files are told apart by the folder."""
+    data: dict[str, Any] = attrs.field(factory=dict)
+    pieces: dict[DocumentPath, Piece] = attrs.field(factory=dict)
+    """By the path in `data`; what is not in it is from the first file."""
+    warnings: list[Mistake] = attrs.field(factory=list)
+    """What is odd, placed in its file."""
+    _seen: set[tuple[str, str, Path | None]] = attrs.field(factory=set)
+    """Providers and prompts so far; those that name files are told apart by the folder."""
 
-    def warn(self, number: int, mistake: Mistake) -> None:
-        self.combined.warnings.append((number, mistake))
-
-    def add(self, name: str, value: Any, piece: Piece, directory: Path) -> None:
+    def add(self, name: str, value: Any, piece: Piece) -> None:
         """A key at the top of a file; null is as good as nothing."""
         if value is None and name in _KNOWN:
             return
-        data = self.combined.data
-        self.combined.pieces.setdefault((name,), piece)
+        data = self.data
+        self.pieces.setdefault((name,), piece)
         held = data.get(name)
         match name:
             case "providers" | "prompts":
                 entries = [
-                    (entry, origin)
-                    for entry, origin in _entries(_spelled_out(name, value), piece)
-                    if self._is_new(name, entry, directory)
+                    (entry, part)
+                    for entry, part in _entries(_spelled_out(name, value), piece)
+                    if self._is_new(name, entry, part)
                 ]
                 data[name] = self._joined((name,), held, entries)
             case _ if name in _LISTS:
@@ -171,14 +159,14 @@ class _Combiner:
                 data[name] = f"{held}, {value}"
             case _:
                 data[name] = value
-                self.combined.pieces[name,] = piece
+                self.pieces[name,] = piece
 
-    def _is_new(self, name: str, entry: Any, directory: Path) -> bool:
+    def _is_new(self, name: str, entry: Any, piece: Piece) -> bool:
         """Whether no equal entry came before. Prompts that are objects are never equal."""
         if name == "prompts" and not isinstance(entry, str):
             return True
         text = json.dumps(entry)
-        mark = (name, text, directory if FILE in text else None)
+        mark = (name, text, piece.origin.file.absolute().parent if FILE in text else None)
         known = mark in self._seen
         self._seen.add(mark)
         return not known
@@ -187,7 +175,7 @@ class _Combiner:
         """Objects are merged as tests inherit; a text names a file, beside which objects have no effect."""
         if isinstance(held, str) and isinstance(value, dict):
             message = f"has no effect beside the file {quote(held)}"
-            self.warn(piece.number, Mistake(message, at=piece.path, key=True))
+            self.warnings.append(piece.placed(Mistake(message, key=True)))
             return held
         at = ("defaultTest",)
         if not (isinstance(held, dict) and isinstance(value, dict)):
@@ -209,19 +197,19 @@ class _Combiner:
     ) -> list[Any]:
         found = [] if held is None else list(held)
         for entry, piece in entries:
-            self.combined.pieces[*at, len(found)] = piece
+            self.pieces[*at, len(found)] = piece
             found.append(entry)
         return found
 
     def _merged(self, at: DocumentPath, held: Any, value: Any, piece: Piece) -> Any:
         if held is not None and not (isinstance(held, dict) and isinstance(value, dict)):
-            self.combined.pieces[at] = piece
+            self.pieces[at] = piece
             return value
-        self.combined.pieces.setdefault(at, piece)
+        self.pieces.setdefault(at, piece)
         if not isinstance(value, dict):
             return value
         for key in value:
-            self.combined.pieces[*at, key] = piece.below(key)
+            self.pieces[*at, key] = piece.below(key)
         return {**(held or {}), **value}
 
 

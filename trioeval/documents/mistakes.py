@@ -1,16 +1,20 @@
 """What is wrong with a document, before it is known in which file and line that stands."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from trioeval.documents.paths import DocumentPath
 from trioeval.grading import quote
+
+S = TypeVar("S")
+Step = TypeVar("Step", bound=str | int)
+T = TypeVar("T")
 
 Place: TypeAlias = tuple[int, int]
 """Line and column, from 1."""
@@ -99,6 +103,34 @@ def below(*steps: str | int) -> Iterator[None]:
         yield
     except MistakenError as error:
         raise MistakenError(*(part.below(*steps) for part in error.parts)) from None
+
+
+def read_each(parts: Iterable[tuple[Step, S]], read: Callable[[Step, S], T]) -> dict[Step, T]:
+    """What each part of a value stands for, by its key or position, which it is read with.
+
+    Raises:
+        MistakenError: Everything that is wrong with any of them.
+
+    Example:
+        >>> read_each({"a": 1, "b": 2}.items(), lambda key, part: key * part)
+        {'a': 'a', 'b': 'bb'}
+    """
+    found: dict[Step, T] = {}
+    mistakes = Mistakes()
+    for step, part in parts:
+        with mistakes.below(step):
+            found[step] = read(step, part)
+    mistakes.raise_any()
+    return found
+
+
+def read_list(entries: Iterable[S], read: Callable[[S], T]) -> list[T]:
+    """What each entry of a list stands for.
+
+    Raises:
+        MistakenError: Everything that is wrong with any of them.
+    """
+    return list(read_each(enumerate(entries), lambda _place, entry: read(entry)).values())
 
 
 def kind(value: Any) -> str:

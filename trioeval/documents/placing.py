@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import attrs
 
-from trioeval.documents import Document
+from trioeval.documents import Document, read_document
 from trioeval.documents.mistakes import Mistake, MistakenError
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def shortened(
     return (*told[:-1], Mistake(last, file=file, place=told[-1].place))
 
 
-def read_placed(file: Path, read: Callable[[Path], Document]) -> Document:
+def read_placed(file: Path, read: Callable[[Path], Document] = read_document) -> Document:
     """A document whose mistakes, if it has any, name its file.
 
     Raises:

@@ -5,6 +5,7 @@ key is in the metadata of the field, what files may write is in its type.
 """
 
 import difflib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.grading import quote
 from trioeval.text import KEY
 
@@ -229,7 +230,7 @@ def object_hook(
         for name, form in inner.items()
     }
     own_keys = {name: fields_by_key(form).keys() for name, form in inner.items()}
-    known = [*fields, *itertools.chain.from_iterable(own_keys.values())]
+    known = dict.fromkeys([*fields, *itertools.chain.from_iterable(own_keys.values())])
     keys = _Keys(
         known=known,
         also=other_names(model),
@@ -239,25 +240,32 @@ def object_hook(
     )
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
 
+    @functools.cache
+    def reader(key: str) -> tuple[str, Any, Hook]:
+        """The argument of a field, its type, and its hook, which may be registered later than this one."""
+        field = fields[key]
+        # Code that cattrs writes for a model costs more than one file ever gains by it.
+        structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
+        return field.alias or field.name, field.type, structure
+
     def hook(value: Any, _wanted: Any) -> Any:
         spelled, others, mistakes = keys.sort(object_of(value))
         wrong_keys = len(mistakes)
-        said = {name: value[key] for name, key in spelled.items()}
-        given = {name: part for name, part in said.items() if part is not None or name in needed}
-        mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in given)
+        mistakes += (Mistake(f'"{key}" is missing') for key in needed if key not in spelled)
         found: dict[str, Any] = {**made}
         for name, structure in inner_hooks.items():
             with mistakes.below():
-                part = {spelled[key]: said[key] for key in own_keys[name] if key in said}
-                found[name] = structure(part, inner[name])
-        for key in filter(given.__contains__, fields):
-            field = fields[key]
+                written = [spelled[key] for key in own_keys[name] if key in spelled]
+                found[name] = structure({key: value[key] for key in written}, inner[name])
+        for key in filter(spelled.__contains__, fields):
+            part = value[spelled[key]]
+            if part is None and key not in needed:
+                continue
+            name, wanted, structure = reader(key)
             try:
-                # Code that cattrs writes for a model costs more than one file ever gains by it.
-                structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
-                found[field.alias or field.name] = structure(given[key], field.type)
+                found[name] = structure(part, wanted)
             except (MistakenError, cattrs.BaseValidationError) as error:
-                mistakes += _below(spelled.get(key, key), error)
+                mistakes += (one.below(spelled[key]) for one in find_mistakes(error))
         if len(mistakes) > wrong_keys:
             mistakes.raise_any()
         if rest is not None and others:
@@ -307,10 +315,6 @@ class _Keys:
             else:
                 mistakes.append(_unknown(key, {*self.known, *self.beside}, mistakes))
         return spelled, others, mistakes
-
-
-def _below(key: str, error: Exception) -> Iterator[Mistake]:
-    return (mistake.below(key) for mistake in find_mistakes(error))
 
 
 def _refused(key: str, part: Any) -> Iterator[Mistake]:
@@ -447,11 +451,6 @@ def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
         given = object_of(value)
         if structure is None:
             return given
-        found, mistakes = {}, Mistakes()
-        for key, part in given.items():
-            with mistakes.below(key):
-                found[key] = structure(part, member)
-        mistakes.raise_any()
-        return found
+        return read_each(given.items(), lambda _key, part: structure(part, member))
 
     return hook

@@ -209,7 +209,7 @@ def impossible_calls(
     settings = suite.quota
     if settings is None or settings.backend != "memory" or not quotas:
         return
-    limits = known_limits(settings)
+    limits = known_limits(settings) or {}
     meter = meter_of(suite, [spec.metering for spec in specs], lanes, quotas)
     for place, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
         estimate = meter.estimate(place, "")

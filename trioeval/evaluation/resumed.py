@@ -235,9 +235,8 @@ class _Jobs(LazySequence[Job[Any]]):
     def __len__(self) -> int:
         return len(self.left)
 
-    def entry(self, place: int) -> Job[Any]:
-        """The job at a place."""
-        return attrs.evolve(self.whole[self.left[place]], index=place)
+    def entry(self, index: int) -> Job[Any]:
+        return attrs.evolve(self.whole[self.left[index]], index=index)
 
 
 @attrs.define(eq=False)

@@ -4,22 +4,23 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.documents import check_plain, read_suite_documents
-from trioeval.documents.files import FILE, Around, names_file
+from trioeval.documents import check_plain, read_suite_documents, top_key
+from trioeval.documents.files import FILE, Around, anchored, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import read_path, show_path
+from trioeval.documents.structure import camel
 from trioeval.documents.trust import Trust, trust_of
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
-from trioeval.loading.config_files import with_own_paths
 from trioeval.loading.structure import respelled, structure_suite
 from trioeval.loading.tasks import in_every_task
 from trioeval.suite.limit_form import quota_oddities
 from trioeval.suite.model import UNREADABLE, Suite
+from trioeval.suite.sources.prompts import means_file
 from trioeval.suite.test_form import with_own_types
 from trioeval.suite.tests import with_transformed_vars
 
@@ -122,6 +123,160 @@ def folders_of(given: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     if isinstance(tests := given.get("tests"), str) and names_file(tests):
         files.append(Path(tests.removeprefix(FILE)))
     return tuple(dict.fromkeys(file.parent for file in files if file.is_absolute()))
+
+
+# What paths in a suite file mean where the file is laid over one of another folder.
+#
+# Every path is relative to the folder of the file in which it stands. Once several files are one suite, that
+# can no longer be seen, so the paths of all but the first file's folder are anchored before.
+
+
+_PROGRAMS = (FILE, "python:", "replay:")
+"""What ids of providers begin with that name a file."""
+
+
+Reader: TypeAlias = Callable[[Any, Path], Any]
+"""From a value of a file in a folder to the value with its paths anchored."""
+
+
+def with_own_paths(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A suite file, or a task of one, with its paths anchored in its folder.
+
+    Example:
+        >>> with_own_paths({"tests": "t.csv", "tags": {"a": "file://x"}}, Path("/s"))
+        {'tests': '/s/./t.csv', 'tags': {'a': 'file://x'}}
+    """
+    return {
+        key: _READERS.get(top_key(key), _anywhere)(value, folder) for key, value in document.items()
+    }
+
+
+def _as_it_is(value: Any, _folder: Path) -> Any:
+    return value
+
+
+def _path(value: Any, folder: Path) -> Any:
+    return anchored(value, folder) if isinstance(value, str) else value
+
+
+def _marked(value: Any, folder: Path) -> Any:
+    return anchored(value, folder) if names_file(value) else value
+
+
+def _members(readers: Mapping[str, Reader], *, others: Reader, alone: Reader) -> Reader:
+    """A reader of an object by its keys in camelCase, or of a list of such; `alone` reads anything else."""
+
+    def read(value: Any, folder: Path) -> Any:
+        match value:
+            case list():
+                return [read(entry, folder) for entry in value]
+            case dict():
+                return {
+                    key: readers.get(camel(key), others)(part, folder)
+                    for key, part in value.items()
+                }
+            case _:
+                return alone(value, folder)
+
+    return read
+
+
+def _deep(text: Reader) -> Reader:
+    """A reader of all texts in a value, however deep."""
+
+    def read(value: Any, folder: Path) -> Any:
+        return members(value, folder)
+
+    members = _members({}, others=read, alone=text)
+    return read
+
+
+_paths = _deep(_path)
+"""Paths, alone, in a list or in an object."""
+_anywhere = _deep(_marked)
+"""A value with the files named in it that say so themselves."""
+
+
+def _prompts(value: Any, folder: Path) -> Any:
+    if isinstance(value, dict) and "raw" not in value and "id" not in value:  # files with labels
+        return {_prompt(file, folder): label for file, label in value.items()}
+    if isinstance(value, list):
+        return [_prompt(entry, folder) for entry in value]
+    return _prompt(value, folder)
+
+
+def _prompt(entry: Any, folder: Path) -> Any:
+    match entry:
+        case str() if means_file(entry, Around(directory=folder)):
+            return anchored(entry, folder)
+        case {"raw": str(raw)}:
+            return {**entry, "raw": _prompt(raw, folder)}
+        case {"id": str(name)}:
+            return {**entry, "id": _prompt(name, folder)}
+        case _:
+            return entry
+
+
+def _providers(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_provider(entry, folder) for entry in value]
+    return _provider(value, folder)
+
+
+def _provider(entry: Any, folder: Path) -> Any:
+    """A provider whose label, if it has none, is the id that it was given."""
+    match entry:
+        case str() if entry.startswith(_PROGRAMS) and not entry.endswith(
+            (".json", ".yaml", ".yml")
+        ):
+            return {"id": _program(entry, folder), "label": entry}
+        case {"id": str(name)} if name.startswith(_PROGRAMS):
+            return {"label": name, **_anywhere(entry, folder), "id": _program(name, folder)}
+        case _:
+            return _anywhere(entry, folder)
+
+
+def _program(name: str, folder: Path) -> str:
+    if name.startswith(FILE):
+        return anchored(name, folder)
+    family, _, path = name.partition(":")
+    return f"{family}:{anchored(path, folder)}"
+
+
+def _tasks(value: Any, folder: Path) -> Any:
+    if not isinstance(value, list):
+        return value
+    return [with_own_paths(task, folder) if isinstance(task, dict) else task for task in value]
+
+
+def _variables(value: Any, folder: Path) -> Any:
+    """Variables, or the files that they are in."""
+    return (_anywhere if isinstance(value, dict) else _paths)(value, folder)
+
+
+_TESTS = _members(
+    {"path": _paths, "workspace": _paths, "vars": _variables, "metadata": _as_it_is},
+    others=_anywhere,
+    alone=_paths,
+)
+_READERS: Mapping[str, Reader] = {
+    **dict.fromkeys(("description", "env", "metadata", "tags"), _as_it_is),
+    **dict.fromkeys(("nunjucksFilters", "extensions", "workspace"), _paths),
+    **dict.fromkeys(("questionsFile", "questions_file"), _paths),
+    "prompts": _prompts,
+    "providers": _providers,
+    "tests": _TESTS,
+    "defaultTest": _TESTS,
+    "scenarios": _members({"description": _as_it_is}, others=_TESTS, alone=_paths),
+    "commandLineOptions": _members(
+        dict.fromkeys(("envFile", "envPath"), _paths), others=_as_it_is, alone=_as_it_is
+    ),
+    "quota": _members({"limitsFile": _paths}, others=_as_it_is, alone=_as_it_is),
+    # Files of seeds are named without `file://`.
+    "columns": _members({"file": _paths, "provider": _provider}, others=_anywhere, alone=_anywhere),
+    "tasks": _tasks,
+}
+"""By the keys of a file and of a task."""
 
 
 def load_suite(

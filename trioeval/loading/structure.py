@@ -45,7 +45,7 @@ from trioeval.suite.form import (
     providers_hook,
     templates_of,
 )
-from trioeval.suite.limit_form import limits_in_memory, quota_hook, quota_keys_hook
+from trioeval.suite.limit_form import known_limits, quota_hook, quota_keys_hook
 from trioeval.suite.model import (
     UNREADABLE,
     BudgetSettings,
@@ -281,11 +281,11 @@ def structure_suite(
 
 def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
     """Tell of limits that lanes name and nobody keeps."""
-    limits = None if suite.quota is None else limits_in_memory(suite.quota)
-    if limits is None:
+    if suite.quota is None or suite.quota.backend != "memory":
         return
-    for warning in unknown_limits(known, suite, limits):
-        around.warn(warning)
+    if (limits := known_limits(suite.quota)) is not None:
+        for warning in unknown_limits(known, suite, limits):
+            around.warn(warning)
 
 
 def make_converter(

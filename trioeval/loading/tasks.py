@@ -19,7 +19,7 @@ from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.columns.types import written_columns
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
-from trioeval.documents.structure import camel
+from trioeval.documents.structure import camel, fields_by_key
 from trioeval.grading import quote
 from trioeval.question_eval.form import FROM_THE_TOP
 from trioeval.question_eval.form import SETTINGS as QUESTION_SETTINGS
@@ -55,22 +55,10 @@ _OF_A_SUITE = (
     "tests",
 )
 OF_TASKS_ONLY = ("prompts", "scenarios", "tests")
-_AT_THE_TOP = (
-    "agents",
-    "assertionTypes",
-    "commandLineOptions",
-    "derivedMetrics",
-    "env",
-    "extensions",
-    "lanes",
-    "metadata",
-    "nunjucksFilters",
-    "outputPath",
-    "quota",
-    "tags",
-)
 _ELSEWHERE = {
-    **dict.fromkeys(_AT_THE_TOP, "write it at the top of the file"),
+    **dict.fromkeys(
+        fields_by_key(Suite).keys() - {*_OF_A_SUITE, "tasks"}, "write it at the top of the file"
+    ),
     **dict.fromkeys(("agent", "model"), "say who is asked by providers"),
 }
 """Where what no task has is to be written."""

@@ -1,15 +1,14 @@
 # Apart from `loading.structure`: together they exceed 600 lines.
 """Keys that are read against the folder and the trust of a suite: paths, hooks, filters, variables, sizes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import cattrs
 
 from trioeval.documents.files import Around, wrong_paths
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
-from trioeval.documents.paths import DocumentPath
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, read_each, read_list
 from trioeval.documents.structure import Hook, object_hook, one_or_more, scalar_texts
 from trioeval.grading import quote
 from trioeval.suite.model import MOST_ROWS, EvaluateOptions
@@ -32,11 +31,10 @@ def places_hook(around: Around) -> Hook:
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
-        mistakes = Mistakes()
-        for position, text in enumerate(texts):
-            with mistakes.below(*(() if isinstance(value, str) else (position,))):
-                around.place(text)
-        mistakes.raise_any()
+        if isinstance(value, str):
+            around.place(value)
+        else:
+            read_list(texts, around.place)
         return texts
 
     return hook
@@ -58,7 +56,7 @@ def code_texts(around: Around) -> Hook:
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
-        _refuse((((place,), text) for place, text in enumerate(texts)), around)
+        read_list(texts, lambda text: around.check_code(quote(text)))
         return texts
 
     return hook
@@ -70,7 +68,7 @@ def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         filters: Mapping[str, str] = structure(value, Mapping[str, str])
-        _refuse((((name,), file) for name, file in filters.items()), around)
+        read_each(filters.items(), lambda _name, file: around.check_code(quote(file)))
         return filters
 
     return hook
@@ -105,11 +103,3 @@ def run_options_hook(converter: cattrs.Converter, around: Around) -> Hook:
         return attrs.evolve(options, max_rows=MOST_ROWS)
 
     return hook
-
-
-def _refuse(named: Iterable[tuple[DocumentPath, str]], around: Around) -> None:
-    mistakes = Mistakes()
-    for at, text in named:
-        with mistakes.below(*at):
-            around.check_code(quote(text))
-    mistakes.raise_any()

@@ -35,8 +35,8 @@ from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_
 from trioeval.grading.kind import Comparing, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
-from trioeval.sequences import LazySequence
 from trioeval.prompt_eval.task import PromptEval
+from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
 
 _FEWEST = 2
@@ -85,7 +85,6 @@ class _Jobs(LazySequence[Job[Work]]):
         return len(self.layout)
 
     def entry(self, index: int) -> Job[Work]:
-        """The job with an index."""
         step = self.layout.step(index)
         group = self.layout.group(index)
         if step is not None or group is None:

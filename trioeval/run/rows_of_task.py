@@ -16,9 +16,9 @@ from trioeval.agent.model import AgentSettings, Case
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
 from trioeval.errors import TemplateError
-from trioeval.sequences import LazySequence
 from trioeval.question_eval.form import VERSION, as_test, questions_in
 from trioeval.question_eval.model import Question, QuestionSettings
+from trioeval.sequences import LazySequence
 from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
 from trioeval.templates import Templates
 
@@ -98,11 +98,10 @@ class _Tests(LazySequence[Test]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def entry(self, place: int) -> Test:
-        """The test of a row."""
-        row = self.rows[place]
+    def entry(self, index: int) -> Test:
+        row = self.rows[index]
         wanted = self.rows_of.vars
-        case = _case(place) if self.are_cases else None
+        case = _case(index) if self.are_cases else None
         if wanted is None:
             return _test(self.rows_of, dict(row), case)
         found: dict[str, Any] = {}
@@ -115,7 +114,7 @@ class _Tests(LazySequence[Test]):
         test = _test(self.rows_of, found, case)
         if not faults:
             return test
-        return attrs.evolve(test, fault=_fault(self.rows_of, place, "cannot be used", faults))
+        return attrs.evolve(test, fault=_fault(self.rows_of, index, "cannot be used", faults))
 
     def _value(self, row: Mapping[str, Any], said: str) -> Any:
         if "{{" in said or "{%" in said:

@@ -188,7 +188,7 @@ class Expansion(LazySequence[Step]):
         return self._size
 
     def entry(self, index: int) -> Step:
-        """The step with an index."""
+        """One step."""
         stretch = self.stretches[bisect.bisect_right(self._firsts, index) - 1]
         shape = stretch.shape
         nth, within = divmod(index - stretch.first_index, shape.steps)

@@ -13,7 +13,7 @@ import attrs
 import cattrs
 
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, read_list
 from trioeval.documents.paths import show_path
 from trioeval.documents.structure import snake
 from trioeval.grading import quote
@@ -54,13 +54,8 @@ def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ..
     Raises:
         MistakenError: A file is not there, or not Python.
     """
-    found: list[Extension] = []
-    mistakes = Mistakes()
-    for position, text in enumerate(texts):
-        with mistakes.below("extensions", position):
-            found.append(_extension(text, around))
-    mistakes.raise_any()
-    return tuple(found)
+    with below("extensions"):
+        return tuple(read_list(texts, lambda text: _extension(text, around)))
 
 
 def _extension(text: str, around: Around) -> Extension:

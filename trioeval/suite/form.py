@@ -1,6 +1,7 @@
 """Providers and prompts as a suite writes them: in several forms, some of which are files."""
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -8,9 +9,16 @@ from typing import Any, TypeVar
 import attrs
 import cattrs
 
-from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, nearest
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    Mistakes,
+    below,
+    kind,
+    nearest,
+    read_list,
+)
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
@@ -100,13 +108,7 @@ def many(
         return tuple(read(value))
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list{what}, got {kind(value)}"))
-    found: list[T] = []
-    mistakes = Mistakes()
-    for position, entry in enumerate(value):
-        with mistakes.below(position):
-            found += read(entry)
-    mistakes.raise_any()
-    return tuple(found)
+    return tuple(itertools.chain.from_iterable(read_list(value, read)))
 
 
 @attrs.define
@@ -179,7 +181,7 @@ def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
         match entry:
             case str() if entry.startswith(FILE) and not _PROGRAM_FILE.search(entry):
                 file = around.file(entry)
-                document = read_placed(file, read_document)
+                document = read_placed(file)
                 return structured(document, file, lambda data: many(data, "", read, alone=dict))
             case _:
                 return (structure(entry, ProviderEntry),)

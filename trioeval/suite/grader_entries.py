@@ -6,14 +6,22 @@ types that ask more than one question.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import attrs
 import cattrs
 
-from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    Mistakes,
+    kind,
+    nearest,
+    read_each,
+    read_list,
+)
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook
 from trioeval.grading import quote
@@ -36,46 +44,33 @@ _FORMS = 'an id, an object with "id", or an object with one of these for each ro
 
 def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """For who judges; a file is read."""
-    reader = _GraderReader(converter, around)
+
+    def one(value: Any) -> Grader:
+        if not isinstance(value, str | dict):
+            raise MistakenError(Mistake(f"must be {_FORMS}, got {kind(value)}"))
+        if isinstance(value, str) and names_file(value) and ".py" not in value:
+            file = around.file(value)
+            return structured(read_placed(file), file, one)
+        entry: ProviderEntry = converter.structure(value, ProviderEntry)
+        return value if isinstance(value, str) else entry
+
+    def of_role(role: Role, said: Any) -> Grader | None:
+        if role not in ROLES:
+            message = f'"{role}" is not a role of a grader'
+            raise MistakenError(Mistake(message, nearest(role, ROLES), key=True))
+        return None if said is None else one(said)
 
     def hook(value: Any, _wanted: Any) -> Graders | None:
         match value:
             case None:
                 return None
             case dict() if "id" not in value and not value.keys().isdisjoint(ROLES):
-                return reader.by_role(value)
+                found = read_each(value.items(), of_role)
+                return {role: said for role, said in found.items() if said is not None}
             case _:
-                return reader.one(value)
+                return one(value)
 
     return hook
-
-
-@attrs.frozen
-class _GraderReader:
-    converter: cattrs.Converter
-    around: Around
-
-    def by_role(self, value: dict[Any, Any]) -> Graders:
-        mistakes = Mistakes()
-        found: dict[Role, Grader] = {}
-        for role, said in value.items():
-            if role not in ROLES:
-                message = f'"{role}" is not a role of a grader'
-                mistakes.append(Mistake(message, nearest(role, ROLES), at=(role,), key=True))
-            elif said is not None:
-                with mistakes.below(role):
-                    found[role] = self.one(said)
-        mistakes.raise_any()
-        return found
-
-    def one(self, value: Any) -> Grader:
-        if not isinstance(value, str | dict):
-            raise MistakenError(Mistake(f"must be {_FORMS}, got {kind(value)}"))
-        if isinstance(value, str) and names_file(value) and ".py" not in value:
-            file = self.around.file(value)
-            return structured(read_placed(file, read_document), file, self.one)
-        entry: ProviderEntry = self.converter.structure(value, ProviderEntry)
-        return value if isinstance(value, str) else entry
 
 
 def grader_for(said: Any, role: Role) -> ProviderEntry | None:
@@ -122,39 +117,35 @@ def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
         around: What files are read against.
         templates: Tell what is wrong with a prompt as a template; None to find that out later.
     """
+    reader = _PromptReader(around, templates)
 
     def hook(value: Any, _wanted: Any) -> Any:
         if not isinstance(value, str | list | dict | None):
             message = f"must be text, a list of messages, or several of these, got {kind(value)}"
             raise MistakenError(Mistake(message))
-        reader = _PromptReader(around, templates)
-        found = reader.read(value)
-        reader.mistakes.raise_any()
-        return found
+        return reader.read(value)
 
     return hook
 
 
-@attrs.define
+@attrs.frozen
 class _PromptReader:
     around: Around
     templates: Templates | None
-    mistakes: Mistakes = attrs.field(factory=Mistakes)
 
-    def read(self, value: Any, *at: str | int) -> Any:
+    def read(self, value: Any) -> Any:
         """A prompt, or several of them, with what files hold."""
         match value:
             case str() if names_file(value):
-                with self.mistakes.below(*at):
-                    return self._file_text(value)
+                return self._file_text(value)
             case str():
-                self._check(value, *at)
+                self._check(value)
             case list() if are_messages(value):
-                self._check(json_text(value), *at)
+                self._check(json_text(value))
             case list():
-                return [self.read(one, *at, place) for place, one in enumerate(value)]
+                return read_list(value, self.read)
             case dict():
-                return {key: self.read(one, *at, key) for key, one in value.items()}
+                return read_each(value.items(), lambda _key, one: self.read(one))
             case _:
                 pass
         return value
@@ -165,16 +156,13 @@ class _PromptReader:
             message = f"a prompt that a program makes is not supported here: {quote(reference)}"
             raise MistakenError(Mistake(message, "name a text, JSON or YAML file"))
         text = read_text(file)
-        if (error := self._error(text)) is not None:
-            raise MistakenError(Mistake(error, file=file))
+        self._check(text, file)
         return text
 
-    def _check(self, text: str, *at: str | int) -> None:
-        if (error := self._error(text)) is not None:
-            self.mistakes.append(Mistake(error, at=at))
-
-    def _error(self, text: str) -> str | None:
-        return None if self.templates is None else self.templates.prompt_error(text)
+    def _check(self, text: str, file: Path | None = None) -> None:
+        error = None if self.templates is None else self.templates.prompt_error(text)
+        if error is not None:
+            raise MistakenError(Mistake(error, file=file))
 
 
 def are_messages(value: Any) -> bool:

@@ -45,7 +45,7 @@ def quota_oddities(suite: Suite) -> Iterator[Mistake]:
         return
     uses = list(_uses(suite))
     yield from _idle(settings, uses)
-    limits = known_limits(settings)
+    limits = known_limits(settings) or {}
     for at, use in uses:
         if use.key in limits and (odd := _odd(use, limits[use.key])) is not None:
             message, hint = odd
@@ -82,14 +82,14 @@ def _idle(settings: QuotaSettings, uses: list[_Use]) -> Iterator[Mistake]:
         yield Mistake(message, "write quota, with keys of limits, in a lane", at=("quota",))
 
 
-def known_limits(settings: QuotaSettings) -> Mapping[str, Limit]:
-    """The limits that a suite gives, by their keys; none where their file has gone wrong meanwhile."""
+def known_limits(settings: QuotaSettings) -> Mapping[str, Limit] | None:
+    """The limits that a suite gives, by their keys; None where their file has gone wrong meanwhile."""
     limits = [*(settings.limits or ())]
     if settings.limits_file is not None:
         try:
             limits += (state.limit for state in read_limits(settings.limits_file))
         except SuiteError:  # it was right a moment ago; the run that opens it says what is wrong
-            return {}
+            return None
     return {limit.key: limit for limit in limits}
 
 
@@ -238,18 +238,6 @@ def _folded(value: Any) -> Any:
     """A name of who keeps limits as it is known; anything else as it is."""
     folded = value.strip().casefold() if isinstance(value, str) else value
     return folded if folded in _BACKENDS else value
-
-
-def limits_in_memory(settings: QuotaSettings) -> frozenset[str] | None:
-    """The keys of the limits that a run keeps for itself; None where that cannot be known."""
-    if settings.backend != "memory":
-        return None
-    if settings.limits_file is None:
-        return frozenset(limit.key for limit in settings.limits or ())
-    try:
-        return frozenset(state.limit.key for state in read_limits(settings.limits_file))
-    except SuiteError:  # it was right a moment ago; the run that opens it says what is wrong
-        return None
 
 
 def _batch_hook(converter: cattrs.Converter) -> Hook:

@@ -149,11 +149,11 @@ class ScenarioTests(LazySequence[Test]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def entry(self, place: int) -> Test:
-        """The test at a place."""
-        scenario, config, test = self.origin(place)
-        number = self._settings[scenario] + config
-        return scenario_test(self._all[scenario], config, test, self.suite.default_test, number)
+    def entry(self, index: int) -> Test:
+        """One test."""
+        place, config, test = self.origin(index)
+        number = self._settings[place] + config
+        return scenario_test(self._all[place], config, test, self.suite.default_test, number)
 
     def origin(self, index: int) -> tuple[int, int, int]:
         """Which scenario, which of its settings and which of its tests one of them is."""

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
     Count,
@@ -213,13 +213,12 @@ def _vars_hook(templates: Templates) -> Hook:
         if not isinstance(value, dict):
             hint = 'for example {"question": "problem", "answer": "{{ answer }}"}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-        mistakes = Mistakes()
-        for name, said in value.items():
-            with mistakes.below(name):
-                some_text(said)
-                if is_made(said) and (fault := templates.syntax_error(said)):
-                    raise MistakenError(Mistake(fault))
-        mistakes.raise_any()
-        return value
+        return read_each(value.items(), read)
+
+    def read(_name: str, said: Any) -> str:
+        text = some_text(said)
+        if is_made(text) and (fault := templates.syntax_error(text)):
+            raise MistakenError(Mistake(fault))
+        return text
 
     return hook

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import cattrs
 
-from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, read_each
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
@@ -62,15 +62,13 @@ class ExtraForm:
                 test: Test = plain(value, wanted)
                 return test
             mistakes = Mistakes()
-            read: list[Any] = []
-            parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-            for key, part in value.items():
-                parts[key in self.keys][key] = part
-            for part, structure in zip(parts, (plain, self.structure), strict=True):
-                with mistakes.below():
-                    read.append(structure(part, wanted))
+            with mistakes.below():
+                rest = {key: part for key, part in value.items() if key not in self.keys}
+                found: Test = plain(rest, wanted)
+            with mistakes.below():
+                own = {key: part for key, part in value.items() if key in self.keys}
+                extra = self.structure(own, wanted)
             mistakes.raise_any()
-            found, extra = read
             whole: Test = attrs.evolve(found, extra=extra)
             return whole
 
@@ -113,11 +111,7 @@ def own_types_hook(around: Around) -> Hook:
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         if not _is(value):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        mistakes = Mistakes()
-        for name, text in value.items():
-            with mistakes.below(name):
-                _own_type(name, text, around)
-        mistakes.raise_any()
+        read_each(value.items(), partial(_own_type, around=around))
         return value  # type: ignore[no-any-return] # looked at above
 
     return hook
@@ -348,7 +342,7 @@ def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
         return program
     file = around.file(value)
     if file.suffix.lower() in {".json", ".yaml", ".yml"}:
-        return _as_written(read_placed(file, read_document).data)
+        return _as_written(read_placed(file).data)
     try:
         return AsWritten(file.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -493,7 +487,7 @@ def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraF
         if not isinstance(value, str):
             return read(value)
         file = around.file(value)
-        return structured(read_placed(file, read_document), file, read)
+        return structured(read_placed(file), file, read)
 
     def read(data: Any) -> Test:
         if isinstance(data, dict):
@@ -533,7 +527,7 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
             return (structure(entry, Scenario),)
         found: list[Scenario] = []
         for file in around.files(entry):
-            document = read_placed(file, read_document)
+            document = read_placed(file)
             found += structured(document, file, lambda data: many(data, "", read, alone=dict))
         return tuple(found)
 

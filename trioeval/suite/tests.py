@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from trioeval.documents.files import Around
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, read_list
 from trioeval.grading import quote
 from trioeval.sequences import LazySequence
 from trioeval.suite.merge import ScenarioTests
@@ -75,7 +75,7 @@ class Joined(LazySequence[Test]):
         return self._ends[-1] if self._ends else 0
 
     def entry(self, index: int) -> Test:
-        """The test at a place."""
+        """One test."""
         part = bisect.bisect_right(self._ends, index)
         return self.parts[part][index - (self._ends[part - 1] if part else 0)]
 
@@ -152,19 +152,15 @@ def _resolved(found: Sequence[Mapping[str, Any]], around: Around) -> list[dict[s
     Raises:
         MistakenError: Everything that is wrong with them; paths begin with the position of the test.
     """
-    resolved: list[dict[str, Any]] = []
-    mistakes: list[Mistake] = []
-    for position, variables in enumerate(found):
+
+    def read(variables: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            resolved.append(resolve_file_vars(variables, around))
+            return resolve_file_vars(variables, around)
         except MistakenError as error:
-            mistakes += (
-                Mistake(f"transformVars gives {part.message}", part.hint, at=(position,))
-                for part in error.parts
-            )
-    if mistakes:
-        raise MistakenError(*mistakes)
-    return resolved
+            told = ((f"transformVars gives {part.message}", part.hint) for part in error.parts)
+            raise MistakenError(*itertools.starmap(Mistake, told)) from None
+
+    return read_list(found, read)
 
 
 def _has_code(suite: Suite) -> bool:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import attrs
@@ -15,7 +14,7 @@ from cyclopts import Parameter
 
 from trioeval.agent.slots import SOCKET_VARIABLE
 from trioeval.cli.commands.bus import RUN_VARIABLE
-from trioeval.cli.flags import Whole
+from trioeval.cli.flags import Database, Whole
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import AgentError, UsageError
 
@@ -64,15 +63,13 @@ def wait(*children: int) -> int:
 
 
 @agent.command(name="cancel")
-def cancel(case: str, /, *, db: Path | None = None) -> int:
+def cancel(case: str, /, *, db: Database = None) -> int:
     """Cancel a case that waits in the line: its agent is not started, and its row is an error.
 
     Parameters
     ----------
     case
         Its number in `trioeval runs --queue`, or its id there.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.run_queue import cancel_case  # noqa: PLC0415 - imports wait until they are needed
 
@@ -80,15 +77,13 @@ def cancel(case: str, /, *, db: Path | None = None) -> int:
 
 
 @agent.command(name="limit")
-def limit(most: Whole, /, *, db: Path | None = None) -> int:
+def limit(most: Whole, /, *, db: Database = None) -> int:
     """Set how many cases run at once, over all programs that share the database; none that runs is stopped.
 
     Parameters
     ----------
     most
         So many, whatever their suites say; 0 leaves it to these again.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.run_queue import limit_line  # noqa: PLC0415 - see above
 

@@ -5,6 +5,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -45,12 +46,8 @@ def serve_until_interrupted(
     # A full collection would delay the replies of a moment by as much as a slow provider.
     gc.collect()
     gc.freeze()
-    interrupts.begin_run()
     with _opened_log(log) as told:
-        refusal = trio.run(_serve, settings, interrupts, told)
-    if refusal is not None:
-        where = f"{settings.host}:{settings.port}"
-        raise UsageError(f"cannot listen on {where}: {refusal.strerror or refusal}")
+        interrupts.run(partial(_serve, settings, told))
     return Exit.OK
 
 
@@ -120,21 +117,13 @@ def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
         yield write
 
 
-async def _serve(
-    settings: FakeSettings, interrupts: Interrupts, told: Callable[[Served], None] | None
-) -> OSError | None:
-    """Returns why it could not listen; None once it has served."""
-    refusal: OSError | None = None
-    over = trio.Event()
-    with interrupts.told_to(lambda _number: over.set()):
-        async with trio.open_nursery() as nursery:
-            try:
-                address: FakeAddress = await nursery.start(serve_fake, settings, told)
-            except OSError as error:
-                refusal = error
-            else:
-                show(address.base_url)
-                say("serving; interrupt to stop")
-                await over.wait()
-            nursery.cancel_scope.cancel("interrupted")
-    return refusal
+async def _serve(settings: FakeSettings, told: Callable[[Served], None] | None) -> None:
+    """Serve until cancelled."""
+    async with trio.open_nursery() as nursery:
+        try:
+            address: FakeAddress = await nursery.start(serve_fake, settings, told)
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            raise UsageError(f"cannot listen on {where}: {error.strerror or error}") from None
+        show(address.base_url)
+        say("serving; interrupt to stop")

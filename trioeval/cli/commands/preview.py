@@ -3,9 +3,11 @@
 
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import trio
 
@@ -19,7 +21,10 @@ from trioeval.inert import inert
 from trioeval.report.columns import dropped_view, rows_view, trouble
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.build_dataset import Dataset, preview_suite
-from trioeval.store.cache.cache import open_cache
+from trioeval.store.cache.cache import Cache, open_cache
+
+Caching: TypeAlias = Callable[[], AbstractAsyncContextManager[Cache | None]]
+"""Opens the cache of replies, if there is one."""
 
 _CELL = 600  # characters of a value
 _FAILURES = 10  # dropped rows that are told of
@@ -56,14 +61,17 @@ def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
     is_cached = loaded.suite.evaluate_options.cache and environment.cache is not False
     if wanted.cache is not None:
         is_cached = wanted.cache
-    file = cache_path(environment) if is_cached else None
+    caching: Caching = nullcontext
+    if is_cached:
+        path, ttl_s = cache_path(environment), environment.cache_ttl_s
+        caching = partial(open_cache, path, ttl_s=ttl_s, told=lambda error: _warn(str(error)))
     interrupts.begin_run()
     datasets = trio.run(
         _make,
         prepared,
         wanted,
         interrupts,
-        (is_cached, file, environment.cache_ttl_s),
+        caching,
         restrict_keyboard_interrupt_to_checkpoints=True,
     )
     for dataset in datasets:
@@ -79,13 +87,9 @@ def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
 
 
 async def _make(
-    prepared: PreparedSuite,
-    wanted: PreviewFlags,
-    interrupts: Interrupts,
-    caching: tuple[bool, Path | None, float],
+    prepared: PreparedSuite, wanted: PreviewFlags, interrupts: Interrupts, caching: Caching
 ) -> Sequence[Dataset]:
-    is_cached, file, ttl_s = caching
-    stop, made = trio.Event(), ()
+    stop = trio.Event()
     with trio.CancelScope() as scope:
 
         def heed(number: signal.Signals) -> None:
@@ -96,12 +100,7 @@ async def _make(
                 say("stopping: cells under way may finish; interrupt again to cancel them")
 
         with interrupts.told_to(heed):
-            async with AsyncExitStack() as stack:
-                cache = None
-                if is_cached:
-                    cache = await stack.enter_async_context(
-                        open_cache(file, ttl_s=ttl_s, told=lambda error: _warn(str(error)))
-                    )
+            async with caching() as cache:
                 return await preview_suite(
                     prepared,
                     wanted.rows,
@@ -110,7 +109,7 @@ async def _make(
                     stop=stop,
                     warn=_warn,
                 )
-    return made
+    return ()
 
 
 def _show(dataset: Dataset) -> None:

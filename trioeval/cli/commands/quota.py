@@ -1,4 +1,3 @@
-# Apart from `cli.commands.quota_limits`: read for help, which needs nothing else.
 """The commands for limits that several programs share; `quota_limits` and `quota_serve` carry them out."""
 
 from pathlib import Path
@@ -21,6 +20,19 @@ _Pause = Annotated[float, Parameter(validator=Number(gte=0, lte=LONGEST_PAUSE))]
 _Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))]
 _Namespace = Annotated[str | None, Parameter(show_default=False)]
 _Keys = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class Place:
+    """Where limits are kept: by a server, or in a file."""
+
+    url: str | None = attrs.field(default=None, repr=False)
+    """Where they are kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given."""
+    limits: Path | None = None
+    """The file that they are kept in, instead; to change it, nobody else may have it open."""
+    namespace: _Namespace = None
+    """What their keys in Redis begin with; trioeval if not given."""
 
 
 @quota.command(name="serve")
@@ -69,9 +81,7 @@ def show(
     keys: _Keys = (),
     /,
     *,
-    url: str | None = None,
-    limits: Path | None = None,
-    namespace: _Namespace = None,
+    place: Place = Place(),
     json: Switch = False,
     interrupts: _Injected,
 ) -> int:
@@ -81,18 +91,12 @@ def show(
     ----------
     keys
         Only these limits.
-    url
-        Where they are kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
-    limits
-        The file that they are kept in, instead.
-    namespace
-        What their keys in Redis begin with; trioeval if not given.
     json
         As JSON.
     """
-    from trioeval.cli.commands.quota_limits import place_of, show_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_limits import checked_place, show_limits  # noqa: PLC0415 - see above
 
-    return show_limits(place_of(url, limits, namespace), keys, interrupts, as_json=json)
+    return show_limits(checked_place(place), keys, interrupts, as_json=json)
 
 
 @Parameter(name="*")
@@ -125,9 +129,7 @@ def change(
     *,
     wanted: Change = Change(),
     pause: _Pause | None = None,
-    url: str | None = None,
-    limits: Path | None = None,
-    namespace: _Namespace = None,
+    place: Place = Place(),
     interrupts: _Injected,
 ) -> int:
     """Make a limit, or change what is said of it.
@@ -138,16 +140,10 @@ def change(
         The limit.
     pause
         Grant nothing of it for so many seconds; 0 opens it again.
-    url
-        Where it is kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
-    limits
-        The file that it is kept in, instead. Nobody else may have it open.
-    namespace
-        What keys in Redis begin with; trioeval if not given.
     """
-    from trioeval.cli.commands.quota_limits import change_limit, place_of  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_limits import change_limit, checked_place  # noqa: PLC0415 - see above
 
-    return change_limit(place_of(url, limits, namespace), key, wanted, pause, interrupts)
+    return change_limit(checked_place(place), key, wanted, pause, interrupts)
 
 
 @quota.command(name="remove")
@@ -155,9 +151,7 @@ def remove(
     key: str,
     /,
     *,
-    url: str | None = None,
-    limits: Path | None = None,
-    namespace: _Namespace = None,
+    place: Place = Place(),
     interrupts: _Injected,
 ) -> int:
     """Remove a limit. Calls that need it fail from then on.
@@ -166,16 +160,10 @@ def remove(
     ----------
     key
         The limit.
-    url
-        Where it is kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
-    limits
-        The file that it is kept in, instead. Nobody else may have it open.
-    namespace
-        What keys in Redis begin with; trioeval if not given.
     """
-    from trioeval.cli.commands.quota_limits import place_of, remove_limit  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_limits import checked_place, remove_limit  # noqa: PLC0415 - see above
 
-    return remove_limit(place_of(url, limits, namespace), key, interrupts)
+    return remove_limit(checked_place(place), key, interrupts)
 
 
 @quota.command(name="watch")
@@ -204,7 +192,7 @@ def watch(
     json
         A line of JSON for each change.
     """
-    from trioeval.cli.commands.quota_limits import place_of, watch_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.quota_limits import checked_place, watch_limits  # noqa: PLC0415 - see above
 
-    place = place_of(url, None, namespace)
+    place = checked_place(Place(url=url, namespace=namespace))
     return watch_limits(place, keys, interrupts, every=every, as_json=json)

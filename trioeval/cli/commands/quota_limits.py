@@ -10,13 +10,12 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
 
-from trioeval.cli.commands.quota import Change
+from trioeval.cli.commands.quota import Change, Place
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, draw, has_reader, open_console, say, show
 from trioeval.errors import QuotaError, SuiteError, UsageError
@@ -32,37 +31,25 @@ if TYPE_CHECKING:
 URL_VARIABLE = "TRIOEVAL_QUOTA_URL"
 TOKEN_VARIABLE = "TRIOEVAL_QUOTA_TOKEN"  # noqa: S105 - the name of it
 
+NAMESPACE = "trioeval"
+"""What keys in Redis begin with unless a flag says otherwise."""
+
 _REDIS = ("redis://", "rediss://", "unix://")
 _HTTP = ("http://", "https://")
 
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
-class Place:
-    """A server, or a file. Exactly one of them."""
-
-    url: str | None = attrs.field(default=None, repr=False)
-    """May hold a password."""
-    file: Path | None = None
-    namespace: str = "trioeval"
-    """In Redis."""
-
-
-def place_of(
-    url: str | None,
-    file: Path | None,
-    namespace: str | None,
-    environ: Mapping[str, str] = os.environ,
-) -> Place:
+def checked_place(said: Place, environ: Mapping[str, str] = os.environ) -> Place:
     """The place that flags name, or else the environment.
 
     Raises:
         UsageError: None is named, or two are; or it has no namespaces.
     """
-    if url is not None and file is not None:
+    if said.url is not None and said.limits is not None:
         raise UsageError("--url and --limits exclude each other: limits are kept in one place")
-    if file is None:
+    url = said.url
+    if said.limits is None:
         url = url or environ.get(URL_VARIABLE)
         if not url:
             raise UsageError(
@@ -72,11 +59,9 @@ def place_of(
             raise UsageError(
                 f"the URL of limits must begin with http://, https://, {', '.join(_REDIS)}"
             )
-    if namespace is None:
-        return Place(url=url, file=file)
-    if url is None or url.startswith(_HTTP):
+    if said.namespace is not None and (url is None or url.startswith(_HTTP)):
         raise UsageError("--namespace is for limits in Redis: elsewhere there are none")
-    return Place(url=url, file=file, namespace=namespace)
+    return attrs.evolve(said, url=url)
 
 
 @asynccontextmanager
@@ -90,10 +75,10 @@ async def open_place(
         QuotaError: The URL is not valid.
         SuiteError: The file cannot be read.
     """
-    if place.file is not None:
+    if place.limits is not None:
         from trioeval.limits.file import open_filed  # noqa: PLC0415 - each way imports its own
 
-        async with open_filed(place.file) as backend:
+        async with open_filed(place.limits) as backend:
             yield backend
     elif place.url is not None and place.url.startswith(_HTTP):
         from trioeval.limits.http_client import open_http_limits  # noqa: PLC0415
@@ -102,10 +87,11 @@ async def open_place(
         async with open_http_limits(place.url, token=token) as backend:
             yield backend
     else:
+        namespace = NAMESPACE if place.namespace is None else place.namespace
         with needing("redis"):
             from trioeval.limits.redis import open_redis  # noqa: PLC0415
 
-        async with open_redis(place.url or "", namespace=place.namespace) as backend:
+        async with open_redis(place.url or "", namespace=namespace) as backend:
             yield backend
 
 
@@ -259,8 +245,8 @@ def show_limits(
 
 
 def _states(place: Place, interrupts: Interrupts) -> Sequence[LimitState] | None:
-    if place.file is not None:
-        return filed_states(place.file)
+    if place.limits is not None:
+        return filed_states(place.limits)
     return ask_place(place, lambda backend: backend.states(), interrupts)
 
 
@@ -323,7 +309,7 @@ def change_limit(
     if change == Change() and pause is None:
         flags = ", ".join([*_FLAG_BY_NAME.values(), "--pause"])
         raise UsageError(f"say what is to change, with one of {flags}")
-    if place.file is not None and pause is not None:
+    if place.limits is not None and pause is not None:
         raise UsageError(
             "--pause needs --url: a file of limits grants nothing, and so pauses nothing"
         )

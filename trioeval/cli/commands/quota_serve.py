@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from trioeval.cli.commands.quota_limits import TOKEN_VARIABLE, Place, open_place, place_of
+from trioeval.cli.commands.quota import Place
+from trioeval.cli.commands.quota_limits import TOKEN_VARIABLE, checked_place, open_place
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
@@ -62,7 +63,7 @@ def serve_limits(
     given = _token(token, host)
     made = None if given is not None else secrets.token_urlsafe(24)
     settings = ServeSettings(host=host, port=port, token=given or made)
-    place = place_of(redis, None if redis else limits, namespace)
+    place = checked_place(Place(url=redis, limits=None if redis else limits, namespace=namespace))
     missing: list[Limit] = []
     if redis is not None:
         missing = made_of(read_limits(limits)) if limits else []

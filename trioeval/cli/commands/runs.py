@@ -12,6 +12,8 @@ from trioeval.cli.arguments import LATEST
 from trioeval.cli.flags import (
     BeginFlags,
     Count,
+    Database,
+    EnvFiles,
     KeepFlags,
     LimitFlags,
     OutputFlags,
@@ -25,7 +27,12 @@ from trioeval.cli.interrupts import Interrupts
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Index = Annotated[int, Parameter(validator=Number(gte=0))]
 _Outputs = Annotated[Paths, Parameter(name=["--output", "-o"])]
-_Run = Annotated[str, Parameter(show_default=False)]
+_Run = Annotated[
+    str,
+    Parameter(
+        show_default=False, help="Its id, the beginning of it, or `latest`, which it is without."
+    ),
+]
 
 runs = cyclopts.App(name="runs", help="List the runs that are kept; delete some.")
 
@@ -34,21 +41,13 @@ def resume(
     run: _Run = LATEST,
     /,
     *,
-    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = (),
+    env_file: EnvFiles = (),
     limits: LimitFlags = LimitFlags(),  # noqa: B008 - frozen
     keep: KeepFlags = KeepFlags(),  # noqa: B008
     output: OutputFlags = OutputFlags(),  # noqa: B008
     interrupts: _Injected,
 ) -> int:
-    """Go on with a run where it was left off, with the flags that it was begun with.
-
-    Parameters
-    ----------
-    run
-        Its id, the beginning of it, or `latest`, which it is without.
-    env_file
-        Read environment variables, such as keys, from this file; those that are set and not empty win.
-    """
+    """Go on with a run where it was left off, with the flags that it was begun with."""
     from trioeval.cli.run.command import run_command  # noqa: PLC0415 - imports wait until they are needed
 
     flags = RunFlags(
@@ -71,7 +70,7 @@ def list_runs(
     graph: str | None = None,
     form: Annotated[Literal["text", "mermaid", "dot"], Parameter(name="--format")] = "text",
     json: Switch = False,
-    db: Path | None = None,
+    db: Database = None,
 ) -> int:
     """List runs, the latest first; or draw what of one of them waits for what.
 
@@ -91,8 +90,6 @@ def list_runs(
         How it is drawn: for a terminal, or for a document.
     json
         As JSON.
-    db
-        The database of runs.
     """
     if queue:
         from trioeval.cli.commands.run_queue import show_queue  # noqa: PLC0415 - see above
@@ -108,7 +105,7 @@ def list_runs(
 
 
 @runs.command(name="delete")
-def delete_runs(run: str, /, *more: str, db: Path | None = None) -> int:
+def delete_runs(run: str, /, *more: str, db: Database = None) -> int:
     """Delete runs for good.
 
     Parameters
@@ -117,8 +114,6 @@ def delete_runs(run: str, /, *more: str, db: Path | None = None) -> int:
         The id of one, the beginning of it, or `latest`.
     more
         Those of others.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.run_list import delete  # noqa: PLC0415 - see above
 
@@ -130,7 +125,7 @@ def prune_runs(
     *,
     older_than: str | None = None,
     keep: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
-    db: Path | None = None,
+    db: Database = None,
 ) -> int:
     """Delete old runs for good; never one that is running.
 
@@ -140,8 +135,6 @@ def prune_runs(
         Those that were begun longer ago than this: `12h`, `30d`, `8w`.
     keep
         All but the latest so many.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.run_list import prune  # noqa: PLC0415 - see above
 
@@ -149,7 +142,7 @@ def prune_runs(
 
 
 def show(
-    run: _Run = LATEST,
+    run: Annotated[str, Parameter(show_default=False)] = LATEST,
     index: _Index | None = None,
     /,
     *,
@@ -157,7 +150,7 @@ def show(
     limit: Count = 50,
     rows: _Index = 10,
     task: str | None = None,
-    db: Path | None = None,
+    db: Database = None,
 ) -> int:
     """Show the rows of a run or of a dataset, or everything that is known of one row.
 
@@ -175,8 +168,6 @@ def show(
         The first rows of each dataset.
     task
         Only this task of the suite.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.show import show_row, show_run  # noqa: PLC0415 - see above
 
@@ -185,24 +176,20 @@ def show(
     return show_run(db, run, failed=failed, limit=limit, rows=rows, task=task)
 
 
-def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Path | None = None) -> int:
+def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Database = None) -> int:
     """Write result files of a run that is kept.
 
     Parameters
     ----------
-    run
-        Its id, the beginning of it, or `latest`, which it is without.
     output
         A file, as for `run`; may be given several times.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.exchange import export_run  # noqa: PLC0415 - see above
 
     return export_run(db, run, output)
 
 
-def import_files(file: Path, /, *more: Path, db: Path | None = None) -> int:
+def import_files(file: Path, /, *more: Path, db: Database = None) -> int:
     """Keep the results of a file, of promptfoo or of trioeval, as a run.
 
     Parameters
@@ -211,8 +198,6 @@ def import_files(file: Path, /, *more: Path, db: Path | None = None) -> int:
         A result file: .json or .jsonl.
     more
         Others.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.exchange import import_results  # noqa: PLC0415 - see above
 
@@ -249,7 +234,7 @@ def compare(
     /,
     *,
     asked: CompareFlags = CompareFlags(),
-    db: Path | None = None,
+    db: Database = None,
 ) -> int:
     """Compare two runs row by row.
 
@@ -259,8 +244,6 @@ def compare(
         The earlier one: its id, the beginning of it, `latest`, or `latest~1` for the one before that.
     after
         The later one.
-    db
-        The database of runs.
     """
     from trioeval.cli.commands.compare import compare_runs  # noqa: PLC0415 - see above
 
@@ -286,16 +269,10 @@ class ViewFlags:
 def view(
     *,
     terms: ViewFlags = ViewFlags(),
-    db: Path | None = None,
+    db: Database = None,
     interrupts: _Injected,
 ) -> int:
-    """Serve a page that shows runs while they go on, and steers them, until interrupted.
-
-    Parameters
-    ----------
-    db
-        The database of runs.
-    """
+    """Serve a page that shows runs while they go on, and steers them, until interrupted."""
     from trioeval.cli.commands.view import view_runs  # noqa: PLC0415 - see above
 
     return view_runs(db, terms, interrupts)

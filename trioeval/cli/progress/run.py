@@ -97,59 +97,45 @@ class Picture:
 
 @attrs.frozen(kw_only=True)
 class Watching:
-    """Those who are told of what happens, and show or count it."""
+    """Those who are told of what happens in a run that begins now, and show or count it."""
 
+    prepared: PreparedSuite
+    lanes: Lanes
     collector: Collector
+    """Knows which rows are there already, and tells of each that comes."""
     metrics: RunMetrics
-    picture: Picture
     progress: Progress
-    tasks: TaskProgress
+    """Tells of the run on stderr."""
+    verbose: bool
+    """Whether events are told of, a line each."""
+    stopping: Callable[[], bool]
+    """Tells whether no more rows are started."""
+    warn: Callable[[str], None]
+    """Told of what a person should know at once."""
+    picture: Picture = attrs.field(init=False)
+    tasks: TaskProgress = attrs.field(init=False)
 
-    @classmethod
-    def begin(
-        cls,
-        prepared: PreparedSuite,
-        lanes: Lanes,
-        collector: Collector,
-        metrics: RunMetrics,
-        *,
-        verbose: bool,
-        progress: Progress,
-        stopping: Callable[[], bool],
-        warn: Callable[[str], None],
-    ) -> "Watching":
-        """Watch a run that begins now.
+    @picture.default
+    def _begun(self) -> Picture:
+        return Picture(
+            total=self.prepared.size,
+            lanes=self.lanes,
+            activity=Activity(trio.current_time(), limit_of=partial(_limit, self.lanes)),
+            kept=lambda: self.collector.kept_left,
+            stopping=self.stopping,
+        )
 
-        Args:
-            prepared: The suite.
-            lanes: Of the run.
-            collector: Knows which rows are there already, and tells of each that comes.
-            metrics: What is counted of it.
-            verbose: Whether events are told of, a line each.
-            progress: Tells of it on stderr.
-            stopping: Tells whether no more rows are started.
-            warn: Told of what a person should know at once.
-        """
-        tell, now = say if verbose else None, trio.current_time()
-        picture = Picture(
-            total=prepared.size,
-            lanes=lanes,
-            activity=Activity(now, limit_of=partial(_limit, lanes)),
-            kept=lambda: collector.kept_left,
-            stopping=stopping,
-        )
-        metrics.lanes = lanes.statistics
-        found = cls(
-            picture=picture,
-            collector=collector,
-            metrics=metrics,
-            progress=progress,
-            tasks=TaskProgress(warn, _wanted(prepared), tell, now),
-        )
-        for part in prepared.parts:
-            found._expect(part)
-        collector.watch = found._add
-        return found
+    @tasks.default
+    def _told(self) -> TaskProgress:
+        tell = say if self.verbose else None
+        began_at = self.picture.activity.began_at
+        return TaskProgress(self.warn, _wanted(self.prepared), tell, began_at)
+
+    def __attrs_post_init__(self) -> None:
+        self.metrics.lanes = self.lanes.statistics
+        for part in self.prepared.parts:
+            self._expect(part)
+        self.collector.watch = self._add
 
     def observe(self, event: Event) -> None:
         """Take note of an event of the kernel."""

@@ -23,7 +23,7 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.run import Watching
 from trioeval.cli.run.agents import agent_terms
-from trioeval.cli.run.exit_status import ending, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Continued, begin, utc
@@ -231,11 +231,11 @@ class Execution:
         telemetry: "Telemetry | None",
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
-        watching = Watching.begin(
-            self.prepared,
-            lanes,
-            collector,
-            metrics,
+        watching = Watching(
+            prepared=self.prepared,
+            lanes=lanes,
+            collector=collector,
+            metrics=metrics,
             verbose=self.flags.output.verbose,
             progress=self.progress,
             stopping=self.stopping.event.is_set,
@@ -374,9 +374,9 @@ class Execution:
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
         """Say how it ended, and how it may go on."""
         totals, datasets = collector.totals, collector.datasets
-        ended = ending(
-            totals,
-            seconds,
+        ended = Ending(
+            totals=totals,
+            duration=seconds,
             needed=self.environment.pass_rate_threshold,
             failed_code=first(self.flags.output.fail_exit_code, self.environment.failed_exit_code),
             datasets=datasets,

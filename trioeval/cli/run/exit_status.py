@@ -2,7 +2,7 @@
 
 import math
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -27,70 +27,88 @@ _CAUSES: Mapping[Cut, str] = {
 _STEERED = "a stop by who watches it"
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Ending:
-    """The last words of a run."""
+    """The end of a run: what its exit code and its last line, which says why, are made of."""
 
-    code: int
-    line: str
+    totals: Totals
+    """Of all rows."""
+    duration: float | None = None
+    """Of the run in seconds; None where nothing was run."""
+    needed: float = _ALL
+    """Percent of the rows that must pass."""
+    failed_code: int = Exit.FAILED
+    """The code where they do not, or some have no verdict."""
+    datasets: Sequence[DatasetResult] = ()
+    """How those of its tasks ended."""
+    signals: Sequence[signal.Signals] = ()
+    """Those that came, in order."""
+    cuts: Collection[Cut | None] = ()
+    """What kept rows from running to their end; None is nothing."""
+    failed_fast: Collection[str | None] = ()
+    """Tasks whose own failure kept their rows from being started, by id."""
+    steered: bool = False
+    """Whether who watches it has stopped it."""
+    unwritten: bool = False
+    """Whether something that was to be written could not be."""
+    standing: int = 0
+    """Rows that were to be run again, were not, and stand as they were."""
+    resume: str | None = None
+    """The command that goes on with it; None if nothing is left, or it was not kept."""
 
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return self._verdict[0]
 
-def ending(
-    totals: Totals,
-    duration: float | None,
-    *,
-    needed: float = _ALL,
-    failed_code: int = Exit.FAILED,
-    datasets: Sequence[DatasetResult] = (),
-    signals: Sequence[signal.Signals] = (),
-    cuts: Iterable[Cut | None] = (),
-    failed_fast: Iterable[str | None] = (),
-    steered: bool = False,
-    unwritten: bool = False,
-    standing: int = 0,
-    resume: str | None = None,
-) -> Ending:
-    """The exit code of a run, and why.
+    @property
+    def line(self) -> str:
+        """The last line."""
+        parts = [self._verdict[1]]
+        if self.standing:
+            # What they came to before says nothing of what was asked for now.
+            parts += [f"{self.standing} rows that were to be run again stand as they were"]
+        parts += [] if self.resume is None else [f"continue with: {self.resume}"]
+        return "; ".join(parts)
 
-    Args:
-        totals: Of all rows.
-        duration: Of the run in seconds; None where nothing was run.
-        needed: Percent of the rows that must pass.
-        failed_code: The code where they do not, or some have no verdict.
-        datasets: How those of its tasks ended.
-        signals: Those that came, in order.
-        cuts: What kept rows from running to their end; None is nothing.
-        failed_fast: Tasks whose own failure kept their rows from being started, by id.
-        steered: Whether who watches it has stopped it.
-        unwritten: Whether something that was to be written could not be.
-        standing: Rows that were to be run again, were not, and stand as they were.
-        resume: The command that goes on with it; None if nothing is left, or it was not kept.
-    """
-    ended = _ending(
-        totals,
-        duration,
-        needed=needed,
-        failed_code=failed_code,
-        datasets=datasets,
-        signals=signals,
-        causes=[
-            *(
-                _STEERED if steered and cut is Cut.STOP else name
-                for cut, name in _CAUSES.items()
-                if cut in set(cuts)
-            ),
-            *(f"failFast of task {inert(task or '', 50)}".rstrip() for task in failed_fast),
-        ],
-        unwritten=unwritten,
-        standing=standing,
-    )
-    if standing:
-        # What they came to before says nothing of what was asked for now.
-        told = f"{standing} rows that were to be run again stand as they were"
-        ended = attrs.evolve(ended, line=f"{ended.line}; {told}")
-    if resume is None:
-        return ended
-    return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
+    @property
+    def _verdict(self) -> tuple[int, str]:
+        """The exit code, and the numbers with the reason."""
+        totals, datasets, standing = self.totals, self.datasets, self.standing
+        passed, failed, errors, left = (totals.count(status) for status in Status)
+        numbers = _numbers(totals, datasets, self.duration)
+        troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
+        if self.unwritten:
+            return Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above"
+        if self.signals:
+            code = Exit.SIGNAL + self.signals[0]
+            return code, f"{numbers}; exit {code}: interrupted by {self.signals[0].name}"
+        if not totals.rows and not datasets:
+            return Exit.OK, "no rows to run; exit 0"
+        if not failed and not errors and not left and not standing and not troubles:
+            every = "every row passed" if totals.rows else "every dataset is complete"
+            return Exit.OK, f"{numbers}; exit 0: {every}"
+        of = f" of the {totals.ended} rows that were run" if left else ""
+        rate = (
+            f"{percent(passed, totals.ended)} %{of} passed, {self.needed:g} % are needed"
+            if totals.ended
+            else ""
+        )
+        if totals.pass_rate >= self.needed and not left and not standing and not troubles:
+            return Exit.OK, f"{numbers}; exit 0: {rate}"
+        found = [*filter(None, [_why(totals, [*self._causes()])]), *troubles]
+        why = ", ".join(found) or "not everything was run again"
+        if self.needed != _ALL and rate:
+            why += f"; {rate}"
+        return self.failed_code, f"{numbers}; exit {self.failed_code}: {why}"
+
+    def _causes(self) -> Iterator[str]:
+        """What left rows without a verdict."""
+        for cut, name in _CAUSES.items():
+            if cut in self.cuts:
+                yield _STEERED if self.steered and cut is Cut.STOP else name
+        for task in self.failed_fast:
+            yield f"failFast of task {inert(task or '', 50)}".rstrip()
 
 
 def is_unfinished(
@@ -105,46 +123,6 @@ def is_unfinished(
     """
     left = totals.outcome("interrupted", "not_run") > 0
     return left or unopened > 0 or any(dataset.is_left for dataset in datasets)
-
-
-def _ending(
-    totals: Totals,
-    duration: float | None,
-    *,
-    needed: float,
-    failed_code: int,
-    datasets: Sequence[DatasetResult],
-    signals: Sequence[signal.Signals],
-    causes: Sequence[str],
-    unwritten: bool,
-    standing: int,
-) -> Ending:
-    passed, failed, errors, left = (totals.count(status) for status in Status)
-    numbers = _numbers(totals, datasets, duration)
-    troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
-    if unwritten:
-        return Ending(Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above")
-    if signals:
-        code = Exit.SIGNAL + signals[0]
-        return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
-    if not totals.rows and not datasets:
-        return Ending(Exit.OK, "no rows to run; exit 0")
-    if not failed and not errors and not left and not standing and not troubles:
-        every = "every row passed" if totals.rows else "every dataset is complete"
-        return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
-    of = f" of the {totals.ended} rows that were run" if left else ""
-    rate = (
-        f"{percent(passed, totals.ended)} %{of} passed, {needed:g} % are needed"
-        if totals.ended
-        else ""
-    )
-    if totals.pass_rate >= needed and not left and not standing and not troubles:
-        return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
-    found = [*filter(None, [_why(totals, causes)]), *troubles]
-    why = ", ".join(found) or "not everything was run again"
-    if needed != _ALL and rate:
-        why += f"; {rate}"
-    return Ending(failed_code, f"{numbers}; exit {failed_code}: {why}")
 
 
 def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:

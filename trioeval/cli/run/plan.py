@@ -183,7 +183,7 @@ def counted_against(keys: Sequence[QuotaKey]) -> str:
 def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]) -> Iterator[str]:
     """A line for each limit that some lane counts against."""
     uses = {use.key: use for keys in lanes.values() for use in keys}
-    known = known_limits(settings) if settings.backend == "memory" else {}
+    known = (known_limits(settings) if settings.backend == "memory" else None) or {}
     for key, use in uses.items():
         if settings.backend != "memory":
             told = f"kept by {'Redis' if settings.backend == 'redis' else 'a server'}"
@@ -208,7 +208,7 @@ def limit_seconds(
     """
     if settings.backend != "memory":
         return
-    known, wanted = known_limits(settings), Counter[str]()
+    known, wanted = known_limits(settings) or {}, Counter[str]()
     for lane, keys in lanes.items():
         wanted.update({use.key: calls[lane] for use in keys if use.unit in _ONE_EACH})
     for key, count in wanted.items():

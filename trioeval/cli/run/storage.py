@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -77,24 +77,20 @@ async def open_kept(
     Raises:
         StoreError: The store cannot be used; says which flags help.
     """
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(
-            open_store(
-                keeping.database,
-                durability=keeping.durability,
-                wal=keeping.wal,
-                on_error=on_error,
-                on_warning=warn,
-            )
+    caching: AbstractAsyncContextManager[Cache | None] = nullcontext()
+    if keeping.is_cached:
+        caching = open_cache(
+            keeping.cache,
+            ttl_s=keeping.cache_ttl_s,
+            wal=keeping.wal,
+            told=lambda error: warn(str(error)),
         )
-        cache = None
-        if keeping.is_cached:
-            cache = await stack.enter_async_context(
-                open_cache(
-                    keeping.cache,
-                    ttl_s=keeping.cache_ttl_s,
-                    wal=keeping.wal,
-                    told=lambda error: warn(str(error)),
-                )
-            )
+    storing = open_store(
+        keeping.database,
+        durability=keeping.durability,
+        wal=keeping.wal,
+        on_error=on_error,
+        on_warning=warn,
+    )
+    async with storing as store, caching as cache:
         yield store, cache

@@ -176,11 +176,11 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
     def __repr__(self) -> str:
         return f"<DatasetRows {self._path}: {len(self)} rows of {len(self.columns)} columns>"
 
-    def entry(self, place: int) -> Mapping[str, Any]:
-        """The row at a place."""
-        group = bisect_right(self._ends, place)
+    def entry(self, index: int) -> Mapping[str, Any]:
+        """One row."""
+        group = bisect_right(self._ends, index)
         begin = self._ends[group] - self._groups[group].count
-        return self._rows_of(group)[place - begin]
+        return self._rows_of(group)[index - begin]
 
     def _rows_of(self, group: int) -> Sequence[Mapping[str, Any]]:
         with self._lock:

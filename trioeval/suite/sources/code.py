@@ -20,12 +20,13 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from trioeval.documents.files import FILE, Around
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.grading import quote
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.evaluator import program as evaluator
@@ -51,13 +52,7 @@ def load_filters(mapping: Mapping[str, Any], around: Around) -> dict[str, Callab
     Raises:
         MistakenError: Everything that is wrong, relative to the mapping.
     """
-    found: dict[str, Callable[..., Any]] = {}
-    mistakes = Mistakes()
-    for name, named in mapping.items():
-        with mistakes.below(name):
-            found[name] = _load(name, named, around)
-    mistakes.raise_any()
-    return found
+    return read_each(mapping.items(), partial(_load, around=around))
 
 
 def _load(name: str, named: Any, around: Around) -> Callable[..., Any]:

@@ -251,17 +251,17 @@ class JsonlTests(LazySequence[Test]):
     def __repr__(self) -> str:
         return f"<{len(self)} tests in {self._reader.lines.file}>"
 
-    def entry(self, place: int) -> Test:
-        """The test at a place."""
-        if (found := self._latest.get(place)) is not None:
+    def entry(self, index: int) -> Test:
+        """One test."""
+        if (found := self._latest.get(index)) is not None:
             return found
         try:
-            test = self._reader.test(place)
+            test = self._reader.test(index)
         except MistakenError as error:
             test = Test(fault="\n".join(map(_told, error.parts)))
         if len(self._latest) == _KEPT:
             del self._latest[next(iter(self._latest))]
-        self._latest[place] = test
+        self._latest[index] = test
         return test
 
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +19,15 @@ import attrs
 
 from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around, unanchored
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, nearest
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    below,
+    kind,
+    nearest,
+    read_each,
+    read_list,
+)
 from trioeval.documents.patterns import is_glob
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import object_hook, strict_converter
@@ -223,26 +231,16 @@ def _as_json(file: Path, text: str, around: Around) -> str:
 def _with_files(data: Any, around: Around) -> Any:
     match data:
         case dict():
-            return dict(_members(data.items(), around))
+            return read_each(data.items(), lambda _key, part: _with_files(part, around))
         case list():
-            return [member for _, member in _members(enumerate(data), around)]
+            return read_list(data, lambda part: _with_files(part, around))
         case str() if data.startswith(FILE) and "{{" not in data:
             file = _named_inside(data, around)
             if file.suffix.lower() in {".json", ".yaml", ".yml"}:
-                return read_placed(file, read_document).data
+                return read_placed(file).data
             return read_text(file)
         case _:
             return data
-
-
-def _members(members: Iterable[tuple[Any, Any]], around: Around) -> list[tuple[Any, Any]]:
-    found: list[tuple[Any, Any]] = []
-    mistakes = Mistakes()
-    for step, member in members:
-        with mistakes.below(step):
-            found.append((step, _with_files(member, around)))
-    mistakes.raise_any()
-    return found
 
 
 def _named_inside(reference: str, around: Around) -> Path:

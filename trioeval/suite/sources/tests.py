@@ -8,10 +8,17 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around
 from trioeval.documents.merge import Origin
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, nearest
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    Mistakes,
+    below,
+    kind,
+    nearest,
+    read_each,
+)
 from trioeval.documents.placing import read_placed, shortened
 from trioeval.documents.references import resolve_references
 from trioeval.grading import Computed, quote
@@ -204,7 +211,7 @@ def _from_script(
         message = f"{function} must return a list of tests, got {kind(found)}"
         raise MistakenError(Mistake(message, file=file))
     try:
-        tests = tuple(_structured(found, around, around, structure, numbered=False))
+        tests = _structured(found, around, around, structure, numbered=False)
     except MistakenError as error:
         message = f"{function} returned it"
         raise MistakenError(
@@ -234,7 +241,7 @@ def _from_file(
 def _from_document(
     file: Path, around: Around, structure: Callable[[Any], Test], *, numbered: bool
 ) -> Sequence[Test]:
-    origin = Origin(file, read_placed(file, read_document))
+    origin = Origin(file, read_placed(file))
     data, _, astray = resolve_references(origin, around)
     if astray:
         raise MistakenError(*astray)
@@ -242,7 +249,7 @@ def _from_document(
     # Variables of JSON that is the only source are beside the suite.
     beside = around if numbered else around.below(file)
     try:
-        return tuple(_structured(entries, around, beside, structure, numbered=numbered))
+        return _structured(entries, around, beside, structure, numbered=numbered)
     except MistakenError as error:
         parts = error.parts
         if entries is not data:
@@ -259,12 +266,9 @@ def _structured(
     structure: Callable[[Any], Test],
     *,
     numbered: bool,
-) -> Sequence[Test]:
-    tests: list[Test] = []
-    mistakes = Mistakes()
-    for position, entry in enumerate(entries):
-        with mistakes.below(position):
-            description = f"Row #{position + 1}" if numbered else None
-            tests.append(structure(complete(entry, around, beside, description)))
-    mistakes.raise_any()
-    return tests
+) -> tuple[Test, ...]:
+    def read(place: int, entry: Any) -> Test:
+        description = f"Row #{place + 1}" if numbered else None
+        return structure(complete(entry, around, beside, description))
+
+    return tuple(read_each(enumerate(entries), read).values())

@@ -8,9 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trioeval.documents import read_document
 from trioeval.documents.files import FILE, Around, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    Mistakes,
+    below,
+    kind,
+    read_each,
+    read_list,
+)
 from trioeval.documents.patterns import is_glob
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import camel
@@ -47,13 +54,12 @@ def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
     Raises:
         MistakenError: Files that there are not, that cannot be read, or whose function fails.
     """
-    found, mistakes = [], Mistakes()
-    for key, value in config.items():
-        keep = _keep if camel(str(key)) in _CODE_KEYS else _run
-        with mistakes.below(key):
-            found.append((key, with_files(value, around, program=keep)))
-    mistakes.raise_any()
-    return {key: value for key, value in found if value is not _UNKNOWN}
+
+    def read(key: str, value: Any) -> Any:
+        keeps = camel(str(key)) in _CODE_KEYS
+        return with_files(value, around, program=_keep if keeps else _run)
+
+    return _members(config, read)
 
 
 def _keep(reference: str, around: Around) -> Any:
@@ -99,22 +105,18 @@ def with_files(value: Any, around: Around, *, program: Callable[[str, Around], A
                 found += content if isinstance(content, list) else [content]
             return found
         case list():
-            return [member for _, member in _members(enumerate(value), around, program)]
+            parts = read_list(value, lambda part: with_files(part, around, program=program))
+            return [part for part in parts if part is not _UNKNOWN]
         case dict():
-            return dict(_members(value.items(), around, program))
+            return _members(value, lambda _key, part: with_files(part, around, program=program))
         case _:
             return value
 
 
-def _members(
-    members: Any, around: Around, program: Callable[[str, Around], Any]
-) -> list[tuple[Any, Any]]:
-    found, mistakes = [], Mistakes()
-    for step, member in members:
-        with mistakes.below(step):
-            found.append((step, with_files(member, around, program=program)))
-    mistakes.raise_any()
-    return [(step, value) for step, value in found if value is not _UNKNOWN]
+def _members(members: Mapping[str, Any], read: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """The members of an object that are known before the run."""
+    found = read_each(members.items(), read)
+    return {key: part for key, part in found.items() if part is not _UNKNOWN}
 
 
 def _is_program(reference: str) -> bool:
@@ -124,7 +126,7 @@ def _is_program(reference: str) -> bool:
 
 def _nested_files_content(file: Path, around: Around) -> Any:
     if file.suffix.lower() in _DOCUMENTS:
-        return read_placed(file, read_document).data
+        return read_placed(file).data
     text = read_text(file)
     if file.suffix.lower() != ".csv":
         return text
@@ -161,11 +163,8 @@ def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
     if isinstance(reference, str):
         return _variables(reference, around)
     found: dict[str, Any] = {}
-    mistakes = Mistakes()
-    for position, one in enumerate(reference):
-        with mistakes.below(position):
-            found |= _variables(one, around)
-    mistakes.raise_any()
+    for variables in read_list(reference, lambda one: _variables(one, around)):
+        found |= variables
     return found
 
 
@@ -174,7 +173,7 @@ def _variables(reference: Any, around: Around) -> dict[str, Any]:
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(reference)}"))
     found: dict[str, Any] = {}
     for file in around.files(reference):
-        document = read_placed(file, read_document)
+        document = read_placed(file)
         found |= structured(document, file, lambda data: _object(data, around))
     return found
 
@@ -298,7 +297,7 @@ def load_file_value(file: Path, around: Around) -> str:
     """
     suffix = file.suffix.lower()
     if suffix in {".yaml", ".yml"}:
-        return json_text(read_placed(file, read_document).data)
+        return json_text(read_placed(file).data)
     if suffix == ".pdf" and not around.switch("DISABLE_PDF_AS_TEXT"):
         return _pdf_text(file)
     if not around.switch("DISABLE_MULTIMEDIA_AS_BASE64"):
@@ -364,17 +363,15 @@ def complete(entry: Any, around: Around, beside: Around, description: str | None
         entry = with_files(entry if named else FILE + entry, around if named else beside)
     if not isinstance(entry, dict):
         raise MistakenError(Mistake(f"a test must be an object, got {kind(entry)}"))
-    found: dict[str, Any] = {}
-    mistakes = Mistakes()
-    for key, value in entry.items():
-        with mistakes.below(key):
-            if key == "vars" and isinstance(value, str | list):
-                found[key] = read_vars(value, beside)
-            elif key in _READ_LATER and not isinstance(value, str):
-                found[key] = value
-            else:
-                found[key] = with_files(value, around)
-    mistakes.raise_any()
+
+    def read(key: str, value: Any) -> Any:
+        if key == "vars" and isinstance(value, str | list):
+            return read_vars(value, beside)
+        if key in _READ_LATER and not isinstance(value, str):
+            return value
+        return with_files(value, around)
+
+    found = read_each(entry.items(), read)
     if description is not None and not found.get("description"):
         found["description"] = description
     return found

@@ -1,5 +1,7 @@
 """The JSON Schema of suite files, for editors: made from the models that the loader fills.
 
+`python tests/suite_schema.py` writes it into the package, which ships it and needs none of this.
+
 It says what shapes there are: keys, types, bounds, choices. What it takes may still be wrong in meaning,
 such as a lane that there is not; what it refuses, the loader refuses too, and a test holds them to that.
 Where objects, lists and their entries are asked for, a `$ref` may stand for them, or for a part of them.
@@ -9,8 +11,10 @@ The descriptions are the words under the fields of the models.
 import ast
 import inspect
 import itertools
+import json
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -68,18 +72,13 @@ from trioeval.suite.model import (
 )
 from trioeval.suite.rows_of_task import QuestionsOfTask
 
+SHIPPED = Path(__file__).parent.parent / "trioeval/loading/suite-schema.json"
 _REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
 
 
 def suite_schema() -> Shape:
-    """The schema, of draft 2020-12.
-
-    Example:
-        >>> options = suite_schema()["$defs"]["EvaluateOptions"]["properties"]
-        >>> options["maxConcurrency"]["anyOf"][0]["minimum"]
-        1
-    """
+    """The schema, of draft 2020-12."""
     top = object_shape(
         Suite,
         needed=False,
@@ -519,3 +518,12 @@ def _descriptions(model: type) -> dict[str, str]:
             case _:
                 pass
     return found
+
+
+def schema_text() -> str:
+    """The schema as it is shipped."""
+    return json.dumps(suite_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    SHIPPED.write_text(schema_text(), "utf-8")
