@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.judge import JudgeMaker, judging, schema_of
+from trioeval.columns.makers.llm import JudgeMaker, judging, schema_of
 from trioeval.columns.model import Asking, JudgeColumn, Score
 
 FIT = Score(name="fit", description="Does it fit?", options={"1": "not at all", "5": "entirely"})

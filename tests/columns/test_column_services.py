@@ -11,8 +11,7 @@ from asked_cells import CHAT, cells_of, make_cells, writer
 from loopback import Answer, Seen, as_json, serve
 
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.judge import JudgeMaker, schema_of
-from trioeval.columns.makers.llm import EmbeddingMaker
+from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
 from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, Score
 from trioeval.kernel import Done
 from trioeval.providers import open_providers

@@ -8,7 +8,7 @@ from asked_cells import Made, cells_of, make_cells, writer
 
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.judge import JudgeMaker
+from trioeval.columns.makers.llm import JudgeMaker
 from trioeval.columns.model import Asking, JudgeColumn, Score
 from trioeval.providers import open_providers
 from trioeval.templates import Templates

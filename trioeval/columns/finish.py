@@ -4,8 +4,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -14,7 +13,6 @@ from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.cells import as_read
-from trioeval.columns.files.header import Format
 from trioeval.columns.graph import FINISH, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup
 from trioeval.columns.makers.base import Order, say
@@ -30,69 +28,9 @@ from trioeval.errors import DatasetError
 T = TypeVar("T")
 
 
-class Output(Protocol):
-    """Where the rows go."""
-
-    @property
-    def path(self) -> Path | None:
-        """The folder of the files; None if there are none."""
-        ...
-
-    @property
-    def format(self) -> Format | None:
-        """The format of the files; None if there are none."""
-        ...
-
-    @property
-    def written(self) -> Mapping[int, GroupFile]:
-        """The groups that are there."""
-        ...
-
-    @property
-    def is_processed(self) -> bool:
-        """Whether all groups were written anew by `replace`, now or in an earlier run."""
-        ...
-
-    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
-        """Write the rows of a group."""
-        ...
-
-    async def write_aside(
-        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
-    ) -> None:
-        """Write what processors have left out of a group."""
-        ...
-
-    async def read(self, group: int | None = None, /) -> Rows:
-        """The rows of a group that was there from the beginning, or all rows, as `write` got them."""
-        ...
-
-    async def read_processed(self, group: int, /) -> Rows:
-        """Those of a group as `replace` got them, if it was called."""
-        ...
-
-    async def replace(
-        self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
-    ) -> None:
-        """Write all groups anew, all or none."""
-        ...
-
-    async def finish(self, result: Mapping[str, Any], /) -> None:
-        """All of it is there."""
-        ...
-
-    def rows_written(self) -> Sequence[Mapping[str, Any]]:
-        """All rows, as they are in the end."""
-        ...
-
-    def close(self) -> None:
-        """Let others write to the folder."""
-        ...
-
-
 @attrs.define(eq=False)
 class MemoryOutput:
-    """The rows of a preview."""
+    """The rows of a preview; it has the members of `FolderOutput`."""
 
     grouping: Grouping
     written: dict[int, GroupFile] = attrs.field(factory=dict)
@@ -103,7 +41,7 @@ class MemoryOutput:
     aside_final: dict[int, Rows] = attrs.field(factory=dict)
     """What was left out of the whole."""
     processed: dict[int, Rows] | None = None
-    """Those that took their place."""
+    """The rows that took their place."""
     path = None
     format = None
 
@@ -114,7 +52,7 @@ class MemoryOutput:
 
     @property
     def last(self) -> Mapping[int, Rows]:
-        """What there is in the end, by group."""
+        """The rows as they are in the end, by group."""
         return self.rows if self.processed is None else self.processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
@@ -131,15 +69,11 @@ class MemoryOutput:
         """Keep what processors have left out of a group."""
         (self.aside_final if final else self.aside)[group] = rows
 
-    async def read(self, group: int | None = None, /) -> Rows:
+    async def read(self, group: int | None = None, /, *, processed: bool = False) -> Rows:
         """The rows of a group, or all."""
-        if group is not None:
-            return self.rows[group]
-        return [row for group in sorted(self.rows) for row in self.rows[group]]
-
-    async def read_processed(self, group: int, /) -> Rows:
-        """Those that took the place of a group."""
-        return self.last[group]
+        kept = self.last if processed else self.rows
+        groups = sorted(kept) if group is None else [group]
+        return [row for number in groups for row in kept[number]]
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], _columns: Mapping[str, ColumnType], /
@@ -168,18 +102,17 @@ class FolderOutput:
 
     def __init__(self, folder: DatasetFolder) -> None:
         self.folder = folder
+        self.path = folder.path
+        self.format = folder.format
+        self.written = folder.written
+        """The groups that are there; grows with `write`."""
         self._one = trio.CapacityLimiter(1)
         self._held: dict[bool, DatasetRows] = {}
         """What is read, by whether it was processed."""
 
     @property
-    def written(self) -> Mapping[int, GroupFile]:
-        """The groups that are there."""
-        return self.folder.written
-
-    @property
     def is_processed(self) -> bool:
-        """Whether the files are there, and as they were written."""
+        """Whether all groups were written anew by `replace`, now or in an earlier run."""
         return self.folder.is_processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
@@ -192,36 +125,27 @@ class FolderOutput:
         """Write what processors have left out of a group."""
         await self._in_thread(lambda: self.folder.write_aside(group, rows, columns, final=final))
 
-    async def read(self, group: int | None = None, /) -> Rows:
-        """The rows of a group, or all."""
-        return await self._in_thread(lambda: self._read(group, processed=False))
+    async def read(self, group: int | None = None, /, *, processed: bool = False) -> Rows:
+        """The rows of a group that was there from the beginning, or all.
 
-    async def read_processed(self, group: int, /) -> Rows:
-        """The rows of a group after the whole was processed."""
-        return await self._in_thread(lambda: self._read(group, processed=True))
+        Args:
+            group: The group; None for all.
+            processed: Whether they are read as `replace` got them, if it was called.
+        """
+        return await self._in_thread(lambda: self._read(group, processed=processed))
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
     ) -> None:
-        """Write all groups anew."""
+        """Write all groups anew, all or none."""
         await self._in_thread(lambda: self.folder.replace(groups, columns=columns))
 
     async def finish(self, result: Mapping[str, Any], /) -> None:
         """Note that all of it is there."""
         await self._in_thread(lambda: self.folder.finish(result))
 
-    @property
-    def path(self) -> Path:
-        """The folder of the files."""
-        return self.folder.path
-
-    @property
-    def format(self) -> Format:
-        """The format of the files."""
-        return self.folder.format
-
     def rows_written(self) -> Sequence[Mapping[str, Any]]:
-        """All rows, read as they are looked at."""
+        """All rows as they are in the end, read as they are looked at."""
         return DatasetRows(self.path)
 
     def close(self) -> None:
@@ -233,7 +157,7 @@ class FolderOutput:
 
     def _read(self, group: int | None, *, processed: bool) -> Rows:
         if processed not in self._held:
-            self._held[processed] = DatasetRows(self.folder.path, processed=processed)
+            self._held[processed] = DatasetRows(self.path, processed=processed)
         rows = self._held[processed]
         places = range(len(rows))
         if group is not None:
@@ -241,6 +165,9 @@ class FolderOutput:
             first = bisect_left(places, wanted.start, key=rows.number)
             places = range(first, bisect_left(places, wanted.stop, lo=first, key=rows.number))
         return [(rows.number(place), rows[place]) for place in places]
+
+
+Output: TypeAlias = FolderOutput | MemoryOutput
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
@@ -343,7 +270,7 @@ class Finishing:
         left = 0
         self.profiles.begin_anew()
         for number in sorted(self.output.written):
-            rows = await self.output.read_processed(number)
+            rows = await self.output.read(number, processed=True)
             await self.profiles.add_processed(rows)
             left += len(rows)
         self.progress.account.left_out_at_last(self.progress.account.written - left)

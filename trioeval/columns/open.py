@@ -3,34 +3,49 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from typing import Any
 
 import attrs
 import trio
 
 from trioeval.columns.events import DatasetEvent
-from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format
+from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format, open_folder
 from trioeval.columns.files.open import check_unused
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.columns.finish import FolderOutput, MemoryOutput, Output
 from trioeval.columns.graph import ColumnGraph, Grouping
 from trioeval.columns.journal import DatasetJournal
+from trioeval.columns.makers.base import Maker
+from trioeval.columns.makers.code import (
+    PythonCellMaker,
+    PythonExpressionMaker,
+    PythonGroupMaker,
+    TemplateMaker,
+    ValidationMaker,
+    drop_conditions,
+    skip_condition,
+)
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.seeds import Source, open_seed_file
+from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, LlmMaker
+from trioeval.columns.makers.samplers import SamplerMaker
+from trioeval.columns.makers.seeds import SeedMaker, Source, open_seed_file
 from trioeval.columns.model import (
     Column,
     ColumnsSettings,
     EmbeddingColumn,
+    ExpressionColumn,
     JudgeColumn,
     LlmColumn,
     PythonColumn,
+    SamplerColumn,
     SeedColumns,
+    ValidationColumn,
     folder_of,
 )
-from trioeval.columns.open_makers import Means, makings_of
 from trioeval.columns.processors import stages_of
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetSpec, Rows
+from trioeval.columns.spec import DatasetSpec, Making, Rows
 from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.evaluation.prepared import PreparedSuite
@@ -38,6 +53,7 @@ from trioeval.evaluation.provider_calls import Asker, mark_of
 from trioeval.evaluation.rows_left import RowsLeft
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.suite_files import CodeFiles
+from trioeval.grading import Kinds
 from trioeval.suite.model import ProviderEntry
 
 PREVIEW_GROUP = 100  # rows
@@ -282,7 +298,7 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
     if journal is not None and journal.grouping is not None:  # a run that goes on
         existing = "if_possible" if parts.told.reconcile else "always"
         helps = _RECONCILE
-    return DatasetFolder.open(
+    return open_folder(
         folder_of(settings, parts.task or "dataset"),
         header,
         file_format=chosen_format(settings.format, header.columns),
@@ -292,3 +308,103 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
         helps=helps,
         kinds=kinds,
     )
+
+
+# What makes each column, put together from what the suite says and what is open.
+
+
+_RECORDED = (LlmColumn, JudgeColumn, EmbeddingColumn, PythonColumn)
+"""What costs money or time, or may be another value the next time."""
+
+
+@attrs.frozen(kw_only=True)
+class Means:
+    """What makers work with."""
+
+    cells: Cells
+    scripts: Scripts
+    filters: Mapping[str, Callable[..., Any]]
+    """The suite's own, by name."""
+    env: Mapping[str, str] = attrs.field(repr=False)
+    """What `env` is in templates."""
+    kinds: Kinds
+    sources: Mapping[str, Source]
+    """Of each seed the rows, by the name of its first column."""
+
+
+def makings_of(
+    settings: ColumnsSettings, graph: ColumnGraph, means: Means, digests: Sequence[str]
+) -> Sequence[Making]:
+    """What makes each producer's columns, in the order of the graph.
+
+    Args:
+        settings: As the suite has them.
+        graph: Of its columns.
+        means: What they work with.
+        digests: Of what each producer is and needs, in the order of the graph.
+
+    Raises:
+        TemplateError: A condition or a template cannot be read.
+    """
+    numbers = {column.name: number for number, column in enumerate(settings.columns)}
+    return [
+        _making(settings, numbers[producer.name], means, digest)
+        for producer, digest in zip(graph.producers, digests, strict=True)
+    ]
+
+
+def _making(settings: ColumnsSettings, number: int, means: Means, digest: str) -> Making:
+    column = settings.columns[number]
+    return Making(
+        maker=_maker(settings, number, means),
+        kind=column.kind,
+        digest=digest,
+        is_recorded=isinstance(column, _RECORDED),
+        leaves_out=isinstance(column, ExpressionColumn),
+        skip=column.skip,
+        skip_when=skip_condition(column, means.filters, means.env),
+        drops=drop_conditions(column, means.filters, means.env),
+    )
+
+
+def _maker(settings: ColumnsSettings, number: int, means: Means) -> Maker:
+    match _without_hidden_effects(settings, number):
+        case LlmColumn() as column:
+            return LlmMaker.of(column, number, means.cells)
+        case JudgeColumn() as column:
+            return JudgeMaker.of(column, number, means.cells)
+        case EmbeddingColumn() as column:
+            return EmbeddingMaker(column, number, means.cells)
+        case SeedColumns() as column:
+            return SeedMaker(column, means.sources[column.name], settings.seed)
+        case SamplerColumn() as column:
+            return SamplerMaker(column, settings.seed)
+        case ExpressionColumn() | PythonColumn() | ValidationColumn() as column:
+            return _code_maker(column, means)
+
+
+def _without_hidden_effects(settings: ColumnsSettings, number: int) -> Column:
+    """A column whose side effects are only those that are there: a real column of their name wins."""
+    column = settings.columns[number]
+    if not isinstance(column, LlmColumn | JudgeColumn):
+        return column
+    real = {name for one in settings.columns for name in one.outputs}
+    return attrs.evolve(
+        column,
+        reasoning=None if column.reasoning in real else column.reasoning,
+        trace=None if column.trace in real else column.trace,
+    )
+
+
+def _code_maker(column: ExpressionColumn | PythonColumn | ValidationColumn, means: Means) -> Maker:
+    match column:
+        case ExpressionColumn(python=None):
+            return TemplateMaker(column, means.filters, means.env)
+        case ExpressionColumn():
+            return PythonExpressionMaker(column, means.scripts)
+        case PythonColumn(scope="cell"):
+            return PythonCellMaker(column, means.scripts)
+        case PythonColumn():
+            return PythonGroupMaker(column, means.scripts)
+        case ValidationColumn():
+            return ValidationMaker(column, means.kinds, means.filters, means.env)

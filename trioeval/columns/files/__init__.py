@@ -24,4 +24,5 @@ from trioeval.columns.files.header import GroupFile as GroupFile
 from trioeval.columns.files.header import Header as Header
 from trioeval.columns.files.header import is_whole as is_whole
 from trioeval.columns.files.open import HELPS as HELPS
+from trioeval.columns.files.open import open_folder as open_folder
 from trioeval.columns.files.rows import DatasetRows as DatasetRows

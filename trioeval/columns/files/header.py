@@ -249,18 +249,18 @@ def digest_of(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def is_processed(path: Path, note: Note) -> bool:
+def is_processed(path: Path, header: Header) -> bool:
     """Whether the processed rows of a dataset are there, as they were written, and are those of this dataset.
 
     Args:
         path: The folder of the dataset.
-        note: What is known of the dataset itself.
+        header: Of the dataset itself.
     """
     folder = processed_folder(path)
     final = None if folder is None else _note_of(folder)
     if folder is None or final is None:
         return False
-    same = attrs.evolve(final.header, columns=note.header.columns) == note.header
+    same = attrs.evolve(final.header, columns=header.columns) == header
     return same and _are_whole(folder, final)
 
 
@@ -280,7 +280,7 @@ def is_whole(
         return False
     if sum(group.count for group in note.groups.values()) < rows or not _are_whole(path, note):
         return False
-    return not processed or is_processed(path, note)
+    return not processed or is_processed(path, note.header)
 
 
 def _note_of(folder: Path) -> Note | None:

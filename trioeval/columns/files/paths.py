@@ -168,3 +168,41 @@ def names_beside(path: Path) -> Iterator[Path]:
     while True:
         yield path.with_name(f"{path.name}-old-{number}")
         number += 1
+
+
+def make_safely(path: Path, disk: Disk) -> None:
+    """Make a folder and those above it, where they are missing, and return when their names are safe."""
+    made = [one for one in (path, *path.parents) if not one.exists()]
+    disk.make_folder(path)
+    for one in made:
+        disk.settle(one.parent)
+
+
+def put_file(path: Path, content: bytes | Callable[[Path], None], disk: Disk) -> None:
+    """Write a file so that it is there as it was or as it should be, whatever comes between.
+
+    Args:
+        path: The file.
+        content: Its bytes, or what writes them to another path.
+        disk: The disk.
+    """
+    part = path.with_name(part_name(path.name))
+
+    def write(to: Path) -> None:
+        if isinstance(content, bytes):
+            to.write_bytes(content)
+        else:
+            content(to)
+
+    try:
+        disk.fill(part, write)
+        disk.rename(part, path)
+    except OSError:
+        disk.remove(part)
+        raise
+    disk.settle(path.parent)
+
+
+def unwritable(path: Path, error: OSError) -> DatasetError:
+    """What an error of the system means for a person."""
+    return DatasetError(f"{path}: the dataset cannot be written: {error.strerror or error}")
