@@ -23,7 +23,7 @@ PROBLEM = {"problem": "Two apples?"}
 def judge(cells: Cells, prompt: str = "{{ problem }}", *scores: Score, **more: Any) -> JudgeMaker:
     asking = Asking(provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0))
     column = JudgeColumn(name="quality", asking=asking, scores=scores or (FIT,), **more)
-    return JudgeMaker.of(column, 1, cells)
+    return JudgeMaker(column, 1, cells)
 
 
 def says(**scores: Any) -> str:

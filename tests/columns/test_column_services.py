@@ -94,7 +94,7 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
 
     async def body(cells: Cells) -> None:
         asking = Asking(provider=0, prompt="{{ topic }}")
-        maker = JudgeMaker.of(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
+        maker = JudgeMaker(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
         found = await make_cells(maker, [APPLES])
         assert found.value == {"q": {"fit": {"score": 5, "reasoning": "r"}}}
 

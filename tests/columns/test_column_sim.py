@@ -54,7 +54,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
     async def body(cells: Cells) -> Made:
         asking = Asking(provider=0, prompt="{{ name }} {{ a }}")
         column = JudgeColumn(name="quality", asking=asking, scores=(CLARITY,))
-        return await make_cells(JudgeMaker.of(column, 0, cells), ROWS)
+        return await make_cells(JudgeMaker(column, 0, cells), ROWS)
 
     made = run_virtual(lambda: simulated(body, answer=says(5), wrongAnswer=says(1), quality=0.7))
     scores = [one["quality"]["clarity"]["score"] for one in made.values]

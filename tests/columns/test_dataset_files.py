@@ -26,9 +26,14 @@ from trioeval.columns.files import (
     chosen_format,
     open_folder,
 )
-from trioeval.columns.files.cells import file_columns, mended, read_rows
-from trioeval.columns.files.parquet import Parquet
-from trioeval.columns.files.rows import read_jsonl, write_jsonl
+from trioeval.columns.files.formats import (
+    Parquet,
+    file_columns,
+    mended,
+    read_jsonl,
+    read_rows,
+    write_jsonl,
+)
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
 

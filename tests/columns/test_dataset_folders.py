@@ -16,8 +16,14 @@ import pytest
 from faulty_disk import FaultyDisk, Killed
 
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile, Header, open_folder
-from trioeval.columns.files.header import Note, group_line, note_text, read_group_lines, read_note
-from trioeval.columns.files.paths import Disk
+from trioeval.columns.files.layout import (
+    Disk,
+    Note,
+    group_line,
+    note_text,
+    read_group_lines,
+    read_note,
+)
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
 

@@ -12,15 +12,21 @@ import trio
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
-from trioeval.columns.files.cells import as_read
+from trioeval.columns.files.formats import as_read
 from trioeval.columns.graph import FINISH, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup
-from trioeval.columns.makers.base import Order, say
+from trioeval.columns.makers.base import CellError, Order, say
+from trioeval.columns.makers.code import called, function_of
+from trioeval.columns.model import Processor
 from trioeval.columns.profile import Profiles
 from trioeval.columns.progress import Progress
 from trioeval.columns.result import DroppedRow
-from trioeval.columns.spec import Processed, Rows, StageProcessor, check
+from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
+from trioeval.columns.types import means
+from trioeval.documents.mistakes import kind
 from trioeval.errors import DatasetError
+from trioeval.evaluation.scripts import Scripts
+from trioeval.grading import quote
 
 # Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory.
 
@@ -337,8 +343,7 @@ class Finishing:
         notify(ProcessorBegun, processor.name, group)
         try:
             processed = await processor.run(group, rows)
-            check(rows, processed.rows)
-            back = await self._back(dict(rows), processed)
+            back = await self._back(rows, processed)
         except Exception as caught:
             error = say(caught)
             where = "" if group is None else f" (group {group})"
@@ -347,12 +352,15 @@ class Finishing:
             notify(ProcessorEnded, processor.name, group, error)
         return attrs.evolve(processed, rows=back)
 
-    async def _back(self, given: Mapping[int, Mapping[str, Any]], processed: Processed) -> Rows:
+    async def _back(self, rows: Rows, processed: Processed) -> Rows:
         """What a processor gives back, as it will be read again. A checkpoint if it is much.
 
         Raises:
-            DatasetError: It has other columns, or values of other types.
+            DatasetError: It has other rows or columns, or values of other types.
         """
+        if what := mistake(rows, processed.rows):
+            raise DatasetError(what)
+        given = dict(rows)
         back: list[tuple[int, Mapping[str, Any]]] = []
         for place, (row, values) in enumerate(processed.rows, 1):
             if added := values.keys() - given[row].keys():
@@ -395,3 +403,121 @@ def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
 def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
     """The rows of a group on which a processor failed."""
     return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]
+
+
+# Processors of a suite: functions of its own, and lists of columns to leave out.
+#
+# A function gets a list of rows and a list of their numbers, and returns both. It may change values and leave
+# out rows; `spec` says what it may not do. Nor may it add or take away columns: all files of a
+# dataset have the same ones.
+
+
+def stages_of(processors: Iterable[Processor], scripts: Scripts) -> Stages:
+    """The processors of a dataset by stage, ready to be called.
+
+    Args:
+        processors: As the suite lists them.
+        scripts: What runs their functions.
+    """
+    by_stage: dict[str, list[StageProcessor]] = {}
+    for place, processor in enumerate(processors):
+        name = f"processors[{place}]"
+        ready = StageProcessor(
+            name=name,
+            run=_dropping(processor)
+            if processor.target is None
+            else _calling(processor, processor.target, scripts),
+            on_error=processor.on_error,
+        )
+        by_stage.setdefault(processor.stage, []).append(ready)
+    return Stages(**{stage: tuple(ready) for stage, ready in by_stage.items()})
+
+
+def _calling(processor: Processor, target: str, scripts: Scripts) -> Process:
+    file, name = function_of(target)
+
+    async def run(_group: int | None, rows: Rows) -> Processed:
+        arguments = [[dict(row) for _, row in rows], [number for number, _ in rows]]
+        answer = await called(lambda: scripts.call(file, name, arguments, processor.timeout_s))
+        return Processed(read_answer(rows, answer, f"{file.name}:{name}"))
+
+    return run
+
+
+def _dropping(processor: Processor) -> Process:
+    async def run(_group: int | None, rows: Rows) -> Processed:  # noqa: ASYNC124 - computes only
+        return without_columns(processor, rows)
+
+    return run
+
+
+def without_columns(processor: Processor, rows: Rows) -> Processed:
+    """Rows without the columns that a processor leaves out. Pure.
+
+    Example:
+        >>> drops = Processor(stage="after_batch", drop_columns=("*_raw",))
+        >>> found = without_columns(drops, [(4, {"a": 1, "a_raw": 2})])
+        >>> found.rows, found.aside
+        ([(4, {'a': 1})], [(4, {'a_raw': 2})])
+    """
+    columns = dict.fromkeys(name for _, row in rows for name in row)
+    dropped = frozenset(
+        name for name in columns if any(means(one, name) for one in processor.drop_columns)
+    )
+    if not dropped:
+        return Processed(rows)
+    left = [(number, _part(row, row.keys() - dropped)) for number, row in rows]
+    aside: Rows = ()
+    if processor.keep_aside:
+        aside = [(number, _part(row, row.keys() & dropped)) for number, row in rows]
+    return Processed(left, aside, dropped)
+
+
+def read_answer(given: Rows, answer: Any, name: str) -> Rows:
+    """The rows that a function returned, if it is what it may return. Pure.
+
+    Args:
+        given: What it got.
+        answer: What it returned, as JSON.
+        name: What messages call it.
+
+    Raises:
+        CellError: It is not.
+    """
+    match answer:
+        case [list() as rows, list() as numbers]:
+            pass
+        case _:
+            raise CellError(
+                f"{name} must return a list of rows and a list of their numbers, got {kind(answer)}"
+            )
+    if len(rows) != len(numbers):
+        raise CellError(
+            f"{name} must return a number for each row, got {len(rows)} rows and {len(numbers)} numbers"
+        )
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise CellError(f"{name}: the number of a row is {kind(number)}")
+    back = list(zip(numbers, rows, strict=True))
+    if what := mistake(given, back):
+        raise CellError(f"{name}: {what}")
+    before = dict(given)
+    for number, row in back:
+        _check_row(name, number, before[number], row)
+    return back
+
+
+def _check_row(name: str, number: int, before: Mapping[str, Any], row: Any) -> None:
+    if not isinstance(row, dict):
+        raise CellError(f"{name}: row {number} must be an object, got {kind(row)}")
+    for what, names in (
+        ("lacks the column", before.keys() - row.keys()),
+        ("has the new column", row.keys() - before.keys()),
+    ):
+        if names:
+            raise CellError(f"{name}: row {number} {what} {', '.join(map(quote, sorted(names)))}")
+
+
+def _part(row: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    kept = frozenset(names)
+    return {name: value for name, value in row.items() if name in kept}

@@ -97,7 +97,7 @@ def means(pattern: str, name: str) -> bool:
         (True, False)
     """
     parts = map(re.escape, pattern.split("*"))
-    return re.fullmatch(".*".join(parts), name) is not None
+    return re.fullmatch(".*".join(parts), name, re.DOTALL) is not None
 
 
 def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:

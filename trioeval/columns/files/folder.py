@@ -3,40 +3,43 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import attrs
 from filelock import FileLock
 
 from trioeval.columns.cell_types import ColumnType
-from trioeval.columns.files.cells import NumberedRows, encode_json, file_columns, mended
-from trioeval.columns.files.header import (
-    Format,
-    GroupFile,
-    Header,
-    Note,
-    digest_of,
-    group_line,
-    note_text,
+from trioeval.columns.files.formats import (
+    NumberedRows,
+    Parquet,
+    encode_json,
+    file_columns,
+    mended,
+    parquet_trouble,
+    write_jsonl,
 )
-from trioeval.columns.files.parquet import Parquet, parquet_trouble
-from trioeval.columns.files.paths import (
+from trioeval.columns.files.layout import (
     ASIDE,
     FINAL,
     LINES,
     NOTE,
     Disk,
+    Format,
+    GroupFile,
+    Header,
+    Note,
     batch_name,
     data_folder,
+    digest_of,
+    group_line,
     make_safely,
+    note_text,
     old_final,
     part_name,
     put_file,
     unlock_folder,
     unwritable,
 )
-from trioeval.columns.files.rows import write_jsonl
 from trioeval.errors import DatasetError
 
 
@@ -304,12 +307,7 @@ class DatasetFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 

@@ -8,7 +8,12 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.columns.files.folder import DatasetFolder
-from trioeval.columns.files.header import (
+from trioeval.columns.files.formats import Parquet, need_parquet
+from trioeval.columns.files.layout import (
+    FINAL,
+    LINES,
+    NOTE,
+    Disk,
     Format,
     GroupFile,
     Header,
@@ -16,18 +21,9 @@ from trioeval.columns.files.header import (
     differences,
     digest_of,
     is_of,
-    is_processed,
-    read_group_lines,
-    read_note,
-)
-from trioeval.columns.files.parquet import Parquet, need_parquet
-from trioeval.columns.files.paths import (
-    FINAL,
-    LINES,
-    NOTE,
-    Disk,
     is_ours,
     is_part,
+    is_processed,
     lock_folder,
     make_safely,
     names_beside,
@@ -35,6 +31,8 @@ from trioeval.columns.files.paths import (
     part_name,
     processed_folder,
     put_file,
+    read_group_lines,
+    read_note,
     unlock_folder,
     unwritable,
 )

@@ -12,15 +12,8 @@ import attrs
 
 from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.makers.base import CellError, CellOrder
-from trioeval.columns.makers.conversations import (
-    Cells,
-    Conversations,
-    Message,
-    PromptTemplate,
-    Said,
-    with_instruction,
-)
-from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, LlmColumn, Score
+from trioeval.columns.makers.conversations import AskingMaker, Cells, Message, with_instruction
+from trioeval.columns.model import EmbeddingColumn, JudgeColumn, LlmColumn, Score
 from trioeval.columns.reply_json import as_column
 from trioeval.columns.types import output_types
 from trioeval.errors import GradingError, TemplateError
@@ -30,8 +23,6 @@ from trioeval.grading.schemas import Rules, rules_of
 from trioeval.grading.services import Answer
 from trioeval.grading.strict_reading import UnusableReplyError, names_of
 from trioeval.kernel import Calls
-from trioeval.providers.abilities import schema_options
-from trioeval.providers.config import to_snake
 from trioeval.text import number_text, parse_json, quote
 
 # Reads the data of a JSON schema in what a model wrote.
@@ -162,58 +153,23 @@ class EmbeddingMaker:
         return {column.name: list(vector)}
 
 
-_FORMS = frozenset({"output_format", "response_format", "text"})
-"""Keys of configs that say how a model is to answer."""
-
-
-@attrs.frozen(eq=False)
-class LlmMaker:
+class LlmMaker(AskingMaker):
     """Makes the cells of one column; see `CellMaker`.
 
     The model is held to a schema by its service where that takes schemas. Elsewhere the prompt says it.
+
+    Raises:
+        ValueError: Its schema is not valid.
     """
 
-    column: LlmColumn
-    conversations: Conversations
-    rules: Rules | None = None
-    """Of the schema."""
-    kind: ColumnType = "text"
-    """Of the column."""
-    instruction: str | None = None
-    """What the prompt says of the schema."""
-
-    @classmethod
-    def of(cls, column: LlmColumn, number: int, cells: Cells) -> "LlmMaker":
-        """The maker of a column.
-
-        Args:
-            column: As the suite has it.
-            number: Its place among the columns, ≥ 0.
-            cells: What it asks with.
-
-        Raises:
-            ValueError: Its schema is not valid.
-        """
-        asking, schema = column.asking, column.schema
-        options: Mapping[str, Any] = asking.config
-        instruction = None
-        if schema is not None:
-            asked_for = asked_by_schema(cells, asking, schema)
-            options = {**options, **asked_for}
-            instruction = None if asked_for else _instruction(schema)
-        prompt = PromptTemplate.of(asking.prompt)
-        return cls(
-            column,
-            Conversations(cells, column.name, number, asking, prompt, options),
-            None if schema is None else rules_of(dict(schema)),
-            output_types(column)[column.name],
-            instruction,
-        )
-
-    @property
-    def lane(self) -> str:
-        """Where its calls are made."""
-        return self.conversations.lane
+    def __init__(self, column: LlmColumn, number: int, cells: Cells) -> None:
+        schema = column.schema
+        super().__init__(column, number, cells, schema)
+        self._rules = None if schema is None else rules_of(dict(schema))
+        self._kind = output_types(column)[column.name]
+        self._instruction: str | None = None
+        if schema is not None and not self.schema_options:
+            self._instruction = _instruction(schema)
 
     async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:
         """The value of one cell, and its side effects.
@@ -222,45 +178,13 @@ class LlmMaker:
             CallError: A call failed.
             CellError: The prompt cannot be filled in, or no reply can be used.
         """
-        messages = self.conversations.messages(order)
-        if self.instruction is not None:
-            messages = with_instruction(messages, self.instruction)
-        rules = self.rules
-        read = _text if rules is None else functools.partial(read_data, rules=rules, kind=self.kind)
-        wanted = "text" if rules is None else "JSON of the schema"
-        said = await self.conversations.ask(order, calls, messages, read, wanted=wanted)
-        return with_side_effects(self.column.name, said, self.column.reasoning, self.column.trace)
-
-
-def asked_by_schema(cells: Cells, asking: Asking, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options of calls that ask a service for data of a schema; empty where the prompt has to.
-
-    Services want an object at the root.
-    """
-    says = any(to_snake(name) in _FORMS for name in asking.config)
-    if says or schema.get("type") != "object":
-        return {}
-    settings = cells.asker.providers[asking.provider].spec.settings
-    return schema_options(settings, schema, name="answer")
-
-
-def with_side_effects(
-    name: str, said: Said[Any], reasoning: str | None, trace: str | None
-) -> dict[str, Any]:
-    """The values of a cell that was asked for, by column.
-
-    Args:
-        name: Its column.
-        said: What came of asking.
-        reasoning: The column for what the model thought; None if there is none.
-        trace: The column for the conversation, likewise.
-    """
-    found = {name: said.value}
-    if reasoning is not None:
-        found[reasoning] = said.reasoning
-    if trace is not None:
-        found[trace] = [dict(message) for message in said.messages]
-    return found
+        messages, rules = self.messages(order), self._rules
+        if self._instruction is not None:
+            messages = with_instruction(messages, self._instruction)
+        if rules is None:
+            return await self.ask(order, calls, messages, _text, wanted="text")
+        read = functools.partial(read_data, rules=rules, kind=self._kind)
+        return await self.ask(order, calls, messages, read, wanted="JSON of the schema")
 
 
 def _text(answer: Answer) -> str:
@@ -303,31 +227,12 @@ Think about each of them first. Then answer with one JSON object and nothing els
 _ASKED = "Judge what stands above, and answer with the JSON object."
 
 
-@attrs.frozen(eq=False)
-class JudgeMaker:
+class JudgeMaker(AskingMaker):
     """Makes the cells of one column; see `CellMaker`."""
 
-    column: JudgeColumn
-    conversations: Conversations
-
-    @classmethod
-    def of(cls, column: JudgeColumn, number: int, cells: Cells) -> "JudgeMaker":
-        """The maker of a column.
-
-        Args:
-            column: As the suite has it.
-            number: Its place among the columns, ≥ 0.
-            cells: What it asks with.
-        """
-        asking = column.asking
-        options = {**asking.config, **asked_by_schema(cells, asking, schema_of(column.scores))}
-        prompt = PromptTemplate.of(asking.prompt)
-        return cls(column, Conversations(cells, column.name, number, asking, prompt, options))
-
-    @property
-    def lane(self) -> str:
-        """Where its calls are made."""
-        return self.conversations.lane
+    def __init__(self, column: JudgeColumn, number: int, cells: Cells) -> None:
+        super().__init__(column, number, cells, schema_of(column.scores))
+        self._scores = column.scores
 
     async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:
         """The scores of one row, `{"<name>": {"score": …, "reasoning": …}}`, and the side effects.
@@ -336,24 +241,15 @@ class JudgeMaker:
             CallError: A call failed.
             CellError: The prompt cannot be filled in, or no reply can be used.
         """
-        column = self.column
-        said = await self.conversations.ask(
-            order,
-            calls,
-            self._messages(order),
-            functools.partial(read_scores, scores=column.scores),
-            wanted=f"the JSON object {_form(column.scores)}",
-        )
-        return with_side_effects(column.name, said, column.reasoning, column.trace)
-
-    def _messages(self, order: CellOrder) -> tuple[Message, ...]:
-        prompt, fill = self.conversations.prompt, self.conversations.cells.fill(order)
-        if prompt.messages is not None:
-            judged = self.conversations.messages(order)
+        if self.prompt.messages is not None:
+            judged = self.messages(order)
         else:  # messages that only the row makes are nobody's to speak as
-            text = self.conversations.filled(lambda: prompt.as_text(fill))
+            text = self.filled(lambda: self.prompt.as_text(self.cells.fill(order)))
             judged = ({"role": "user", "content": text},)
-        return judging(judged, self.column.scores)
+        messages = judging(judged, self._scores)
+        read = functools.partial(read_scores, scores=self._scores)
+        wanted = f"the JSON object {_form(self._scores)}"
+        return await self.ask(order, calls, messages, read, wanted=wanted)
 
 
 def judging(judged: Sequence[Message], scores: Sequence[Score]) -> tuple[Message, ...]:
