@@ -31,8 +31,8 @@ STORY = "Tell me a very long story about a fox."
 
 
 def needs_model(test: Test) -> Test:
-    """Left out of every run that does not ask for the model, or that leaves out slow tests."""
-    for mark in (pytest.mark.local_llm, pytest.mark.slow, pytest.mark.network):
+    """Left out of every run that does not ask for the model with `-m local_llm`."""
+    for mark in (pytest.mark.local_llm, pytest.mark.network):
         mark(test)  # what is marked is the function itself
     return test
 

@@ -1,5 +1,6 @@
 """run_plan as its callers meet it: named examples of what the laws say in general."""
 
+import gc
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -985,3 +986,24 @@ def test_many_lanes_and_many_jobs_are_each_run_once() -> None:
 
     outcomes = run_virtual(main)
     assert [o.value for o in outcomes if isinstance(o, Done)] == [*map(float, range(20_000))]
+
+
+def test_lanes_keep_nothing_of_a_run_that_is_over() -> None:
+    """They outlive runs: neither a job that called nor one that did not stays with its lane."""
+
+    async def main() -> None:
+        lanes = Lanes([LaneSpec("a")])
+        jobs: list[Job[float]] = []
+
+        async def body(job: Job[float], calls: Calls[float]) -> float:
+            jobs.append(calls.job)
+            return await calls(job.lane, answer_after, job.payload) if job.payload else 0.0
+
+        await collect(plan_of(1, 0), body, lanes=lanes)
+        gc.collect()
+        kept = [one.job for one in gc.get_objects() if isinstance(one, Calls)]
+        assert len(jobs) == 2
+        assert not [job for job in jobs if any(job is one for one in kept)]
+        assert lanes.statistics()
+
+    run_virtual(main)

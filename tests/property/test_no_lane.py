@@ -102,6 +102,7 @@ def test_jobs_on_no_lane_start_at_once_as_far_as_they_may_be_live(
         serial_indices=(),
         reorder_window=None,
         salvage_rounds=0,
+        budget=None,
         deadline=math.inf,
         stop_at=math.inf,
         cancel_at=math.inf,

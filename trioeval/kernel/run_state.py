@@ -152,6 +152,10 @@ class RunState(CallContext, Generic[P, V]):
     def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
         """The body of a job is over."""
         calls.close()
+        if calls.job.lane is not None:
+            lane = self.lanes.by_name[calls.job.lane]
+            if lane.admitted is calls:  # a lane outlives its runs, and keeps nothing of them
+                lane.admitted = None
         if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome, calls.attempts):
             return
         self.settle(outcome)
