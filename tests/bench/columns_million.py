@@ -18,7 +18,7 @@ import trio
 
 import trioeval
 from trioeval.columns.events import DatasetEvent, GroupWritten
-from trioeval.columns.files import DatasetFolder, Header
+from trioeval.columns.files import Header, open_folder
 from trioeval.columns.graph import Grouping, MakeJob
 from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder
 from trioeval.columns.makers.code import TemplateMaker
@@ -77,7 +77,7 @@ async def parts(rows: int, folder: Path) -> Mapping[str, float]:
     header = Header(
         columns={"a": "int", "b": "int"}, grouping=Grouping(GROUP, (rows,)), fingerprint={}
     )
-    with DatasetFolder.open(folder, header, file_format="parquet", existing="never") as files:
+    with open_folder(folder, header, file_format="parquet", existing="never") as files:
         for group, start in enumerate(range(0, rows, GROUP)):
             numbers = range(start, min(start + GROUP, rows))
             table: list[dict[str, Any]] = [{} for _ in numbers]

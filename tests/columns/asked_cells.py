@@ -77,7 +77,7 @@ def writer(cells: Cells, prompt: str = "Write about {{ topic }}.", **more: Any) 
     asking = {name: value for name, value in more.items() if name in named}
     own = {name: value for name, value in more.items() if name not in named}
     column = LlmColumn(name="text", asking=Asking(provider=0, prompt=prompt, **asking), **own)
-    return LlmMaker.of(column, 0, cells)
+    return LlmMaker(column, 0, cells)
 
 
 @attrs.define

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from trioeval.columns.files.paths import Disk
+from trioeval.columns.files.layout import Disk
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.columns.files.paths import lock_folder, unlock_folder
+from trioeval.columns.files.layout import lock_folder, unlock_folder
 from trioeval.columns.open import check_folders
 from trioeval.errors import DatasetError, PlanError, SuiteError, UsageError
 from trioeval.kernel import Lanes

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_locally import with_code
 
+from trioeval.columns.finish import read_answer, stages_of, without_columns
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.model import Processor
-from trioeval.columns.processors import named_by, read_answer, stages_of, without_columns
 from trioeval.columns.spec import Processed
 
 ROWS = [(2, {"a": 1, "b": "x"}), (3, {"a": 2, "b": "y"}), (5, {"a": 3, "b": "z"})]
@@ -66,11 +66,16 @@ def test_what_a_processor_may_not_give_back_is_refused(given_back: Any, message:
 
 def test_columns_are_left_out_by_name_and_pattern() -> None:
     columns = ["a", "a__trace", "b__trace", "trace__", "[x]", "a\nb"]
-    assert named_by(["*__trace"], columns) == {"a__trace", "b__trace"}
-    assert named_by(["a*"], columns) == {"a", "a__trace", "a\nb"}
-    assert named_by(["[x]", "?"], columns) == {"[x]"}
-    assert named_by(["*"], columns) == set(columns)
-    assert named_by([], columns) == set()
+
+    def left_out(*patterns: str) -> frozenset[str]:
+        dropping = Processor(stage="after_batch", drop_columns=patterns)
+        return without_columns(dropping, [(0, dict.fromkeys(columns, 1))]).left_out
+
+    assert left_out("*__trace") == {"a__trace", "b__trace"}
+    assert left_out("a*") == {"a", "a__trace", "a\nb"}
+    assert left_out("[x]", "?") == {"[x]"}
+    assert left_out("*") == set(columns)
+    assert left_out() == set()
 
 
 def test_columns_that_are_left_out_are_put_aside_unless_nobody_wants_them() -> None:

@@ -11,8 +11,7 @@ from asked_cells import CHAT, cells_of, make_cells, writer
 from loopback import Answer, Seen, as_json, serve
 
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.judge import JudgeMaker, schema_of
-from trioeval.columns.makers.llm import EmbeddingMaker
+from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
 from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, Score
 from trioeval.kernel import Done
 from trioeval.providers import open_providers
@@ -95,7 +94,7 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
 
     async def body(cells: Cells) -> None:
         asking = Asking(provider=0, prompt="{{ topic }}")
-        maker = JudgeMaker.of(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
+        maker = JudgeMaker(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
         found = await make_cells(maker, [APPLES])
         assert found.value == {"q": {"fit": {"score": 5, "reasoning": "r"}}}
 

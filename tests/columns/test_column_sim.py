@@ -8,7 +8,7 @@ from asked_cells import Made, cells_of, make_cells, writer
 
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.judge import JudgeMaker
+from trioeval.columns.makers.llm import JudgeMaker
 from trioeval.columns.model import Asking, JudgeColumn, Score
 from trioeval.providers import open_providers
 from trioeval.templates import Templates
@@ -54,7 +54,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
     async def body(cells: Cells) -> Made:
         asking = Asking(provider=0, prompt="{{ name }} {{ a }}")
         column = JudgeColumn(name="quality", asking=asking, scores=(CLARITY,))
-        return await make_cells(JudgeMaker.of(column, 0, cells), ROWS)
+        return await make_cells(JudgeMaker(column, 0, cells), ROWS)
 
     made = run_virtual(lambda: simulated(body, answer=says(5), wrongAnswer=says(1), quality=0.7))
     scores = [one["quality"]["clarity"]["score"] for one in made.values]

@@ -5,7 +5,7 @@ from typing import Any
 
 from made_locally import column_of, group_order, made_by
 
-from trioeval.columns.makers.validation import ValidationMaker
+from trioeval.columns.makers.code import ValidationMaker
 from trioeval.columns.model import ValidationColumn
 from trioeval.grading import Assertion, Finding, Kind, Subject
 

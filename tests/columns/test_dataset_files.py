@@ -18,10 +18,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.columns.cell_types import ColumnType, fits
-from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile, Header, chosen_format
-from trioeval.columns.files.cells import file_columns, mended, read_rows
-from trioeval.columns.files.parquet import Parquet
-from trioeval.columns.files.rows import read_jsonl, write_jsonl
+from trioeval.columns.files import (
+    DatasetFolder,
+    DatasetRows,
+    GroupFile,
+    Header,
+    chosen_format,
+    open_folder,
+)
+from trioeval.columns.files.formats import (
+    Parquet,
+    file_columns,
+    mended,
+    read_jsonl,
+    read_rows,
+    write_jsonl,
+)
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
 
@@ -81,7 +93,7 @@ def open_new(
     path: Path, columns: Mapping[str, ColumnType], rows: int, file_format: Format, size: int = 1000
 ) -> DatasetFolder:
     header = Header(columns=columns, grouping=Grouping(size, (rows,)), fingerprint={})
-    return DatasetFolder.open(path, header, file_format=file_format, existing="never")
+    return open_folder(path, header, file_format=file_format, existing="never")
 
 
 def written(

@@ -15,9 +15,15 @@ import attrs
 import pytest
 from faulty_disk import FaultyDisk, Killed
 
-from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile, Header
-from trioeval.columns.files.header import Note, group_line, note_text, read_group_lines, read_note
-from trioeval.columns.files.paths import Disk
+from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile, Header, open_folder
+from trioeval.columns.files.layout import (
+    Disk,
+    Note,
+    group_line,
+    note_text,
+    read_group_lines,
+    read_note,
+)
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
 
@@ -40,9 +46,7 @@ def open_it(
     known: Sequence[GroupFile] = (),
     disk: Disk | None = None,
 ) -> DatasetFolder:
-    return DatasetFolder.open(
-        path, header, file_format="jsonl", existing=existing, known=known, disk=disk
-    )
+    return open_folder(path, header, file_format="jsonl", existing=existing, known=known, disk=disk)
 
 
 def build(path: Path, disk: Disk | None = None, known: Sequence[GroupFile] = ()) -> None:
@@ -232,7 +236,7 @@ def test_what_does_not_fit_is_moved_to_a_free_name_and_nothing_is_lost(whole: Pa
 
 def test_a_format_that_is_there_is_kept(whole: Path) -> None:
     """A folder never holds both."""
-    with DatasetFolder.open(whole, HEADER, file_format="parquet", existing="always") as folder:
+    with open_folder(whole, HEADER, file_format="parquet", existing="always") as folder:
         assert folder.format == "jsonl"
 
 
@@ -389,7 +393,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
         "rows = [(row, {'a': [row / 7 + i / 3 for i in range(20000)]}) for row in range(9)]\n"
         "for format in ('jsonl', 'parquet'):\n"
         "    path = pathlib.Path(sys.argv[1], format)\n"
-        "    folder = DatasetFolder.open(path, header, file_format=format, existing='never')\n"
+        "    folder = open_folder(path, header, file_format=format, existing='never')\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))\n"
         "    try:\n"
         "        folder.write(0, rows)\n"

@@ -8,7 +8,7 @@ import attrs
 import trio
 from dataset_scripted import Provider, dataset, lanes_of, refusal, seeds, whole
 
-from trioeval.columns.files import DatasetFolder, DatasetRows, Header
+from trioeval.columns.files import DatasetRows, Header, open_folder
 from trioeval.columns.fingerprints import fingerprint, producer_digests
 from trioeval.columns.finish import FolderOutput
 from trioeval.columns.graph import ColumnGraph, Producer
@@ -41,7 +41,7 @@ def build_in(path: Path, spec: DatasetSpec) -> DatasetResult:
     )
 
     async def main() -> DatasetResult:
-        with DatasetFolder.open(path, header, file_format="jsonl", existing="always") as folder:
+        with open_folder(path, header, file_format="jsonl", existing="always") as folder:
             run = DatasetRun(spec, FolderOutput(folder))
             return await run.build(lanes_of(LaneSpec("p", 4)))
 

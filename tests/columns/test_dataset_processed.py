@@ -17,7 +17,7 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.files import DatasetFolder, DatasetRows, Header
+from trioeval.columns.files import DatasetRows, Header, open_folder
 from trioeval.columns.finish import FolderOutput
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
@@ -55,7 +55,7 @@ def build_in(
     )
 
     async def main() -> DatasetResult:
-        with DatasetFolder.open(path, header, file_format="jsonl", existing="always") as folder:
+        with open_folder(path, header, file_format="jsonl", existing="always") as folder:
             run = DatasetRun(spec, FolderOutput(folder), journal=journal)
             return await run.build(lanes_of(LaneSpec("p", 4)))
 
@@ -225,7 +225,7 @@ def test_groups_are_read_by_their_numbers(tmp_path: Path) -> None:
     header = Header(columns={"seed": "int", "a": "json"}, grouping=spec.grouping, fingerprint={})
 
     async def main() -> list[list[int]]:
-        with DatasetFolder.open(tmp_path, header, file_format="jsonl", existing="always") as folder:
+        with open_folder(tmp_path, header, file_format="jsonl", existing="always") as folder:
             output = FolderOutput(folder)
             groups = [await output.read(group) for group in range(4)]
             assert [row for group in groups for row in group] == [*await output.read()]

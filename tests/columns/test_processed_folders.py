@@ -11,7 +11,7 @@ from faulty_disk import FaultyDisk, Killed
 from test_dataset_folders import HEADER, HOW, ROWS, build, contents, open_it, regrouped
 
 from trioeval.columns.files import DatasetRows
-from trioeval.columns.files.paths import Disk
+from trioeval.columns.files.layout import Disk
 from trioeval.errors import DatasetError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.columns.files import DatasetFolder, DatasetRows, Header
+from trioeval.columns.files import DatasetRows, Header, open_folder
 from trioeval.columns.graph import Grouping
 
 ROWS = 10
@@ -23,7 +23,7 @@ def test_a_row_is_found_by_its_number(present: set[int], groups: set[int]) -> No
     header = Header(columns={"n": "int"}, grouping=grouping, fingerprint={})
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "data"
-        folder = DatasetFolder.open(path, header, file_format="jsonl", existing="never")
+        folder = open_folder(path, header, file_format="jsonl", existing="never")
         dropped = 0
         for group in groups:
             rows = [(row, {"n": row}) for row in grouping.rows_of(group) if row in present]

@@ -11,7 +11,7 @@ import trio
 
 import trioeval
 from trioeval.columns.events import DatasetEvent, RowDropped
-from trioeval.columns.files.paths import Disk
+from trioeval.columns.files.layout import Disk
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.providers import Request

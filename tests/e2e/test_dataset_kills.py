@@ -109,7 +109,7 @@ _DIES = """\
 import os, signal, sqlite3, sys, time
 
 from trioeval.cli import Interrupts, run_command_line
-from trioeval.columns.files.paths import Disk
+from trioeval.columns.files.layout import Disk
 
 point, cells = sys.argv[1], int(sys.argv[2])
 

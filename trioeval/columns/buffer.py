@@ -151,13 +151,7 @@ class Buffer:
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
-        self._cells = 0
         self._bytes = 0
-
-    @property
-    def cells(self) -> int:
-        """Values that are held."""
-        return self._cells
 
     @property
     def bytes(self) -> int:
@@ -185,13 +179,11 @@ class Buffer:
         """
         held = self._held(row)
         there, more = held.values, 0
-        self._cells -= len(there)
         for column, value in values.items():
             if column in there:
                 more -= _weight(there[column])
             more += _weight(value)
             there[column] = value
-        self._cells += len(there)
         held.bytes += more
         self._bytes += more
 
@@ -246,7 +238,6 @@ class Buffer:
         return held
 
     def _empty(self, held: _Row) -> None:
-        self._cells -= len(held.values)
         self._bytes -= held.bytes
         held.values, held.bytes = {}, 0
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import attrs
 import cattrs
@@ -18,11 +18,8 @@ from trioeval.columns.model import (
     CategorySampler,
     Column,
     DatetimeSampler,
-    EmbeddingColumn,
     ExpressionColumn,
     GaussianSampler,
-    JudgeColumn,
-    LlmColumn,
     PythonColumn,
     Sampler,
     SamplerColumn,
@@ -32,7 +29,6 @@ from trioeval.columns.model import (
     SubcategorySampler,
     UniformSampler,
     UuidSampler,
-    ValidationColumn,
 )
 from trioeval.documents import read_document
 from trioeval.documents.files import Around, names_file
@@ -52,16 +48,7 @@ from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import with_files
 from trioeval.text import json_text
 
-KINDS: Mapping[str, type[Column]] = {
-    "seed": SeedColumns,
-    "sampler": SamplerColumn,
-    "expression": ExpressionColumn,
-    "llm": LlmColumn,
-    "judge": JudgeColumn,
-    "embedding": EmbeddingColumn,
-    "python": PythonColumn,
-    "validation": ValidationColumn,
-}
+KINDS: Mapping[str, type[Column]] = {model.kind: model for model in get_args(Column)}
 """By what a suite calls them."""
 
 SEED_FILES = (".csv", ".jsonl", ".parquet")
@@ -248,7 +235,7 @@ def _with_outputs(column: Column) -> Column:
                 said = dict.fromkeys((*outputs, *column.extras), said[ONE_FOR_ALL])
             return attrs.evolve(column, outputs=outputs, as_types=said)
         case _:
-            return attrs.evolve(column, outputs=(column.name,))
+            return column
 
 
 def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:

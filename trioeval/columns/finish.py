@@ -4,8 +4,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -13,16 +12,21 @@ import trio
 from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.events import ProcessorBegun, ProcessorEnded
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
-from trioeval.columns.files.cells import as_read
-from trioeval.columns.files.header import Format
+from trioeval.columns.files.formats import as_read
 from trioeval.columns.graph import FINISH, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup
-from trioeval.columns.makers.base import Order, say
+from trioeval.columns.makers.base import CellError, Order, say
+from trioeval.columns.makers.code import called, function_of
+from trioeval.columns.model import Processor
 from trioeval.columns.profile import Profiles
 from trioeval.columns.progress import Progress
 from trioeval.columns.result import DroppedRow
-from trioeval.columns.spec import Processed, Rows, StageProcessor, check
+from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
+from trioeval.columns.types import means
+from trioeval.documents.mistakes import kind
 from trioeval.errors import DatasetError
+from trioeval.evaluation.scripts import Scripts
+from trioeval.grading import quote
 
 # Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory.
 
@@ -30,69 +34,9 @@ from trioeval.errors import DatasetError
 T = TypeVar("T")
 
 
-class Output(Protocol):
-    """Where the rows go."""
-
-    @property
-    def path(self) -> Path | None:
-        """The folder of the files; None if there are none."""
-        ...
-
-    @property
-    def format(self) -> Format | None:
-        """The format of the files; None if there are none."""
-        ...
-
-    @property
-    def written(self) -> Mapping[int, GroupFile]:
-        """The groups that are there."""
-        ...
-
-    @property
-    def is_processed(self) -> bool:
-        """Whether all groups were written anew by `replace`, now or in an earlier run."""
-        ...
-
-    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
-        """Write the rows of a group."""
-        ...
-
-    async def write_aside(
-        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
-    ) -> None:
-        """Write what processors have left out of a group."""
-        ...
-
-    async def read(self, group: int | None = None, /) -> Rows:
-        """The rows of a group that was there from the beginning, or all rows, as `write` got them."""
-        ...
-
-    async def read_processed(self, group: int, /) -> Rows:
-        """Those of a group as `replace` got them, if it was called."""
-        ...
-
-    async def replace(
-        self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
-    ) -> None:
-        """Write all groups anew, all or none."""
-        ...
-
-    async def finish(self, result: Mapping[str, Any], /) -> None:
-        """All of it is there."""
-        ...
-
-    def rows_written(self) -> Sequence[Mapping[str, Any]]:
-        """All rows, as they are in the end."""
-        ...
-
-    def close(self) -> None:
-        """Let others write to the folder."""
-        ...
-
-
 @attrs.define(eq=False)
 class MemoryOutput:
-    """The rows of a preview."""
+    """The rows of a preview; it has the members of `FolderOutput`."""
 
     grouping: Grouping
     written: dict[int, GroupFile] = attrs.field(factory=dict)
@@ -103,7 +47,7 @@ class MemoryOutput:
     aside_final: dict[int, Rows] = attrs.field(factory=dict)
     """What was left out of the whole."""
     processed: dict[int, Rows] | None = None
-    """Those that took their place."""
+    """The rows that took their place."""
     path = None
     format = None
 
@@ -114,7 +58,7 @@ class MemoryOutput:
 
     @property
     def last(self) -> Mapping[int, Rows]:
-        """What there is in the end, by group."""
+        """The rows as they are in the end, by group."""
         return self.rows if self.processed is None else self.processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
@@ -131,15 +75,11 @@ class MemoryOutput:
         """Keep what processors have left out of a group."""
         (self.aside_final if final else self.aside)[group] = rows
 
-    async def read(self, group: int | None = None, /) -> Rows:
+    async def read(self, group: int | None = None, /, *, processed: bool = False) -> Rows:
         """The rows of a group, or all."""
-        if group is not None:
-            return self.rows[group]
-        return [row for group in sorted(self.rows) for row in self.rows[group]]
-
-    async def read_processed(self, group: int, /) -> Rows:
-        """Those that took the place of a group."""
-        return self.last[group]
+        kept = self.last if processed else self.rows
+        groups = sorted(kept) if group is None else [group]
+        return [row for number in groups for row in kept[number]]
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], _columns: Mapping[str, ColumnType], /
@@ -168,18 +108,17 @@ class FolderOutput:
 
     def __init__(self, folder: DatasetFolder) -> None:
         self.folder = folder
+        self.path = folder.path
+        self.format = folder.format
+        self.written = folder.written
+        """The groups that are there; grows with `write`."""
         self._one = trio.CapacityLimiter(1)
         self._held: dict[bool, DatasetRows] = {}
         """What is read, by whether it was processed."""
 
     @property
-    def written(self) -> Mapping[int, GroupFile]:
-        """The groups that are there."""
-        return self.folder.written
-
-    @property
     def is_processed(self) -> bool:
-        """Whether the files are there, and as they were written."""
+        """Whether all groups were written anew by `replace`, now or in an earlier run."""
         return self.folder.is_processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
@@ -192,36 +131,27 @@ class FolderOutput:
         """Write what processors have left out of a group."""
         await self._in_thread(lambda: self.folder.write_aside(group, rows, columns, final=final))
 
-    async def read(self, group: int | None = None, /) -> Rows:
-        """The rows of a group, or all."""
-        return await self._in_thread(lambda: self._read(group, processed=False))
+    async def read(self, group: int | None = None, /, *, processed: bool = False) -> Rows:
+        """The rows of a group that was there from the beginning, or all.
 
-    async def read_processed(self, group: int, /) -> Rows:
-        """The rows of a group after the whole was processed."""
-        return await self._in_thread(lambda: self._read(group, processed=True))
+        Args:
+            group: The group; None for all.
+            processed: Whether they are read as `replace` got them, if it was called.
+        """
+        return await self._in_thread(lambda: self._read(group, processed=processed))
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
     ) -> None:
-        """Write all groups anew."""
+        """Write all groups anew, all or none."""
         await self._in_thread(lambda: self.folder.replace(groups, columns=columns))
 
     async def finish(self, result: Mapping[str, Any], /) -> None:
         """Note that all of it is there."""
         await self._in_thread(lambda: self.folder.finish(result))
 
-    @property
-    def path(self) -> Path:
-        """The folder of the files."""
-        return self.folder.path
-
-    @property
-    def format(self) -> Format:
-        """The format of the files."""
-        return self.folder.format
-
     def rows_written(self) -> Sequence[Mapping[str, Any]]:
-        """All rows, read as they are looked at."""
+        """All rows as they are in the end, read as they are looked at."""
         return DatasetRows(self.path)
 
     def close(self) -> None:
@@ -233,7 +163,7 @@ class FolderOutput:
 
     def _read(self, group: int | None, *, processed: bool) -> Rows:
         if processed not in self._held:
-            self._held[processed] = DatasetRows(self.folder.path, processed=processed)
+            self._held[processed] = DatasetRows(self.path, processed=processed)
         rows = self._held[processed]
         places = range(len(rows))
         if group is not None:
@@ -241,6 +171,9 @@ class FolderOutput:
             first = bisect_left(places, wanted.start, key=rows.number)
             places = range(first, bisect_left(places, wanted.stop, lo=first, key=rows.number))
         return [(rows.number(place), rows[place]) for place in places]
+
+
+Output: TypeAlias = FolderOutput | MemoryOutput
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
@@ -343,7 +276,7 @@ class Finishing:
         left = 0
         self.profiles.begin_anew()
         for number in sorted(self.output.written):
-            rows = await self.output.read_processed(number)
+            rows = await self.output.read(number, processed=True)
             await self.profiles.add_processed(rows)
             left += len(rows)
         self.progress.account.left_out_at_last(self.progress.account.written - left)
@@ -410,8 +343,7 @@ class Finishing:
         notify(ProcessorBegun, processor.name, group)
         try:
             processed = await processor.run(group, rows)
-            check(rows, processed.rows)
-            back = await self._back(dict(rows), processed)
+            back = await self._back(rows, processed)
         except Exception as caught:
             error = say(caught)
             where = "" if group is None else f" (group {group})"
@@ -420,12 +352,15 @@ class Finishing:
             notify(ProcessorEnded, processor.name, group, error)
         return attrs.evolve(processed, rows=back)
 
-    async def _back(self, given: Mapping[int, Mapping[str, Any]], processed: Processed) -> Rows:
+    async def _back(self, rows: Rows, processed: Processed) -> Rows:
         """What a processor gives back, as it will be read again. A checkpoint if it is much.
 
         Raises:
-            DatasetError: It has other columns, or values of other types.
+            DatasetError: It has other rows or columns, or values of other types.
         """
+        if what := mistake(rows, processed.rows):
+            raise DatasetError(what)
+        given = dict(rows)
         back: list[tuple[int, Mapping[str, Any]]] = []
         for place, (row, values) in enumerate(processed.rows, 1):
             if added := values.keys() - given[row].keys():
@@ -468,3 +403,121 @@ def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
 def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
     """The rows of a group on which a processor failed."""
     return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]
+
+
+# Processors of a suite: functions of its own, and lists of columns to leave out.
+#
+# A function gets a list of rows and a list of their numbers, and returns both. It may change values and leave
+# out rows; `spec` says what it may not do. Nor may it add or take away columns: all files of a
+# dataset have the same ones.
+
+
+def stages_of(processors: Iterable[Processor], scripts: Scripts) -> Stages:
+    """The processors of a dataset by stage, ready to be called.
+
+    Args:
+        processors: As the suite lists them.
+        scripts: What runs their functions.
+    """
+    by_stage: dict[str, list[StageProcessor]] = {}
+    for place, processor in enumerate(processors):
+        name = f"processors[{place}]"
+        ready = StageProcessor(
+            name=name,
+            run=_dropping(processor)
+            if processor.target is None
+            else _calling(processor, processor.target, scripts),
+            on_error=processor.on_error,
+        )
+        by_stage.setdefault(processor.stage, []).append(ready)
+    return Stages(**{stage: tuple(ready) for stage, ready in by_stage.items()})
+
+
+def _calling(processor: Processor, target: str, scripts: Scripts) -> Process:
+    file, name = function_of(target)
+
+    async def run(_group: int | None, rows: Rows) -> Processed:
+        arguments = [[dict(row) for _, row in rows], [number for number, _ in rows]]
+        answer = await called(lambda: scripts.call(file, name, arguments, processor.timeout_s))
+        return Processed(read_answer(rows, answer, f"{file.name}:{name}"))
+
+    return run
+
+
+def _dropping(processor: Processor) -> Process:
+    async def run(_group: int | None, rows: Rows) -> Processed:  # noqa: ASYNC124 - computes only
+        return without_columns(processor, rows)
+
+    return run
+
+
+def without_columns(processor: Processor, rows: Rows) -> Processed:
+    """Rows without the columns that a processor leaves out. Pure.
+
+    Example:
+        >>> drops = Processor(stage="after_batch", drop_columns=("*_raw",))
+        >>> found = without_columns(drops, [(4, {"a": 1, "a_raw": 2})])
+        >>> found.rows, found.aside
+        ([(4, {'a': 1})], [(4, {'a_raw': 2})])
+    """
+    columns = dict.fromkeys(name for _, row in rows for name in row)
+    dropped = frozenset(
+        name for name in columns if any(means(one, name) for one in processor.drop_columns)
+    )
+    if not dropped:
+        return Processed(rows)
+    left = [(number, _part(row, row.keys() - dropped)) for number, row in rows]
+    aside: Rows = ()
+    if processor.keep_aside:
+        aside = [(number, _part(row, row.keys() & dropped)) for number, row in rows]
+    return Processed(left, aside, dropped)
+
+
+def read_answer(given: Rows, answer: Any, name: str) -> Rows:
+    """The rows that a function returned, if it is what it may return. Pure.
+
+    Args:
+        given: What it got.
+        answer: What it returned, as JSON.
+        name: What messages call it.
+
+    Raises:
+        CellError: It is not.
+    """
+    match answer:
+        case [list() as rows, list() as numbers]:
+            pass
+        case _:
+            raise CellError(
+                f"{name} must return a list of rows and a list of their numbers, got {kind(answer)}"
+            )
+    if len(rows) != len(numbers):
+        raise CellError(
+            f"{name} must return a number for each row, got {len(rows)} rows and {len(numbers)} numbers"
+        )
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise CellError(f"{name}: the number of a row is {kind(number)}")
+    back = list(zip(numbers, rows, strict=True))
+    if what := mistake(given, back):
+        raise CellError(f"{name}: {what}")
+    before = dict(given)
+    for number, row in back:
+        _check_row(name, number, before[number], row)
+    return back
+
+
+def _check_row(name: str, number: int, before: Mapping[str, Any], row: Any) -> None:
+    if not isinstance(row, dict):
+        raise CellError(f"{name}: row {number} must be an object, got {kind(row)}")
+    for what, names in (
+        ("lacks the column", before.keys() - row.keys()),
+        ("has the new column", row.keys() - before.keys()),
+    ):
+        if names:
+            raise CellError(f"{name}: row {number} {what} {', '.join(map(quote, sorted(names)))}")
+
+
+def _part(row: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    kept = frozenset(names)
+    return {name: value for name, value in row.items() if name in kept}

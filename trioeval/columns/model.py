@@ -62,10 +62,13 @@ class Skip:
 class ColumnEntry:
     """What columns of all kinds have in common."""
 
+    kind: ClassVar[str]
+    """The `type` that files write."""
+
     name: ColumnName
     """The column; of a kind that makes several, the first of them."""
-    outputs: ColumnNames = attrs.field(default=(), metadata=NOT_IN_FILES)
-    """All columns that it makes, `name` first. Never empty where a file was read."""
+    outputs: ColumnNames = attrs.field(metadata=NOT_IN_FILES)
+    """All columns that it makes, `name` first."""
     requires: NamesInRows = ()
     """The columns that it looks at, those in `skip.when` among them; none of its own."""
     skip: Skip = Skip()
@@ -74,11 +77,16 @@ class ColumnEntry:
     keep: bool = True
     """Whether it is written to the dataset; others only serve to make columns."""
 
+    @outputs.default
+    def _name_alone(self) -> tuple[str, ...]:
+        return (self.name,)
+
 
 @attrs.frozen(kw_only=True)
 class SeedColumns(ColumnEntry):
     """`type: seed`. Columns that are there already, in a file or in the rows of an earlier task."""
 
+    kind = "seed"
     INHERITED_KEYS: ClassVar = dict.fromkeys(("name", "outputs", "requires", "skip"))
 
     file: Annotated[Path, Form(SOME_TEXT)] | None = None
@@ -177,6 +185,8 @@ Sampler: TypeAlias = (
 class SamplerColumn(ColumnEntry):
     """`type: sampler`. Values drawn at random, the same in every run with the same seed."""
 
+    kind = "sampler"
+
     sampler: Sampler = attrs.field(metadata=BESIDE_OTHERS)
     seed: int | None = None
     """None takes the dataset's."""
@@ -185,6 +195,8 @@ class SamplerColumn(ColumnEntry):
 @attrs.frozen(kw_only=True)
 class ExpressionColumn(ColumnEntry):
     """`type: expression`. What follows from other columns of the row: a template, or Python."""
+
+    kind = "expression"
 
     template: str | None = None
     python: str | None = None
@@ -218,6 +230,8 @@ class Asking:
 class LlmColumn(ColumnEntry):
     """`type: llm`. What a model writes: text, or data of a schema."""
 
+    kind = "llm"
+
     asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
     schema: ValueSchema | None = None
     """JSON schema of the value; None is text."""
@@ -241,6 +255,8 @@ class Score:
 class JudgeColumn(ColumnEntry):
     """`type: judge`. What a model thinks of the row: for each score `{"score": …, "reasoning": …}`."""
 
+    kind = "judge"
+
     asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
     """Its `prompt` says what is judged; how to answer is told by the scores."""
     scores: Annotated[tuple[Score, ...], _SCORES]
@@ -251,6 +267,8 @@ class JudgeColumn(ColumnEntry):
 @attrs.frozen(kw_only=True)
 class EmbeddingColumn(ColumnEntry):
     """`type: embedding`. The vector of a text."""
+
+    kind = "embedding"
 
     provider: Provider
     """Its place among the providers of the suite."""
@@ -268,6 +286,7 @@ class PythonColumn(ColumnEntry):
     them), or a list of them.
     """
 
+    kind = "python"
     INHERITED_KEYS: ClassVar = {"outputs": "outputs"}
 
     target: str
@@ -288,6 +307,8 @@ class PythonColumn(ColumnEntry):
 @attrs.frozen(kw_only=True)
 class ValidationColumn(ColumnEntry):
     """`type: validation`. What assertions say of another column: `pass`, `score` and `reason`."""
+
+    kind = "validation"
 
     target: SomeText
     """The column that is looked at."""

@@ -1,43 +1,60 @@
-"""Opens a dataset: what makes its columns, the rows of its seeds, and its folder."""
+"""Tasks of type `columns`: opens what makes the columns, the rows of seeds and the folder, and runs them."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 
 import attrs
 import trio
 
 from trioeval.columns.events import DatasetEvent
-from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format
+from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format, open_folder
 from trioeval.columns.files.open import check_unused
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
-from trioeval.columns.finish import FolderOutput, MemoryOutput, Output
+from trioeval.columns.finish import FolderOutput, MemoryOutput, Output, stages_of
 from trioeval.columns.graph import ColumnGraph, Grouping
 from trioeval.columns.journal import DatasetJournal
+from trioeval.columns.makers.base import Maker
+from trioeval.columns.makers.code import (
+    PythonCellMaker,
+    PythonExpressionMaker,
+    PythonGroupMaker,
+    TemplateMaker,
+    ValidationMaker,
+    drop_conditions,
+    skip_condition,
+)
 from trioeval.columns.makers.conversations import Cells
-from trioeval.columns.makers.seeds import Source, open_seed_file
+from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, LlmMaker
+from trioeval.columns.makers.samplers import SamplerMaker
+from trioeval.columns.makers.seeds import SeedMaker, Source, open_seed_file, seed_rows
 from trioeval.columns.model import (
     Column,
     ColumnsSettings,
     EmbeddingColumn,
+    ExpressionColumn,
     JudgeColumn,
     LlmColumn,
     PythonColumn,
+    SamplerColumn,
     SeedColumns,
+    ValidationColumn,
     folder_of,
 )
-from trioeval.columns.open_makers import Means, makings_of
-from trioeval.columns.processors import stages_of
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetSpec, Rows
+from trioeval.columns.spec import DatasetSpec, Making, Rows
 from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
+from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.provider_calls import Asker, mark_of
 from trioeval.evaluation.row import RowsLeft
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.suite_files import CodeFiles
+from trioeval.evaluation.task_run import TaskRun
+from trioeval.kernel import Cut
+from trioeval.suite.dependencies import Lacking
 from trioeval.suite.model import ProviderEntry
 
 PREVIEW_GROUP = 100  # rows
@@ -178,27 +195,13 @@ async def open_run(
         if folder.moved is not None:
             parts.warn(f"the dataset that was in {folder.path} is in {folder.moved} now")
         grouping = folder.header.grouping
-    templates = prepared.templates
-    cells = Cells(
-        asker=parts.asker,
-        templates=attrs.evolve(templates, strict=True).for_data(),
-        seed=settings.seed,
-    )
-    means = Means(
-        cells=cells,
-        scripts=parts.scripts,
-        filters=templates.filters,
-        env=templates.env,
-        kinds=prepared.suite.kinds,
-        sources=sources,
-    )
     digests = producer_digests(graph, settings, marks)
     limit_ms = prepared.suite.evaluate_options.timeout_ms
     spec = DatasetSpec(
         task=parts.task,
         settings=settings,
         graph=graph,
-        makings=makings_of(settings, graph, means, digests),
+        makings=_makings(parts, graph, sources, digests),
         types=types,
         columns=columns,
         grouping=grouping,
@@ -282,7 +285,7 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
     if journal is not None and journal.grouping is not None:  # a run that goes on
         existing = "if_possible" if parts.told.reconcile else "always"
         helps = _RECONCILE
-    return DatasetFolder.open(
+    return open_folder(
         folder_of(settings, parts.task or "dataset"),
         header,
         file_format=chosen_format(settings.format, header.columns),
@@ -291,4 +294,195 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
         again=() if journal is None else journal.again(),
         helps=helps,
         kinds=kinds,
+    )
+
+
+# A task whose turn comes.
+#
+# What is known when the run begins is opened and looked at then, so that a folder that may not be used is
+# told before anything is asked. A seed that is made of the rows of an earlier task is known when that is
+# over.
+
+
+@attrs.frozen(eq=False)
+class DatasetTask:
+    """A dataset whose turn comes; see `trioeval.run.task_graph.Runnable`."""
+
+    parts: DatasetParts
+    run: DatasetRun | None
+    """The dataset; None if its seeds are known later."""
+
+    @property
+    def lanes(self) -> Collection[str]:
+        """Those that its prepared suite describes."""
+        return [spec.name for spec in self.parts.prepared.lane_specs]
+
+    async def perform(self, run: TaskRun, lacking: Lacking | None, /) -> TaskEnd:
+        """Build it. A checkpoint.
+
+        Raises:
+            TrioevalError: A seed cannot be read, or the folder not be used.
+        """
+        missing = [one for one in _of_tasks(self.parts.settings) if not self._is_there(one)]
+        if lacking is not None or missing:
+            await trio.lowlevel.checkpoint()
+            is_cut = lacking is not None and lacking.how == "cut"
+            why = Cut.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
+            task, rows = self.parts.task, self.parts.settings.rows or 0
+            told = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
+            self.parts.told.tell(told, ())
+            return "cut" if is_cut else "incomplete"
+        with ExitStack() as stack:
+            dataset = self.run
+            if dataset is None:
+                dataset = await open_run(self.parts, await self._all_seeds(), stack)
+            return await self._build(dataset, run)
+
+    async def _build(self, dataset: DatasetRun, run: TaskRun) -> TaskEnd:
+        parts, output = self.parts, dataset.output
+        result: DatasetResult | None = None
+        try:
+            result = await dataset.build(
+                run.lanes,
+                deadline=run.deadline,
+                stop=run.stop,
+                observe=run.observer(parts.task, dataset.job_name),
+                budget=run.budget,
+                max_live_jobs=parts.prepared.suite.evaluate_options.max_live_jobs,
+            )
+        finally:
+            if result is None:
+                result = dataset.result(trio.current_time())
+            output.close()
+            left = None if parts.task is None else parts.left.get(parts.task)
+            if left is not None and result.outcome == "complete":
+                left.put(output.rows_written())
+                left.is_complete = True
+            parts.told.tell(result, output.numbered if isinstance(output, MemoryOutput) else ())
+        if result.outcome == "complete":
+            return "complete"
+        is_cut = result.error is None and set(result.not_run) == {Cut.BUDGET.value}
+        return "cut" if is_cut else "incomplete"
+
+    async def _all_seeds(self) -> Mapping[str, Source]:
+        """Those of files, and those that earlier tasks have left."""
+        seeds, left = _of_tasks(self.parts.settings), self.parts.left
+
+        def read() -> dict[str, Source]:
+            return {
+                seed.name: seed_rows(left[task].rows(), seed.columns, f"task {task}")
+                for seed in seeds
+                if (task := seed.from_task) is not None
+            }
+
+        found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        return {**self.parts.seeds, **found}
+
+    def _is_there(self, seed: SeedColumns) -> bool:
+        return seed.from_task is not None and self.parts.left[seed.from_task].is_complete
+
+
+async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTask:
+    """A dataset, opened as far as it can be known. A checkpoint.
+
+    Args:
+        parts: What is open.
+        stack: What lets go of its folder, also where the run never comes to it.
+
+    Raises:
+        SuiteError: A seed cannot be read; tells of all that is wrong with it.
+        DatasetError: The folder cannot be used.
+    """
+    if _of_tasks(parts.settings):
+        await trio.lowlevel.checkpoint()
+        return DatasetTask(parts, None)
+    return DatasetTask(parts, await open_run(parts, parts.seeds, stack))
+
+
+def _of_tasks(settings: ColumnsSettings) -> Sequence[SeedColumns]:
+    """The seeds that are rows of earlier tasks."""
+    seeds = [one for one in settings.columns if isinstance(one, SeedColumns)]
+    return [one for one in seeds if one.from_task is not None]
+
+
+# What makes each column, put together from what the suite says and what is open.
+
+
+_RECORDED = (LlmColumn, JudgeColumn, EmbeddingColumn, PythonColumn)
+"""What costs money or time, or may be another value the next time."""
+
+
+def _makings(
+    parts: DatasetParts,
+    graph: ColumnGraph,
+    sources: Mapping[str, Source],
+    digests: Sequence[str],
+) -> Sequence[Making]:
+    """What makes each producer's columns, in the order of the graph.
+
+    Raises:
+        TemplateError: A condition or a template cannot be read.
+    """
+    settings, templates = parts.settings, parts.prepared.templates
+    cells = Cells(
+        asker=parts.asker,
+        templates=attrs.evolve(templates, strict=True).for_data(),
+        seed=settings.seed,
+    )
+    numbers = {column.name: number for number, column in enumerate(settings.columns)}
+    found = []
+    for producer, digest in zip(graph.producers, digests, strict=True):
+        number = numbers[producer.name]
+        column = settings.columns[number]
+        making = Making(
+            maker=_maker(parts, number, cells, sources),
+            kind=column.kind,
+            digest=digest,
+            is_recorded=isinstance(column, _RECORDED),
+            leaves_out=isinstance(column, ExpressionColumn),
+            skip=column.skip,
+            skip_when=skip_condition(column, templates.filters, templates.env),
+            drops=drop_conditions(column, templates.filters, templates.env),
+        )
+        found.append(making)
+    return found
+
+
+def _maker(parts: DatasetParts, number: int, cells: Cells, sources: Mapping[str, Source]) -> Maker:
+    settings, scripts, prepared = parts.settings, parts.scripts, parts.prepared
+    filters, env = prepared.templates.filters, prepared.templates.env
+    match _without_hidden_effects(settings, number):
+        case SeedColumns() as column:
+            return SeedMaker(column, sources[column.name], settings.seed)
+        case SamplerColumn() as column:
+            return SamplerMaker(column, settings.seed)
+        case ExpressionColumn(python=None) as column:
+            return TemplateMaker(column, filters, env)
+        case ExpressionColumn() as column:
+            return PythonExpressionMaker(column, scripts)
+        case LlmColumn() as column:
+            return LlmMaker(column, number, cells)
+        case JudgeColumn() as column:
+            return JudgeMaker(column, number, cells)
+        case EmbeddingColumn() as column:
+            return EmbeddingMaker(column, number, cells)
+        case PythonColumn() as column:
+            is_cell = column.scope == "cell"
+            return (
+                PythonCellMaker(column, scripts) if is_cell else PythonGroupMaker(column, scripts)
+            )
+        case ValidationColumn() as column:
+            return ValidationMaker(column, prepared.suite.kinds, filters, env)
+
+
+def _without_hidden_effects(settings: ColumnsSettings, number: int) -> Column:
+    """A column whose side effects are only those that are there: a real column of their name wins."""
+    column = settings.columns[number]
+    if not isinstance(column, LlmColumn | JudgeColumn):
+        return column
+    real = {name for one in settings.columns for name in one.outputs}
+    return attrs.evolve(
+        column,
+        reasoning=None if column.reasoning in real else column.reasoning,
+        trace=None if column.trace in real else column.trace,
     )

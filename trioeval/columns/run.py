@@ -1,30 +1,47 @@
+# Apart from `columns.open`: together they exceed 600 lines.
 """Builds one dataset on the kernel: one plan of all that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)
     result = await run.build(lanes)
 
 The jobs of the plan are cells, groups and the stages of groups; `progress` decides while it runs which of
-them may start, and holds everything that changes; what they do is in `cells` and `finish`. What is left of
+them may start, and holds everything that changes; what they do is here and in `finish`. What is left of
 it when the plan is over is put in order here: groups that are complete are written, however the plan ended;
 rows without an ending get one; and when all is written, processors see the whole of it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
+import attrs
 import trio
 
-from trioeval.columns.cells import Cells
 from trioeval.columns.events import DatasetBegun, DatasetObserver
 from trioeval.columns.finish import Finishing, Output
-from trioeval.columns.graph import PREPARE
-from trioeval.columns.journal import DatasetJournal
-from trioeval.columns.makers.base import OWN_LANES, CellOrder, GroupOrder, Order
+from trioeval.columns.graph import PREPARE, Producer
+from trioeval.columns.groups import OpenGroup
+from trioeval.columns.journal import DatasetJournal, MadeRecord
+from trioeval.columns.makers.base import (
+    LOCAL,
+    OWN_LANES,
+    CellError,
+    CellMaker,
+    CellOrder,
+    GroupMaker,
+    GroupOrder,
+    Made,
+    Order,
+    Skips,
+    Trouble,
+    cell_values,
+    check_rows,
+)
 from trioeval.columns.profile import Profiles
 from trioeval.columns.progress import DatasetJobs, Progress
-from trioeval.columns.result import DatasetResult
+from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.columns.spec import DatasetSpec
-from trioeval.errors import PlanError, TrioevalError
+from trioeval.errors import DatasetError, PlanError, TrioevalError
 from trioeval.kernel import (
     Budget,
     Calls,
@@ -39,6 +56,214 @@ from trioeval.kernel import (
 )
 from trioeval.kernel.events import guarded
 from trioeval.usage import Usage
+
+# Makes cells and groups: asks their makers, looks at what comes back, and keeps it.
+#
+# What is made is checked, set, written down and told to the tracker in one synchronous step: nothing comes
+# between a value and its record, and nothing starts that needs a value which is not recorded.
+#
+# An exception counts as a failure of the maker only if it was raised there, or says that the maker gave what
+# it must not; any other one is a fault of ours, and ends the run.
+
+
+_STRIDE = 500  # rows that are copied or checked between two checkpoints
+
+
+@attrs.define(eq=False)
+class Cells:
+    """The bodies of the jobs that make columns."""
+
+    progress: Progress
+    goes_on: bool
+    """Whether an earlier execution may have made some of it."""
+    _asked: set[int] = attrs.field(init=False, factory=set)
+    """The producers whose makers were asked for groups."""
+
+    async def cell(self, order: CellOrder, calls: Calls[Any]) -> Exception | None:
+        """Make one cell. A checkpoint only if its maker is one.
+
+        Returns:
+            How its maker failed.
+        """
+        progress, job, known = self.progress, order.job, order.known
+        scope, group = progress.start(order), progress.groups[job.group]
+        if isinstance(known, MadeRecord):
+            self._keep_cell(group, order, known.values[order.row])
+            return None
+        if isinstance(known, Skips):
+            if order.row in known.faults:
+                return order.fail(known.faults[order.row], calls)
+            progress.leave_out(group, job.producer, [order.row])
+            progress.complete(job)
+            return None
+        order.values = progress.buffer.copy(order.row, self._producer(order).requires)
+        maker = cast("CellMaker", progress.spec.makings[job.producer].maker)
+        failure: Exception | None = None
+        values: Mapping[str, Any] = {}
+        try:
+            with scope:
+                values = self._checked(order, await maker.make(order, calls))
+        except Exception as error:  # noqa: BLE001 - whatever a maker raises is its cell's failure
+            failure = error
+        finally:
+            progress.account.spent[job.producer].add(order.tally)
+        if order.is_gone:
+            return None
+        if failure is not None:
+            return order.fail(failure, calls)
+        self._keep_cell(group, order, values)
+        if order.lane != LOCAL:
+            progress.call_ended(order.lane, failed=False, mishap=False)
+        return None
+
+    async def group(self, order: GroupOrder, calls: Calls[Any]) -> Exception | None:
+        """Make the columns of a group. A checkpoint only if its maker is one, or the group is large.
+
+        Returns:
+            How its maker failed.
+
+        Raises:
+            DatasetError: No row of it was left in: that is never meant.
+        """
+        progress, job, known = self.progress, order.job, order.known
+        scope, group = progress.start(order), progress.groups[job.group]
+        if isinstance(known, MadeRecord):
+            values = {row: one for row, one in known.values.items() if not group.is_gone(row)}
+            self._keep_group(group, order, values, Skips(frozenset(known.skipped)))
+            return None
+        skips = Skips() if known is None else known
+        wanted = [row for row in group.rows_left() if row not in skips.rows]
+        made: Mapping[int, Mapping[str, Any] | CellError] = {}
+        failure: Exception | None = None
+        if wanted:
+            await self._fill(group, order, wanted)
+            self._asked.add(job.producer)
+            try:
+                with scope:
+                    made = await self._ask(order, calls)
+            except DatasetError:  # the whole cannot go on
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                failure = error
+            finally:
+                progress.account.spent[job.producer].add(order.tally)
+        if order.is_gone:
+            return None
+        if failure is not None:
+            return order.fail(failure, calls)
+        missing = [row for row in wanted if row not in made]
+        if wanted and not made and len(wanted) == group.left:
+            name = progress.producer_name(job)
+            raise DatasetError(f"column {name!r} leaves out all rows of group {job.group}")
+        self._keep_group(group, order, made, skips, missing)
+        if order.lane != LOCAL and wanted:
+            progress.call_ended(order.lane, failed=False, mishap=False)
+        return None
+
+    def _producer(self, order: Order) -> Producer:
+        return self.progress.graph.producers[order.job.producer]
+
+    async def _fill(self, group: OpenGroup, order: GroupOrder, wanted: Sequence[int]) -> None:
+        """Put into an order what its maker needs of the rows that are still there."""
+        producer = self._producer(order)
+        order.start = group.rows.start
+        order.follows = order.start > 0 and (self.goes_on or order.job.producer in self._asked)
+        if producer.scope == "scratch":
+            order.rows, order.values = group.rows, [{} for _ in group.rows]
+            return
+        rows: list[int] = []
+        values: list[Mapping[str, Any]] = []
+        for place, row in enumerate(wanted, 1):
+            if order.is_gone:
+                break
+            if not group.is_gone(row):
+                rows.append(row)
+                values.append(self.progress.buffer.copy(row, producer.requires))
+            if not place % _STRIDE:
+                await trio.lowlevel.checkpoint()
+        order.rows, order.values = rows, values
+
+    async def _ask(
+        self, order: GroupOrder, calls: Calls[Any]
+    ) -> Mapping[int, Mapping[str, Any] | CellError]:
+        """The results of a maker, by row, as they are kept."""
+        making = self.progress.spec.makings[order.job.producer]
+        made: Made = await cast("GroupMaker", making.maker).make(order, calls)
+        check_rows(order.rows, made, leaves_out=making.leaves_out)
+        values: dict[int, Mapping[str, Any] | CellError] = {}
+        for place, (row, one) in enumerate(made, 1):
+            values[row] = one if isinstance(one, CellError) else self._checked(order, one)
+            if not place % _STRIDE:
+                await trio.lowlevel.checkpoint()
+        return values
+
+    def _checked(self, order: Order, made: Mapping[str, Any]) -> Mapping[str, Any]:
+        spec = self.progress.spec
+        columns = spec.graph.columns[order.job.producer]
+        return cell_values(self._producer(order), columns, spec.types, made)
+
+    def _keep_cell(self, group: OpenGroup, order: CellOrder, values: Mapping[str, Any]) -> None:
+        progress = self.progress
+        progress.buffer.set(order.row, values)
+        if order.known is None:
+            progress.record(order, {order.row: values})
+        dropped = self._unwanted(order, order.row)
+        if dropped is None:
+            progress.complete(order.job)
+        else:
+            progress.drop(group, [dropped], order.job.producer)
+
+    def _keep_group(
+        self,
+        group: OpenGroup,
+        order: GroupOrder,
+        values: Mapping[int, Mapping[str, Any] | CellError],
+        skips: Skips,
+        missing: Iterable[int] = (),
+    ) -> None:
+        """Keep the values of the rows that are still there, and drop those that have none."""
+        progress, job = self.progress, order.job
+        name = progress.producer_name(job)
+        made: dict[int, Mapping[str, Any]] = {}
+        faults: dict[int, Exception] = dict(skips.faults)
+        for row, one in values.items():
+            if isinstance(one, CellError):
+                faults[row] = one
+            elif row not in skips.skipped:
+                made[row] = one
+        gone = [Trouble(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
+        gone += [DroppedRow(row=row, cause="expression", column=name) for row in missing]
+        progress.leave_out(group, job.producer, skips.skipped)
+        for row, one in made.items():
+            if not group.is_gone(row):
+                progress.buffer.set(row, one)
+                if (dropped := self._unwanted(order, row)) is not None:
+                    gone.append(dropped)
+        # That rows are left out is found again without a record.
+        if made and not isinstance(order.known, MadeRecord):
+            progress.record(order, made, skips.skipped)
+        progress.drop(group, gone, job.producer)
+        if group.left:
+            progress.complete(job)
+
+    def _unwanted(self, order: Order, row: int) -> DroppedRow | None:
+        """The end of a row that a condition of its producer drops, with its new values."""
+        making = self.progress.spec.makings[order.job.producer]
+        if not making.drops:
+            return None
+        name, values = self._producer(order).name, self.progress.buffer.view(row)
+        for cause, condition in making.drops:
+            try:
+                if condition(values):
+                    return DroppedRow(row=row, cause=cause, column=name)
+            except Exception as error:  # noqa: BLE001 - what cannot be told of a row is a failure of that row
+                fault = CellError(f"whether to drop the row cannot be told: {error}")
+                return Trouble(fault, 0).dropped(row, name)
+        return None
+
+
+# The whole of it.
+
 
 CLOSE_GRACE = 30.0
 """Seconds that writing what is complete may take behind the end of a run that was cut off."""

@@ -11,7 +11,6 @@ from trioeval.columns.graph import ColumnGraph, Grouping
 from trioeval.columns.makers.base import CellError, Maker
 from trioeval.columns.model import ColumnsSettings, Skip
 from trioeval.columns.result import Cause
-from trioeval.errors import DatasetError
 
 # What is done with all rows of a group, or of the dataset, at one stage: processors, and what they may do.
 #
@@ -56,16 +55,6 @@ class Stages:
     before_batch: tuple[StageProcessor, ...] = ()
     after_batch: tuple[StageProcessor, ...] = ()
     after_generation: tuple[StageProcessor, ...] = ()
-
-
-def check(given: Rows, back: Rows) -> None:
-    """Refuse what a processor must not give back.
-
-    Raises:
-        DatasetError: As `mistake` says.
-    """
-    if (what := mistake(given, back)) is not None:
-        raise DatasetError(what)
 
 
 def mistake(given: Rows, back: Rows) -> str | None:

@@ -48,12 +48,11 @@ def producer_of(column: Column) -> Producer:
         >>> producer_of(SamplerColumn(name="a", outputs=("a",), sampler=low)).scope
         'scratch'
     """
-    outputs = column.outputs or (column.name,)
     return Producer(
         name=column.name,
-        outputs=outputs,
+        outputs=column.outputs,
         extras=extras_of(column),
-        requires=tuple(name for name in column.requires if name not in outputs),
+        requires=tuple(name for name in column.requires if name not in column.outputs),
         scope=_scope(column),
         ordered=isinstance(column, PythonColumn) and column.ordered,
     )
@@ -76,13 +75,13 @@ def written_columns(settings: ColumnsSettings) -> tuple[str, ...]:
     Each entry has its columns, and its side effects behind them. Those that are not kept, or that a processor
     leaves out, are not among them.
     """
-    real = {name for column in settings.columns for name in column.outputs or (column.name,)}
+    real = {name for column in settings.columns for name in column.outputs}
     found = [
         name
         for column in settings.columns
         if column.keep
         for name in (
-            *(column.outputs or (column.name,)),
+            *column.outputs,
             *(one for one in extras_of(column) if one not in real),
         )
     ]
@@ -98,7 +97,7 @@ def means(pattern: str, name: str) -> bool:
         (True, False)
     """
     parts = map(re.escape, pattern.split("*"))
-    return re.fullmatch(".*".join(parts), name) is not None
+    return re.fullmatch(".*".join(parts), name, re.DOTALL) is not None
 
 
 def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:
@@ -117,7 +116,7 @@ def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:
 
 def output_types(column: Column) -> Mapping[str, ColumnType]:
     """The types of what one entry makes, without side effects; empty where they are not known yet."""
-    names = column.outputs or (column.name,)
+    names = column.outputs
     match column:
         case SeedColumns():
             is_csv = column.file is not None and column.file.suffix.lower() == ".csv"

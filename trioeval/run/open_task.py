@@ -16,8 +16,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetParts, DatasetsTold, SeedFiles, dataset_row
-from trioeval.columns.task import open_dataset
+from trioeval.columns.open import DatasetParts, DatasetsTold, SeedFiles, dataset_row, open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
 from trioeval.evaluation.answerer import ProviderAnswerer

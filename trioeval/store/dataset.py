@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.files.cells import encode_json
+from trioeval.columns.files.formats import encode_json
 from trioeval.columns.graph import Grouping
 from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
 from trioeval.columns.result import LOST, DroppedRow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.files.cells import encode_json
+from trioeval.columns.files.formats import encode_json
 from trioeval.columns.graph import Grouping
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow

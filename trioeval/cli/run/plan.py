@@ -17,7 +17,6 @@ from trioeval.columns.model import (
     SeedColumns,
     folder_of,
 )
-from trioeval.columns.open_makers import kind_of
 from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
 from trioeval.inert import inert
@@ -111,7 +110,7 @@ def dataset_lines(
             name = part.prepared.lane_names[place]
             lane = f" on lane {inert(name, _PLAN_DATASETS_NAME)}"
             cells[name] += settings.rows or 0
-        yield f"  column {_names(producer)}: {kind_of(column)}, {_SCOPES[producer.scope]}{lane}"
+        yield f"  column {_names(producer)}: {column.kind}, {_SCOPES[producer.scope]}{lane}"
 
 
 def _size(settings: ColumnsSettings, graph: ColumnGraph) -> str:

@@ -20,8 +20,9 @@ All of it blocks, and is called in threads.
 
 from trioeval.columns.files.folder import DatasetFolder as DatasetFolder
 from trioeval.columns.files.folder import chosen_format as chosen_format
-from trioeval.columns.files.header import GroupFile as GroupFile
-from trioeval.columns.files.header import Header as Header
-from trioeval.columns.files.header import is_whole as is_whole
+from trioeval.columns.files.layout import GroupFile as GroupFile
+from trioeval.columns.files.layout import Header as Header
+from trioeval.columns.files.layout import is_whole as is_whole
 from trioeval.columns.files.open import HELPS as HELPS
+from trioeval.columns.files.open import open_folder as open_folder
 from trioeval.columns.files.rows import DatasetRows as DatasetRows

@@ -1,47 +1,45 @@
 """The folder while a dataset is built."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import attrs
 from filelock import FileLock
 
 from trioeval.columns.cell_types import ColumnType
-from trioeval.columns.files.cells import NumberedRows, encode_json, file_columns, mended
-from trioeval.columns.files.header import (
-    Format,
-    GroupFile,
-    Header,
-    Note,
-    digest_of,
-    group_line,
-    note_text,
+from trioeval.columns.files.formats import (
+    NumberedRows,
+    Parquet,
+    encode_json,
+    file_columns,
+    mended,
+    parquet_trouble,
+    write_jsonl,
 )
-from trioeval.columns.files.open import (
-    HELPS,
-    Existing,
-    make_safely,
-    open_folder,
-    put_file,
-    unwritable,
-)
-from trioeval.columns.files.parquet import Parquet, need_parquet, parquet_trouble
-from trioeval.columns.files.paths import (
+from trioeval.columns.files.layout import (
     ASIDE,
     FINAL,
     LINES,
     NOTE,
     Disk,
+    Format,
+    GroupFile,
+    Header,
+    Note,
     batch_name,
     data_folder,
+    digest_of,
+    group_line,
+    make_safely,
+    note_text,
     old_final,
     part_name,
+    put_file,
     unlock_folder,
+    unwritable,
 )
-from trioeval.columns.files.rows import write_jsonl
 from trioeval.errors import DatasetError
 
 
@@ -65,7 +63,7 @@ def chosen_format(
 
 @attrs.define(eq=False)
 class DatasetFolder:
-    """A folder that files are written to. Made by `DatasetFolder.open`; closed when nothing more is written.
+    """A folder that files are written to. Made by `open_folder`; closed when nothing more is written.
 
     It may be used from several threads; files are written one at a time.
     """
@@ -90,75 +88,6 @@ class DatasetFolder:
     _file_lock: FileLock | None = attrs.field(default=None, repr=False)
     _parquet: Parquet | None = attrs.field(default=None, repr=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, repr=False)
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        header: Header,
-        *,
-        file_format: Format,
-        existing: Existing,
-        known: Iterable[GroupFile] = (),
-        again: Collection[int] = (),
-        helps: str = HELPS,
-        kinds: Mapping[str, str] | None = None,
-        disk: Disk | None = None,
-    ) -> Self:
-        """Open a folder, which is made if it is not there. Nobody else may write to it meanwhile.
-
-        A file that is whole but noted nowhere, because its process was killed in between, is left alone:
-        whoever makes the group again writes the same bytes in its place, or finds that its digest is known.
-
-        Args:
-            path: The folder.
-            header: What the dataset is to be. If it goes on from fewer rows, its grouping may say so, or have
-                only the last target.
-            file_format: Of its files; that of what is there wins where it is gone on with.
-            existing: What is done where there is a dataset already. `if_possible` moves one that does not fit
-                to a name beside it, and never deletes a file.
-            known: Groups that a journal knows to be written.
-            again: Groups that are written anew: they count as not written, whatever is there.
-            helps: What is said to help where a dataset does not fit and must.
-            kinds: As of `kinds` of the folder.
-            disk: What is done to files.
-
-        Raises:
-            DatasetError: It is not empty and nobody said to go on with it; it is of another configuration
-                (every difference is named), of another group size, or has more rows; its header cannot be
-                read; it cannot be written, or the format not be had; another process writes to it.
-        """
-        disk = disk or Disk()
-        opened = open_folder(
-            path,
-            header,
-            file_format=file_format,
-            existing=existing,
-            known=known,
-            again=again,
-            helps=helps,
-            disk=disk,
-        )
-        note = opened.note
-        try:
-            parquet = need_parquet(note.header.columns) if note.format == "parquet" else None
-        except DatasetError as error:
-            unlock_folder(opened.lock, path)
-            raise DatasetError(f"{path}: {error}") from None
-        return cls(
-            path,
-            note.header,
-            note.format,
-            written=opened.written,
-            damaged=opened.damaged,
-            is_processed=opened.is_processed,
-            moved=opened.moved,
-            result=note.result,
-            kinds=kinds or {},
-            disk=disk,
-            file_lock=opened.lock,
-            parquet=parquet,
-        )
 
     @property
     def data(self) -> Path:
@@ -354,13 +283,17 @@ class DatasetFolder:
         Raises:
             DatasetError: It cannot be written.
         """
-        note = Note(header=self.header, format=self.format, groups=self.written, result=result)
         with self._lock:
             try:
-                put_file(self.path / NOTE, note_text(note).encode(), self._disk)
+                put_file(self.path / NOTE, self.note(self.written, result), self._disk)
                 self._disk.remove(self.path / LINES)
             except OSError as error:
                 raise unwritable(self.path / NOTE, error) from error
+
+    def note(self, groups: Mapping[int, GroupFile], result: Mapping[str, Any] | None) -> bytes:
+        """The content of `dataset.json`."""
+        note = Note(header=self.header, format=self.format, groups=groups, result=result)
+        return note_text(note).encode()
 
     def close(self) -> None:
         """Let others write to the folder. Nothing is written after it."""
@@ -374,12 +307,7 @@ class DatasetFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 

@@ -1,13 +1,19 @@
 """A folder is opened to be written: what is there is looked at before anything is changed."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import attrs
-from filelock import FileLock
 
-from trioeval.columns.files.header import (
+from trioeval.columns.files.folder import DatasetFolder
+from trioeval.columns.files.formats import Parquet, need_parquet
+from trioeval.columns.files.layout import (
+    FINAL,
+    LINES,
+    NOTE,
+    Disk,
     Format,
     GroupFile,
     Header,
@@ -15,24 +21,20 @@ from trioeval.columns.files.header import (
     differences,
     digest_of,
     is_of,
-    is_processed,
-    note_text,
-    read_group_lines,
-    read_note,
-)
-from trioeval.columns.files.paths import (
-    FINAL,
-    LINES,
-    NOTE,
-    Disk,
     is_ours,
     is_part,
+    is_processed,
     lock_folder,
+    make_safely,
     names_beside,
     old_final,
     part_name,
     processed_folder,
+    put_file,
+    read_group_lines,
+    read_note,
     unlock_folder,
+    unwritable,
 )
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
@@ -92,73 +94,91 @@ def _then(grouping: Grouping) -> str:
 HELPS = "name another folder (outputDir), or set resume: ifPossible to move it away"
 
 
-@attrs.define(kw_only=True)
-class Opened:
-    """A folder that nobody else writes to."""
-
-    lock: FileLock
-    note: Note
-    """What it says now."""
-    written: dict[int, GroupFile] = attrs.field(factory=dict)
-    damaged: tuple[GroupFile, ...] = ()
-    standing: dict[int, GroupFile] = attrs.field(factory=dict)
-    """Groups that are written anew: what is there can be read until then."""
-    is_processed: bool = False
-    """Whether the whole of it was processed, and the files of that are as they were written."""
-    moved: Path | None = None
-    """Where the dataset is that was there and did not fit."""
-
-
 def open_folder(
     path: Path,
     header: Header,
     *,
     file_format: Format,
     existing: Existing,
-    known: Iterable[GroupFile],
-    again: Collection[int],
-    helps: str,
-    disk: Disk,
-) -> Opened:
-    """See `DatasetFolder.open`.
+    known: Iterable[GroupFile] = (),
+    again: Collection[int] = (),
+    helps: str = HELPS,
+    kinds: Mapping[str, str] | None = None,
+    disk: Disk | None = None,
+) -> DatasetFolder:
+    """Open a folder, which is made if it is not there. Nobody else may write to it meanwhile.
+
+    A file that is whole but noted nowhere, because its process was killed in between, is left alone:
+    whoever makes the group again writes the same bytes in its place, or finds that its digest is known.
+
+    Args:
+        path: The folder.
+        header: What the dataset is to be. If it goes on from fewer rows, its grouping may say so, or have
+            only the last target.
+        file_format: Of its files; that of what is there wins where it is gone on with.
+        existing: What is done where there is a dataset already. `if_possible` moves one that does not fit
+            to a name beside it, and never deletes a file.
+        known: Groups that a journal knows to be written.
+        again: Groups that are written anew: they count as not written, whatever is there.
+        helps: What is said to help where a dataset does not fit and must.
+        kinds: As of `kinds` of the folder.
+        disk: What is done to files.
 
     Raises:
-        DatasetError: It cannot be used so; nothing is locked.
+        DatasetError: It is not empty and nobody said to go on with it; it is of another configuration
+            (every difference is named), of another group size, or has more rows; its header cannot be
+            read; it cannot be written, or the format not be had; another process writes to it.
     """
     if not header.columns:
         raise DatasetError(f"{path}: no column of the dataset would be written; keep one of them")
     _check_folder(path)
-    lock: FileLock | None = None
+    disk = disk or Disk()
+    moved = None
     try:
-        make_safely(path, disk)
-        lock = lock_folder(path)
-        found, trouble = _look(path, header, existing, helps)
-        moved = None
-        if trouble is not None:
-            moved = _move_away(path, disk)
-            unlock_folder(lock, moved)
-            lock = None
+        with ExitStack() as undo:
             make_safely(path, disk)
             lock = lock_folder(path)
-        opened = Opened(
-            lock=lock, note=found or Note(header=header, format=file_format), moved=moved
-        )
-        _check_groups(path, opened, known, again)
-        # What is written again may be another, and what was made of all of it as well.
-        stays = not again and not opened.damaged
-        opened.is_processed = stays and is_processed(path, opened.note)
-        if again:
-            opened.note = attrs.evolve(opened.note, result=None)
-        _tidy(path, opened, found, disk)
+            undo.callback(unlock_folder, lock, path)
+            found, trouble = _look(path, header, existing, helps)
+            if trouble is not None:
+                moved = _move_away(path, disk)
+                undo.pop_all()
+                unlock_folder(lock, moved)
+                make_safely(path, disk)
+                lock = lock_folder(path)
+                undo.callback(unlock_folder, lock, path)
+            note = found or Note(header=header, format=file_format)
+            folder = DatasetFolder(
+                path,
+                note.header,
+                note.format,
+                moved=moved,
+                kinds=kinds or {},
+                disk=disk,
+                file_lock=lock,
+                parquet=_parquet(path, note),
+            )
+            standing = _sort_groups(folder, (*note.groups.values(), *known), again)
+            # What is written again may be another, and what was made of all of it as well.
+            stays = not again and not folder.damaged
+            folder.is_processed = stays and is_processed(path, note.header)
+            if stays and (folder.is_processed or not _was_processed(path)):
+                folder.result = note.result
+            _tidy(folder, standing, disk, is_new=found is None)
+            undo.pop_all()
     except OSError as error:
-        if lock is not None:
-            unlock_folder(lock, path)
         raise unwritable(path, error) from error
-    except DatasetError:
-        if lock is not None:
-            unlock_folder(lock, path)
-        raise
-    return opened
+    return folder
+
+
+def _parquet(path: Path, note: Note) -> Parquet | None:
+    """What writes the files of a dataset, if they are Parquet."""
+    if note.format != "parquet":
+        return None
+    try:
+        return need_parquet(note.header.columns)
+    except DatasetError as error:
+        raise DatasetError(f"{path}: {error}") from None
 
 
 def _look(
@@ -237,50 +257,54 @@ def _was_processed(path: Path) -> bool:
     return (path / FINAL).exists() or old_final(path).exists()
 
 
-def _check_groups(
-    path: Path, opened: Opened, known: Iterable[GroupFile], again: Collection[int]
-) -> None:
-    """Sort what was ever told of groups by whether the files are as they were written."""
+def _sort_groups(
+    folder: DatasetFolder, groups: Iterable[GroupFile], again: Collection[int]
+) -> Mapping[int, GroupFile]:
+    """Sort what was ever told of groups by whether the files are as they were written.
+
+    Returns:
+        Those of `again` that are: what is there can be read until they are written anew.
+    """
     told: dict[int, list[GroupFile]] = {}
-    grouping = opened.note.header.grouping
-    for group in (*opened.note.groups.values(), *known):
-        if is_of(group, grouping):
+    for group in groups:
+        if is_of(group, folder.header.grouping):
             told.setdefault(group.group, []).append(group)
+    standing: dict[int, GroupFile] = {}
     damaged = []
-    for number, groups in sorted(told.items()):
+    for number, several in sorted(told.items()):
         digests: Mapping[str | None, str | None] = {
-            file: digest_of(path / file)
-            for file in {one.file for one in groups}
+            file: digest_of(folder.path / file)
+            for file in {one.file for one in several}
             if file is not None
         }
-        whole = [one for one in groups if digests.get(one.file) == one.digest]
+        whole = [one for one in several if digests.get(one.file) == one.digest]
         if whole:
-            (opened.standing if number in again else opened.written)[number] = whole[-1]
+            (standing if number in again else folder.written)[number] = whole[-1]
         else:
-            damaged.append(groups[-1])
-    opened.damaged = tuple(damaged)
+            damaged.append(several[-1])
+    folder.damaged = tuple(damaged)
+    return standing
 
 
-def _tidy(path: Path, opened: Opened, found: Note | None, disk: Disk) -> None:
+def _tidy(
+    folder: DatasetFolder, standing: Mapping[int, GroupFile], disk: Disk, *, is_new: bool
+) -> None:
     """Note in one file what is there, and remove what a killed process left half done."""
+    path = folder.path
     final, old = path / FINAL, old_final(path)
-    if opened.is_processed and processed_folder(path) == old:
+    if folder.is_processed and processed_folder(path) == old:
         disk.remove(final)  # what is left of it holds no dataset
         disk.rename(old, final)
         disk.settle(path)
     for one in path.iterdir():
-        if is_part(one.name) and (one != old or opened.is_processed):
+        if is_part(one.name) and (one != old or folder.is_processed):
             disk.remove(one)
-    is_damaged = opened.damaged or (_was_processed(path) and not opened.is_processed)
-    result = None if is_damaged else opened.note.result
-    groups = {**opened.standing, **opened.written}
-    opened.note = attrs.evolve(opened.note, groups=groups, result=result)
-    content = note_text(opened.note).encode()
-    if found is None or (path / NOTE).read_bytes() != content:
+    content = folder.note({**standing, **folder.written}, folder.result)
+    if is_new or (path / NOTE).read_bytes() != content:
         put_file(path / NOTE, content, disk)
     if (path / LINES).exists():
         disk.remove(path / LINES)
-    if not opened.is_processed:  # only now: nobody takes what is left for the whole of it
+    if not folder.is_processed:  # only now: nobody takes what is left for the whole of it
         _drop_final(path, disk)
 
 
@@ -292,41 +316,3 @@ def _drop_final(path: Path, disk: Disk) -> None:
             disk.rename(one, part)
             disk.settle(path)
             disk.remove(part)
-
-
-def make_safely(path: Path, disk: Disk) -> None:
-    """Make a folder and those above it, where they are missing, and return when their names are safe."""
-    made = [one for one in (path, *path.parents) if not one.exists()]
-    disk.make_folder(path)
-    for one in made:
-        disk.settle(one.parent)
-
-
-def put_file(path: Path, content: bytes | Callable[[Path], None], disk: Disk) -> None:
-    """Write a file so that it is there as it was or as it should be, whatever comes between.
-
-    Args:
-        path: The file.
-        content: Its bytes, or what writes them to another path.
-        disk: The disk.
-    """
-    part = path.with_name(part_name(path.name))
-
-    def write(to: Path) -> None:
-        if isinstance(content, bytes):
-            to.write_bytes(content)
-        else:
-            content(to)
-
-    try:
-        disk.fill(part, write)
-        disk.rename(part, path)
-    except OSError:
-        disk.remove(part)
-        raise
-    disk.settle(path.parent)
-
-
-def unwritable(path: Path, error: OSError) -> DatasetError:
-    """What an error of the system means for a person."""
-    return DatasetError(f"{path}: the dataset cannot be written: {error.strerror or error}")

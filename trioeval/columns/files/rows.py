@@ -1,68 +1,40 @@
 """The rows of a dataset that is written, read as they are looked at."""
 
 import hashlib
-import json
 import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import attrs
 
 from trioeval.columns.cell_types import ColumnType
-from trioeval.columns.files.cells import encode_json, read_rows
-from trioeval.columns.files.header import (
+from trioeval.columns.files.formats import (
+    Parquet,
+    as_json,
+    is_kept,
+    need_parquet,
+    read_jsonl,
+    read_rows,
+)
+from trioeval.columns.files.layout import (
+    LINES,
+    NOTE,
     Format,
     GroupFile,
     Header,
     Note,
+    data_folder,
     read_group_lines,
     read_note,
 )
-from trioeval.columns.files.parquet import Parquet, as_json, is_kept, need_parquet
-from trioeval.columns.files.paths import LINES, NOTE, data_folder
 from trioeval.errors import DatasetError
 from trioeval.sequences import LazySequence
-
-# JSON lines: an object for each row, with its columns in order.
-
-
-def write_jsonl(
-    path: Path, columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]]
-) -> None:
-    """Write a file of values as `file_columns` makes them.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    heads = [f"{encode_json(name)}:" for name in columns]
-    texts = [_texts(values[name], kind) for name, kind in columns.items()]
-    with path.open("wb") as file:
-        for line in zip(*texts, strict=True):
-            told = ",".join(map(str.__add__, heads, line))
-            file.write(f"{{{told}}}\n".encode())
-
-
-def read_jsonl(content: bytes) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file.
-
-    Raises:
-        ValueError: It holds something else.
-    """
-    for line in content.splitlines():  # of bytes: only what ends a line, not what Unicode calls so
-        yield json.loads(line)
-
-
-def _texts(values: Sequence[Any], kind: ColumnType) -> Iterator[str]:
-    if kind == "json":
-        return ("null" if value is None else value for value in values)
-    return map(encode_json, values)
 
 
 class DatasetRows(LazySequence[Mapping[str, Any]]):
@@ -106,12 +78,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @property

@@ -1,7 +1,8 @@
-"""Columns of templates, Python expressions and functions, and the conditions that skip cells or drop rows."""
+"""Columns of templates, assertions, Python expressions and functions; conditions that skip or drop rows."""
 
 import keyword
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,16 +12,28 @@ import trio
 
 from trioeval.columns.makers.base import CODE, LOCAL, CellError, CellOrder, GroupOrder, Made
 from trioeval.columns.model import Column, ExpressionColumn, PythonColumn, ValidationColumn
-from trioeval.columns.reply_json import TOO_DEEP, is_deep, read_text_as, read_value_as
+from trioeval.columns.reply_json import TOO_DEEP, is_deep, member, read_text_as, read_value_as
 from trioeval.columns.result import Cause
 from trioeval.columns.spec import Condition
 from trioeval.documents.files import FILE
 from trioeval.documents.mistakes import kind, nearest
-from trioeval.errors import DatasetError, ProviderError, ScriptError, TemplateError
+from trioeval.errors import DatasetError, GradingError, ProviderError, ScriptError, TemplateError
 from trioeval.evaluation.scripts import Scripts
-from trioeval.grading import quote
+from trioeval.grading import KINDS, Assertion, Kinds, Subject, Verdict, quote
+from trioeval.grading.algebra import Place, fold, leaves
+from trioeval.grading.grade import (
+    Render,
+    find,
+    grading_error,
+    make_ready,
+    ungraded,
+    verdict_of,
+    with_named_sets,
+)
+from trioeval.grading.kind import Asking, Comparing, SlowError
 from trioeval.kernel import Calls
 from trioeval.providers.programs.workers import KeptStateError
+from trioeval.templates import is_template
 from trioeval.templates.expressions import Filters, compile_condition, compile_template
 from trioeval.templates.values import as_json
 
@@ -132,9 +145,26 @@ def _is_of_the_process(error: ScriptError) -> bool:
 # Columns that follow from others: templates, which are rendered here, and Python, which runs elsewhere.
 
 
-_ROWS = 100  # rendered without a look at others
+_ROWS = 100  # made without a look at others
 _ROWS_A_CALL = 1000
 _COMPOUND = (dict, list)
+
+
+async def _row_by_row(
+    order: GroupOrder, name: str, make: Callable[[Mapping[str, Any]], Awaitable[Any]]
+) -> Made:
+    """The values of one column, or why a row has none. A checkpoint if they are many, or `make` is one."""
+    made: list[tuple[int, Mapping[str, Any] | CellError]] = []
+    for place, (row, values) in enumerate(zip(order.rows, order.values, strict=True), 1):
+        try:
+            made.append((row, {name: await make(values)}))
+        except RecursionError:
+            made.append((row, CellError(TOO_DEEP)))
+        except (CellError, GradingError, TemplateError, LookupError) as error:
+            made.append((row, CellError(str(error))))
+        if not place % _ROWS:
+            await trio.lowlevel.checkpoint()
+    return made
 
 
 @attrs.frozen
@@ -142,7 +172,7 @@ class TemplateMaker:
     """Makes the column of a template. Values of the row are data: what looks like a template is none."""
 
     column: ExpressionColumn
-    filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
+    filters: Filters = attrs.field(factory=dict)
     """The suite's own, by name."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """What `env` is in templates."""
@@ -156,22 +186,15 @@ class TemplateMaker:
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows. A checkpoint if they are many."""
-        name, wanted, render = self.column.name, self.column.as_type, self._render
-        made: list[tuple[int, Mapping[str, Any] | CellError]] = []
-        for place, (row, values) in enumerate(zip(order.rows, order.values, strict=True), 1):
-            try:
-                for key, value in values.items():
-                    if value.__class__ in _COMPOUND:
-                        values = {**values, key: as_json(value)}  # noqa: PLW2901 - printed as JSON
-                text = render(values)
-                made.append((row, {name: text if wanted == "text" else read_text_as(text, wanted)}))
-            except RecursionError:
-                made.append((row, CellError(TOO_DEEP)))
-            except (TemplateError, CellError) as error:
-                made.append((row, CellError(str(error))))
-            if not place % _ROWS:
-                await trio.lowlevel.checkpoint()
-        return made
+        return await _row_by_row(order, self.column.name, self._value)
+
+    async def _value(self, values: Mapping[str, Any]) -> Any:  # noqa: ASYNC124 - as `_row_by_row` wants it
+        for key, value in values.items():
+            if value.__class__ in _COMPOUND:
+                values = {**values, key: as_json(value)}  # printed as JSON
+        text = self._render(values)
+        wanted = self.column.as_type
+        return text if wanted == "text" else read_text_as(text, wanted)
 
 
 @attrs.frozen
@@ -278,7 +301,7 @@ def values_of(column: PythonColumn, value: Any, row: int | None = None) -> Mappi
         >>> values_of(pair, {"x": 1, "y": 2})
         {'x': 1, 'y': 2, 'z': None}
     """
-    outputs = column.outputs or (column.name,)
+    outputs = column.outputs
     if len(outputs) == 1 and not column.extras:
         return {outputs[0]: value}
     where = "" if row is None else f" for row {row}"
@@ -317,3 +340,66 @@ async def _result(
 def _name(column: PythonColumn) -> str:
     file, function = function_of(column.target)
     return f"{file.name}:{function}"
+
+
+# Columns that say what assertions find in another column: those that ask nobody.
+
+
+@attrs.frozen
+class ValidationMaker:
+    """Makes the column of a validation: `{"pass": …, "score": …, "reason": …}`."""
+
+    column: ValidationColumn
+    kinds: Kinds = KINDS
+    """The assertion types that there are."""
+    filters: Filters = attrs.field(factory=dict)
+    """The suite's own, by name."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What `env` is in the texts of assertions."""
+    _templates: dict[str, Callable[[Mapping[str, Any]], str]] = attrs.field(
+        init=False, factory=dict, repr=False
+    )
+
+    lane = LOCAL
+
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
+        """The verdicts on all rows. A checkpoint if they are many, or one takes long."""
+        return await _row_by_row(order, self.column.name, self._verdict)
+
+    async def _verdict(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        subject = Subject.of(member(values, self.column.target), vars=values)
+        render = partial(self._render, values)
+        assertions = with_named_sets(self.column.assertions, render)
+        verdicts: dict[Place, Verdict] = {}
+        for place, assertion in leaves(assertions):
+            try:
+                verdicts[place] = await self._judged(assertion, subject, render)
+            except (GradingError, TemplateError) as error:
+                if assertion.weight and assertions[place[0]].weight:
+                    raise grading_error(assertion, place, error) from error
+                verdicts[place] = ungraded(assertion, error)
+        verdict = fold(assertions, verdicts)
+        return {"pass": verdict.passed, "score": verdict.score, "reason": verdict.reason}
+
+    async def _judged(self, assertion: Assertion, subject: Subject, render: Render) -> Verdict:
+        """The verdict of one assertion. A checkpoint only if that takes long."""
+        ready = make_ready(assertion, render, self.kinds)
+        judge = ready.kind.judge
+        if isinstance(judge, Asking | Comparing):
+            raise GradingError("it asks others, or compares rows, which a validation does not")
+        try:
+            return verdict_of(ready, find(ready, judge, subject, patient=False))
+        except SlowError:
+            # Left alone when cancelled: what it may cost is bounded, and others need not wait for it.
+            finding = await trio.to_thread.run_sync(
+                find, ready, judge, subject, abandon_on_cancel=True
+            )
+        return verdict_of(ready, finding)
+
+    def _render(self, values: Mapping[str, Any], text: str) -> str:
+        if not is_template(text):
+            return text
+        template = self._templates.get(text)
+        if template is None:
+            template = self._templates[text] = compile_template(text, self.filters, self.env)
+        return template({name: as_json(value) for name, value in values.items()})

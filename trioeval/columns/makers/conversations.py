@@ -17,18 +17,20 @@ conversation goes on where it was.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from trioeval.columns.makers.base import CellError, CellOrder
-from trioeval.columns.model import Asking
+from trioeval.columns.model import JudgeColumn, LlmColumn
 from trioeval.errors import CallError, ProviderError, TemplateError
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.grading.services import CUT_OFF, Answer, without_thoughts
 from trioeval.grading.strict_reading import UnusableReplyError
 from trioeval.kernel import Calls
 from trioeval.providers import Reply, Request
+from trioeval.providers.abilities import schema_options
+from trioeval.providers.config import to_snake
 from trioeval.providers.http.replies import thoughts_in, without_thinking
 from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
 from trioeval.providers.secrets import hide_in, is_secret_name, longest_first, surely_keys
@@ -245,47 +247,43 @@ class Cells:
         )
 
 
-@attrs.frozen
-class Said(Generic[T]):
-    """What came of a conversation."""
-
-    value: T
-    messages: tuple[Message, ...]
-    """What was asked and answered, the answer that was used last."""
-    reasoning: str | None
-    """What the model thought before that answer, where its service tells."""
+_FORMS = frozenset({"output_format", "response_format", "text"})
+"""Keys of configs that say how a model is to answer."""
 
 
-@attrs.frozen
-class _Heard:
-    answer: Answer
-    reasoning: str | None
+class AskingMaker:
+    """Makes the cells of a column by asking a model; see `CellMaker`.
 
+    Args:
+        column: As the suite has it.
+        number: Its place among the columns, ≥ 0.
+        cells: What it asks with.
+        schema: The JSON schema of the wanted data; None for text.
+    """
 
-@attrs.define(eq=False)
-class Conversations:
-    """How the cells of one column ask."""
-
-    cells: Cells
-    column: str
-    number: int
-    """The place of the column among the columns."""
-    asking: Asking
-    prompt: PromptTemplate
-    options: Mapping[str, Any]
-    """Keys of the provider's config that are different for all of its calls."""
-    _replies: dict[int, list[Reply]] = attrs.field(factory=dict, init=False)
-    """By row, of cells that failed by mishap: what they were answered before, in order."""
+    def __init__(
+        self,
+        column: LlmColumn | JudgeColumn,
+        number: int,
+        cells: Cells,
+        schema: Mapping[str, Any] | None,
+    ) -> None:
+        self.number = number
+        self.cells = cells
+        self.asking = column.asking
+        self.prompt = PromptTemplate.of(column.asking.prompt)
+        self.schema_options: Mapping[str, Any] = {}
+        """Options of calls that hold the service to the schema; empty where the prompt has to say it."""
+        if schema is not None:
+            self.schema_options = self._schema_options(schema)
+        self._column = column
+        self._replies: dict[int, list[Reply]] = {}
+        """By row, of cells that failed by mishap: what they were answered before, in order."""
 
     @property
     def lane(self) -> str:
         """Where the calls are made."""
         return self.cells.asker.lanes[self.asking.provider]
-
-    @property
-    def name(self) -> str:
-        """Who is asked, without secrets."""
-        return self.cells.asker.names[self.asking.provider]
 
     def messages(self, order: CellOrder) -> tuple[Message, ...]:
         """The prompt for one row.
@@ -313,11 +311,13 @@ class Conversations:
         order: CellOrder,
         calls: Calls[Any],
         messages: Sequence[Message],
-        read: Callable[[Answer], T],
+        read: Callable[[Answer], Any],
         *,
         wanted: str,
-    ) -> Said[T]:
-        """The first reply that can be used. A checkpoint, unless all were recalled.
+    ) -> Mapping[str, Any]:
+        """The cell of the first reply that can be used, and its side effects.
+
+        A checkpoint, unless all replies were recalled.
 
         Args:
             order: The cell.
@@ -332,12 +332,30 @@ class Conversations:
         """
         talk = _Talk(self, order, calls, self._replies.pop(order.row, []))
         try:
-            said = await talk.find(messages, read, wanted)
+            return await talk.find(messages, read, wanted)
         except CallError:
             if talk.replies:
                 self._replies[order.row] = talk.replies
             raise
-        return attrs.evolve(said, messages=self.cells.without_keys(said.messages))
+
+    def cell(
+        self, value: Any, messages: Sequence[Message], reasoning: str | None
+    ) -> Mapping[str, Any]:
+        """The values of a cell that was asked for, by column.
+
+        Args:
+            value: The value of the column.
+            messages: What was asked and answered, the answer that was used last.
+            reasoning: What the model thought before that answer, where its service tells.
+        """
+        column = self._column
+        found = {column.name: value}
+        if column.reasoning is not None:
+            found[column.reasoning] = reasoning
+        if column.trace is not None:
+            clean = self.cells.without_keys(messages)
+            found[column.trace] = [dict(message) for message in clean]
+        return found
 
     def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> Inquiry:
         """The question of one turn; each turn of a conversation has more messages than the one before."""
@@ -345,20 +363,28 @@ class Conversations:
             order,
             self.number,
             self.prompt.sent(messages),
-            options=self.options,
+            options={**self.asking.config, **self.schema_options},
             repeat_index=restart,
         )
         asker = self.cells.asker
-        mark = (asker.task, self.cells.seed, self.column, order.row, restart)
+        mark = (asker.task, self.cells.seed, self._column.name, order.row, restart)
         place = self.asking.provider
         return asker.inquiry(order.row, "cell", place, request, *mark, again=True)
+
+    def _schema_options(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options that ask the service for data of a schema; services want an object at the root."""
+        says = any(to_snake(name) in _FORMS for name in self.asking.config)
+        if says or schema.get("type") != "object":
+            return {}
+        settings = self.cells.asker.providers[self.asking.provider].spec.settings
+        return schema_options(settings, schema, name="answer")
 
 
 @attrs.define(eq=False)
 class _Talk:
     """All conversations of one cell."""
 
-    of: Conversations
+    of: AskingMaker
     order: CellOrder
     calls: Calls[Any]
     replies: list[Reply]
@@ -368,37 +394,38 @@ class _Talk:
     """What was wrong with the last reply."""
 
     async def find(
-        self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str
-    ) -> Said[T]:
+        self, messages: Sequence[Message], read: Callable[[Answer], Any], wanted: str
+    ) -> Mapping[str, Any]:
         for restart in range(self.of.asking.restarts + 1):
-            said = await self._converse(messages, read, wanted, restart)
-            if said is not None:
-                return said
+            cell = await self._converse(messages, read, wanted, restart)
+            if cell is not None:
+                return cell
         for inquiry in self.asked:
             self.of.cells.asker.reject(inquiry)
         tried = len(self.asked)
         times = "1 reply was" if tried == 1 else f"{tried} replies were"
-        msg = f"{times} got from {self.of.name}, and none can be used; the last one: {self.fault}"
-        raise CellError(msg)
+        name = self.of.cells.asker.names[self.of.asking.provider]
+        raise CellError(
+            f"{times} got from {name}, and none can be used; the last one: {self.fault}"
+        )
 
     async def _converse(
-        self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str, restart: int
-    ) -> Said[T] | None:
+        self, messages: Sequence[Message], read: Callable[[Answer], Any], wanted: str, restart: int
+    ) -> Mapping[str, Any] | None:
         """What one conversation gives; None if nothing."""
         for _ in range(self.of.asking.corrections + 1):
             reply = await self._reply(messages, restart)
             try:
-                heard = _heard(reply)
+                answer, thoughts = _heard(reply)
             except UnusableReplyError as error:
                 self.fault = str(error)
                 return None
-            told = heard.answer.text
-            after = (*messages, {"role": "assistant", "content": told})
+            after = (*messages, {"role": "assistant", "content": answer.text})
             try:
-                return Said(read(heard.answer), after, heard.reasoning)
+                return self.of.cell(read(answer), after, thoughts)
             except UnusableReplyError as error:
-                fault = f"{error}; {CUT_OFF}" if heard.answer.is_cut_off else str(error)
-                self.fault = f"{fault}; it begins {quote(told, _EXCERPT)}"
+                fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else str(error)
+                self.fault = f"{fault}; it begins {quote(answer.text, _EXCERPT)}"
                 hint = f"Your last answer could not be used: {error}. Answer with {wanted} and nothing else."
                 messages = with_instruction(after, hint)
         return None
@@ -414,7 +441,7 @@ class _Talk:
         return paid.reply
 
 
-def _heard(reply: Reply) -> _Heard:
+def _heard(reply: Reply) -> tuple[Answer, str | None]:
     """What a reply says, and what its model thought.
 
     Raises:
@@ -436,4 +463,4 @@ def _heard(reply: Reply) -> _Heard:
     inline = text[: len(text) - len(answer.text)].strip()
     inline = inline.removeprefix("<think>").removesuffix("</think>").strip()
     thoughts = [*thoughts_in(reply.raw), *([inline] if inline else [])]
-    return _Heard(answer, "\n\n".join(thoughts) or None)
+    return answer, "\n\n".join(thoughts) or None

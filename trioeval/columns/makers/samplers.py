@@ -99,19 +99,13 @@ class SamplerMaker:
             kept = set(order.rows)
             values = (value for row, value in enumerate(values, order.start) if row in kept)
         while some := list(itertools.islice(values, _ROWS)):
-            made += [(row, {name: value}) for value, row in zip(some, wanted, strict=False)]
+            made += [
+                (row, value if isinstance(value, CellError) else {name: value})
+                for value, row in zip(some, wanted, strict=False)
+            ]
             if len(made) < len(order.rows):
                 await trio.lowlevel.checkpoint()
-        return _told(made, name) if isinstance(column.sampler, SubcategorySampler) else made
-
-
-def _told(made: Made, name: str) -> Made:
-    """The same, with what is wrong with a row in place of its values."""
-    told: list[tuple[int, Mapping[str, Any] | CellError]] = []
-    for row, values in made:
-        value = None if isinstance(values, CellError) else values[name]
-        told.append((row, value if isinstance(value, CellError) else values))
-    return told
+        return made
 
 
 def _by_place(order: GroupOrder) -> Sequence[_Row]:

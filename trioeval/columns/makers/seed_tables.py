@@ -21,11 +21,11 @@ import threading
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import attrs
 
-from trioeval.columns.files.parquet import as_json, read_as
+from trioeval.columns.files.formats import as_json, open_duckdb, read_as
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.grading import quote
 from trioeval.suite.sources.jsonl_tests import Lines, read_line
@@ -36,28 +36,6 @@ Walked: TypeAlias = tuple[int | None, Row | Mistake]
 
 _BOM = b"\xef\xbb\xbf"
 _ROWS = 1000  # read at once
-
-
-class Table(Protocol):
-    """Rows of a file, by their places from 0."""
-
-    def __len__(self) -> int: ...
-
-    def lacks(self, name: str) -> Mistake | None:
-        """What is wrong with the name of a column, whatever stands in the rows; None if nothing is."""
-        ...
-
-    def walk(self) -> Iterator[Walked]:
-        """All rows about which more is to be found out, and all that are wrong."""
-        ...
-
-    def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows, in the order in which they are asked for.
-
-        Raises:
-            MistakenError: The file cannot be read any more, or has changed.
-        """
-        ...
 
 
 @attrs.define(eq=False)
@@ -109,7 +87,7 @@ class CsvTable:
         return len(self._starts)
 
     def lacks(self, name: str) -> Mistake | None:
-        """What is wrong with the name of a column."""
+        """What is wrong with the name of a column, whatever stands in the rows; None if nothing is."""
         times = self.header.count(name)
         if times == 1:
             return None
@@ -120,11 +98,15 @@ class CsvTable:
         return Mistake(message, nearest(name, self.header), place=(1, 1))
 
     def walk(self) -> Iterator[Walked]:
-        """Rows that are wrong; all others are text."""
+        """All rows about which more is to be found out, and all that are wrong: all others are text."""
         return iter(self._wrong)
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows."""
+        """Some rows, by their places from 0, in the order in which they are asked for.
+
+        Raises:
+            MistakenError: The file cannot be read any more, or has changed.
+        """
         found: list[Row] = []
         for first, last in _runs(places):
             content = _read(self.file, self._state, self._starts, first, last)
@@ -274,11 +256,6 @@ def _read(
 # Parquet files that seeds are read from, by DuckDB; see `seed_tables`.
 
 
-_SETTINGS = {  # nothing is fetched from anywhere
-    "threads": "1",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
 _SEED_PARQUET_ROWS = 1000  # fetched at once
 _NUMBER = "file_row_number"
 _TABLE = "read_parquet(?, hive_partitioning = false)"
@@ -314,9 +291,8 @@ class ParquetTable:
         except ImportError:
             message = f"{quote(file.name)} needs the extra parquet"
             raise MistakenError(Mistake(message, "pip install 'trioeval[parquet]'")) from None
-        connection = duckdb.connect(":memory:", config=dict(_SETTINGS))
+        connection = open_duckdb()
         try:
-            connection.execute("SET GLOBAL TimeZone = 'UTC'")
             described = connection.execute(f"DESCRIBE SELECT * FROM {_TABLE}", [_literal(file)])  # noqa: S608
             kinds = {name: str(kind) for name, kind, *_ in described.fetchall()}
             counted = connection.execute(f"SELECT count(*) FROM {_TABLE}", [_literal(file)])  # noqa: S608
@@ -431,3 +407,7 @@ def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
 
 def _is_of(name: str, column: str) -> bool:
     return name == column or name.startswith(f"{column}.")
+
+
+Table: TypeAlias = CsvTable | JsonlTable | ParquetTable
+"""The rows of a file, by their places from 0."""

@@ -1,3 +1,4 @@
+# Apart from `columns.open`: together they exceed 600 lines.
 """Columns that are there already: rows of a file, or of an earlier task.
 
 Row r of a dataset is row r of its source, and where the source ends it begins again. Shuffled, each round has
@@ -10,13 +11,13 @@ import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import attrs
 import trio
 
 from trioeval.columns.cell_types import ColumnType, common_type
-from trioeval.columns.files.parquet import kept_kind
+from trioeval.columns.files.formats import kept_kind
 from trioeval.columns.makers.base import LOCAL, GroupOrder, Made
 from trioeval.columns.makers.samplers import stream
 from trioeval.columns.makers.seed_tables import (
@@ -42,48 +43,17 @@ _ROUNDS = 2  # orders that are kept: a row group may have rows of two rounds
 _TOLD = 20  # rows of a task that are wrong
 
 
-class Source(Protocol):
-    """The rows of a seed, by the names of its columns in the dataset."""
-
-    @property
-    def types(self) -> Mapping[str, ColumnType]:
-        """Of its columns: the narrowest that all rows have."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """Of all that it holds."""
-        ...
-
-    @property
-    def kinds(self) -> Mapping[str, str]:
-        """The types that its columns keep in Parquet files, if they are others."""
-        ...
-
-    @property
-    def blocks(self) -> bool:
-        """Whether it is to be read in a thread."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows, in the order in which they are asked for.
-
-        Raises:
-            DatasetError: They cannot be read any more.
-        """
-        ...
-
-
 @attrs.define(eq=False)
 class FileSource:
     """Rows of a file; made by `open_seed_file`."""
 
     file: Path
     columns: Mapping[str, str]
+    """The columns of the dataset, each with its name in the file."""
     types: Mapping[str, ColumnType]
+    """The narrowest that all rows have, by column of the dataset."""
     digest: str
+    """The digest of all that it holds."""
     _table: Table
     _empty: str | None = ""
     """What an empty text of it is."""
@@ -103,14 +73,18 @@ class FileSource:
 
     @property
     def blocks(self) -> bool:
-        """It is a file."""
+        """Whether it is to be read in a thread: it is a file."""
         return True
 
     def __len__(self) -> int:
         return len(self._table)
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows."""
+        """Some rows, in the order in which they are asked for.
+
+        Raises:
+            DatasetError: They cannot be read any more.
+        """
         try:
             found = [_picked(row, self.columns) for row in self._table.read(places)]
         except (MistakenError, LookupError, ValueError) as error:
@@ -122,7 +96,7 @@ class FileSource:
 
 @attrs.define(eq=False)
 class RowsSource:
-    """Rows that are there; made by `seed_rows`."""
+    """Rows that are there; made by `seed_rows`. It has the members of `FileSource`."""
 
     columns: Mapping[str, str]
     types: Mapping[str, ColumnType]
@@ -144,6 +118,10 @@ class RowsSource:
         # In their order, so that a file with many of them is read once.
         found = {place: _picked(self._rows[place], self.columns) for place in sorted({*places})}
         return [found[place] for place in places]
+
+
+Source: TypeAlias = FileSource | RowsSource
+"""The rows of a seed, by the names of its columns in the dataset."""
 
 
 def open_seed_file(

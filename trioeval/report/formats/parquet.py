@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from trioeval.columns.cell_types import ColumnType
-from trioeval.columns.files.parquet import Parquet
+from trioeval.columns.files.formats import Parquet
 from trioeval.grading import output_text
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
