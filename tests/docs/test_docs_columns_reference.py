@@ -30,6 +30,7 @@ _WRITTEN: Mapping[str, tuple[str, str, str]] = {
     "provider": _PROVIDER,
     "prompt": ("text or list", "", "required"),
     "columns": ("list or object", "", "required"),
+    "outputs": ("list", "", "`name` alone"),
     "schema": ("text or object", "", "none"),
     "as_type": ("`text`, `int`, `float`, `bool`, `json`", "", "`text`, of Python `json`"),
     "as_types": ("text or object", "", "`json`"),
