@@ -35,7 +35,7 @@ class StepJobs(LazySequence[Job[Step]]):
 
     def entry(self, index: int) -> Job[Step]:
         """The job with an index."""
-        step = self.steps[index]
+        step = self.steps.entry(index)
         return Job(step.index, self.lanes[step.provider_index], step, self.timeout)
 
 

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from trioeval.columns.files import GroupFile
@@ -32,7 +33,7 @@ def cell_work(
     warn: Callable[[str], None],
     *,
     is_group: bool,
-) -> LineWork:
+) -> LineWork[MadeRecord]:
     """What one job has made.
 
     What holds a secret is not written down, for it could only be written as something else: it is made again
@@ -46,40 +47,48 @@ def cell_work(
         warn: Told why it is not written down.
         is_group: Whether it is of a whole group.
     """
+    columns = partial(_cell_columns, task=task, warn=warn, is_group=is_group)
+    return LineWork(CELL, place, task, row, record, columns)
 
-    def rest() -> Line | None:
-        try:
-            made = {str(row): dict(values) for row, values in record.values.items()}
-            if hide_in(made, place.keys.get(task, ())) is not made:
-                warn(f"what {record.producer} made is not written down: it holds a secret")
-                return None
-            text = encode_json(made)
-        except (TypeError, ValueError, RecursionError) as error:
-            warn(f"what {record.producer} made is not written down: {error}")
+
+def _cell_columns(
+    place: Place,
+    record: MadeRecord,
+    *,
+    task: str | None,
+    warn: Callable[[str], None],
+    is_group: bool,
+) -> Line | None:
+    try:
+        made = {str(row): dict(values) for row, values in record.values.items()}
+        if hide_in(made, place.keys.get(task, ())) is not made:
+            warn(f"what {record.producer} made is not written down: it holds a secret")
             return None
-        return (
-            record.producer,
-            record.unit,
-            int(is_group),
-            record.digest,
-            stored_json(text),
-            encode_json(record.skipped) if record.skipped else None,
-            encode_json(dict(record.tally)) if record.tally else None,
-            place.execution,
-        )
+        text = encode_json(made)
+    except (TypeError, ValueError, RecursionError) as error:
+        warn(f"what {record.producer} made is not written down: {error}")
+        return None
+    return (
+        record.producer,
+        record.unit,
+        int(is_group),
+        record.digest,
+        stored_json(text),
+        encode_json(record.skipped) if record.skipped else None,
+        encode_json(dict(record.tally)) if record.tally else None,
+        place.execution,
+    )
 
-    return LineWork(CELL, lambda: (place.key(task, row),), rest)
 
-
-def drop_work(place: Place, task: str | None, row: DroppedRow) -> LineWork:
+def drop_work(place: Place, task: str | None, row: DroppedRow) -> LineWork[DroppedRow]:
     """A row that is gone."""
+    return LineWork(DROPPED, place, task, row.row, row, partial(_drop_columns, task=task))
 
-    def rest() -> Line:
-        keys = place.keys.get(task, ())
-        error = None if row.error is None else plain(hide(row.error, keys))
-        return (row.cause, row.column, error, row.kind, row.attempts)
 
-    return LineWork(DROPPED, lambda: (place.key(task, row.row),), rest)
+def _drop_columns(place: Place, row: DroppedRow, *, task: str | None) -> Line:
+    keys = place.keys.get(task, ())
+    error = None if row.error is None else plain(hide(row.error, keys))
+    return (row.cause, row.column, error, row.kind, row.attempts)
 
 
 def dropped_of(line: Sequence[Any]) -> DroppedRow:

@@ -440,9 +440,8 @@ class StoredRun(RunJournal):
             case _:
                 return
         if event.lane is not None:
-            place = self._place
             line = (self._since(event.at), plain(event.lane), *columns)
-            self._writer.put(LineWork(EVENT, lambda: (place.number, place.execution), lambda: line))
+            self._writer.put(LineWork(EVENT, self._place, None, None, line, lambda _place, it: it))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
         """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""

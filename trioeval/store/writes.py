@@ -11,7 +11,7 @@ import math
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -301,63 +301,75 @@ def _may_hold(text: str, keys: Sequence[str]) -> bool:
     return any(spelt(key).core in text for key in keys)
 
 
+T = TypeVar("T")
+
+
 @attrs.define(eq=False)
-class LineWork(Work):
-    """A line of a table."""
+class LineWork(Work, Generic[T]):
+    """A line of a table.
+
+    Many wait in the queue, so it is one object: closures would be ten that the garbage collector visits.
+    """
 
     table: Table
-    first: Callable[[], Line]
-    """Gives its first columns, which are known when the run has begun in the database."""
-    rest: Callable[[], Line | None]
-    """Makes the others; None if nothing of it is written down."""
+    place: Place
+    task: str | None
+    index: int | None
+    """Of its row; None if the line belongs to the run."""
+    what: T
+    columns: Callable[[Place, T], Line | None]
+    """Makes all columns but the key; None if nothing of it is written down."""
     _made: Line | None = attrs.field(init=False, default=None)
 
     def make(self) -> int:
         """Make what needs no database."""
-        self._made = self.rest()
+        self._made = self.columns(self.place, self.what)
         return sum([len(value) for value in self._made or () if isinstance(value, _TEXTS)])
 
     @property
     def line(self) -> Line | None:
         """All of it, in a transaction; None if there is none."""
-        return None if self._made is None else (*self.first(), *self._made)
+        if self._made is None:
+            return None
+        if self.index is None:
+            return (self.place.number, self.place.execution, *self._made)
+        return (self.place.key(self.task, self.index), *self._made)
 
 
-def call_work(place: Place, call: CallRecord) -> LineWork:
+def call_work(place: Place, call: CallRecord) -> LineWork[CallRecord]:
     """A call that ended."""
-    asked = call.key
+    return LineWork(CALL, place, call.key.task, call.key.index, call, _call_columns)
 
-    def rest() -> Line:
-        answer, keys = call.answer, place.keys.get(asked.task, ())
-        reply: str | bytes | None = None
-        error: str | None = None
-        kind: str | None = None
-        recalled = False
-        if isinstance(answer, ProviderError):
-            error, kind = plain(_encode(hide_in(error_facts(answer), keys))), answer.kind
-            tokens, cost = answer.tokens, answer.money
-        else:
-            text, recalled = _reply_text(answer, keys)
-            reply = stored_json(text)
-            tokens, cost = answer.usage.total, answer.cost
-        return (
-            asked.row,
-            asked.role,
-            asked.question,
-            plain(call.provider),
-            stored_json(compact(hide(call.prompt, keys))),
-            reply,
-            error,
-            kind,
-            number(call.latency_ms),
-            None if tokens is None else count(tokens),
-            number(cost),
-            int(call.cached),
-            int(recalled),
-            place.execution,
-        )
 
-    return LineWork(CALL, lambda: (place.key(asked.task, asked.index),), rest)
+def _call_columns(place: Place, call: CallRecord) -> Line:
+    asked, answer, keys = call.key, call.answer, place.keys.get(call.key.task, ())
+    reply: str | bytes | None = None
+    error: str | None = None
+    kind: str | None = None
+    recalled = False
+    if isinstance(answer, ProviderError):
+        error, kind = plain(_encode(hide_in(error_facts(answer), keys))), answer.kind
+        tokens, cost = answer.tokens, answer.money
+    else:
+        text, recalled = _reply_text(answer, keys)
+        reply = stored_json(text)
+        tokens, cost = answer.usage.total, answer.cost
+    return (
+        asked.row,
+        asked.role,
+        asked.question,
+        plain(call.provider),
+        stored_json(compact(hide(call.prompt, keys))),
+        reply,
+        error,
+        kind,
+        number(call.latency_ms),
+        None if tokens is None else count(tokens),
+        number(cost),
+        int(call.cached),
+        int(recalled),
+        place.execution,
+    )
 
 
 def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
