@@ -240,7 +240,7 @@ class Backlog(Generic[P]):
             job = self._plan.job(self._cursor)
             self._cursor += 1
             index = job.index
-            if index in self._skip or self._order.blocks(index):
+            if index in self._skip or (self.tracking and self._order.blocks(index)):
                 continue
             if job.key is not None:
                 self.tracking = True

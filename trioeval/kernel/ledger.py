@@ -3,8 +3,7 @@
 
 `record` is synchronous and cannot fail, so nothing can come between a result and its record: not a
 deadline, not a cancelled scope, not a slow consumer. The ledger holds what is ahead of its prefix and
-hands each completed stretch to a memory channel; `drain` reads that channel outside the scope that the
-deadline cancels. What never got an outcome is made up at the end, one at a time, so that a million jobs
+queues each completed stretch; `drain` takes from that queue outside the scope that the deadline cancels. What never got an outcome is made up at the end, one at a time, so that a million jobs
 that were not run are never a million objects; or as one range, where the consumer takes that.
 
 Rejected: sending the result from the job with `await`. Cancelled there, it is lost.
@@ -12,7 +11,7 @@ Rejected: sending the result from the job with `await`. Cancelled there, it is l
 Laws: TOTAL, ORDER, PROMPT.
 """
 
-import math
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic
 
@@ -41,8 +40,10 @@ class Ledger(Generic[V]):
         """Those by their class."""
         self._next = 0
         self._held: dict[int, Outcome[V]] = {}
-        # Unbounded, but never more than `size` items over its whole life.
-        self._ordered, self._completed = trio.open_memory_channel[Outcome[V]](math.inf)
+        # One consumer, and no limit: a memory channel would cost more than all else here.
+        self._ordered: deque[Outcome[V]] = deque()
+        self._news = trio.Event()
+        self._closed = False
 
     def record(self, outcome: Outcome[V]) -> None:
         """Take the one outcome of a job. Synchronous; never waits.
@@ -60,13 +61,15 @@ class Ledger(Generic[V]):
             return
         following: Outcome[V] | None = outcome
         while following is not None:
-            self._ordered.send_nowait(following)
+            self._ordered.append(following)
             self._next += 1
             following = self._held.pop(self._next, None)
+        self._news.set()
 
     def close(self) -> None:
         """No outcome will follow. What is missing was not run, because of `cut`."""
-        self._ordered.close()
+        self._closed = True
+        self._news.set()
 
     async def drain(
         self,
@@ -90,16 +93,13 @@ class Ledger(Generic[V]):
             if self.emitted % _YIELD_EVERY == 0:
                 await trio.lowlevel.checkpoint()
 
-        # The channel's end stays open also when `emit` raises: `record` must not fail for it.
-        async for outcome in self._completed:
-            await pass_on(outcome)
-            # Without a hop through the scheduler for each, which would cost more than all else here.
-            while True:
-                try:
-                    following = self._completed.receive_nowait()
-                except (trio.WouldBlock, trio.EndOfChannel):
-                    break
-                await pass_on(following)
+        while not self._closed or self._ordered:
+            # Without a hop through the scheduler for each.
+            while self._ordered:
+                await pass_on(self._ordered.popleft())
+            if not self._closed:
+                self._news = trio.Event()
+                await self._news.wait()
         await self._drain_rest(pass_on, never_ran)
 
     async def _drain_rest(

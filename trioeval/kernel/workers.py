@@ -323,7 +323,8 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         except PlanError as error:
             running.fail(error)
             return None
-        running.tell_news()
+        if running.backlog.has_news:
+            running.tell_news()
         if job is not None:
             running.lanes.gate.enter()
             self._live += 1
