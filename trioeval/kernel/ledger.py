@@ -2,9 +2,10 @@
 """Where outcomes are recorded, and how they come out in index order.
 
 `record` is synchronous and cannot fail, so nothing can come between a result and its record: not a
-deadline, not a cancelled scope, not a slow consumer. The ledger holds what is ahead of its prefix and
-queues each completed stretch; `drain` takes from that queue outside the scope that the deadline cancels. What never got an outcome is made up at the end, one at a time, so that a million jobs
-that were not run are never a million objects; or as one range, where the consumer takes that.
+deadline, not a cancelled scope, not a slow consumer. The ledger holds outcomes ahead of its prefix and
+queues each completed stretch; `drain` takes from that queue outside the scope that the deadline cancels.
+Outcomes of jobs that never ran are made at the end, one at a time, so that a million of them are never a
+million objects; or as one range, where the consumer accepts ranges.
 
 Rejected: sending the result from the job with `await`. Cancelled there, it is lost.
 
