@@ -207,8 +207,9 @@ def test_co_78_a_dataset_that_dies_in_its_last_stage_is_intact_and_the_stage_run
         processors=[{"stage": "afterGeneration", "target": "file://gen.py:last"}],
     )
     write(tmp_path, suite)
+    begun = tmp_path / "begun"
     process = start(tmp_path, "s.json", "--no-cache")
-    wait_until((tmp_path / "begun").exists, process)
+    wait_until(lambda: begun.exists() and begun.read_text() == "x", process)
     kill(process, server)
     before = files_of(tmp_path)
     rows = rows_of(tmp_path)
@@ -216,7 +217,7 @@ def test_co_78_a_dataset_that_dies_in_its_last_stage_is_intact_and_the_stage_run
     (tmp_path / "quick").touch()
     asked = len(server.prompts)
     finish(tmp_path, "resume", "--no-cache")
-    assert (tmp_path / "begun").read_text() == "xx"
+    assert begun.read_text() == "xx"
     left = [{**row, "first": row["first"].upper()} for row in rows[1::2]]
     assert rows_of(tmp_path) == left
     after = files_of(tmp_path)
@@ -224,7 +225,7 @@ def test_co_78_a_dataset_that_dies_in_its_last_stage_is_intact_and_the_stage_run
         name: before[name] for name in before if "batch" in name
     }
     finish(tmp_path, "resume", "--no-cache")
-    assert (tmp_path / "begun").read_text() == "xx"
+    assert begun.read_text() == "xx"
     assert len(server.prompts) == asked
 
 

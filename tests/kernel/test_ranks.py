@@ -284,6 +284,15 @@ def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
     assert [type(outcome) for outcome in seen.outcomes] == [Failed, Failed, Done, Done]
 
 
+def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
+    """Blocked wins: no round is announced that never comes, and its failure is its outcome."""
+    told = Told([0, 1], {}, {0: Freed([0], [(0, 0)])})
+    seen = run_told(told, [-1, 1], salvage_rounds=1)
+    assert seen.order == [0, 1]
+    assert seen.salvaged == []
+    assert isinstance(seen.outcomes[0], Failed)
+
+
 def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None:
     """Beside jobs that were never set aside."""
     told = Told([0, 1, 2], {2: Freed([1, 3, 0])}, {0: Freed(), 1: Freed()})

@@ -298,7 +298,7 @@ class CheckedReadiness(InOrder):
                 msg = f"the readiness of the plan blocks job {index}, which {_NOT_BLOCKED[state]}"
                 raise PlanError(msg)
             self._states[index] = _OVER
-        return Freed(ready, blocked)
+        return Freed([index for index in ready if self._states[index] == _READY], blocked)
 
     def _name(self, indices: Sequence[int]) -> None:
         for index in indices:
