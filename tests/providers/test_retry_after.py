@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.providers.http.failures import read_retry_after
@@ -90,6 +90,7 @@ def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
 
 @pytest.mark.slow
 @given(st.text(), st.text(), st.text(), st.text())
+@example("", "0\x1f", "", "")  # a space for `str.strip`, none for `float`
 def test_no_header_and_no_text_breaks_the_reading(
     after: str, milliseconds: str, date: str, text: str
 ) -> None:

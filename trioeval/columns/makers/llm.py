@@ -309,10 +309,11 @@ def option_of(text: str) -> float | str:
         >>> option_of("5"), option_of("0.5"), option_of("good")
         (5, 0.5, 'good')
     """
-    if _NUMBER.fullmatch(text.strip()) is None:
+    stripped = text.strip()  # also of signs that `float` takes for no space
+    if _NUMBER.fullmatch(stripped) is None:
         return text
-    number = float(text)
-    return int(number) if number.is_integer() and "." not in text else number
+    number = float(stripped)
+    return int(number) if number.is_integer() and "." not in stripped else number
 
 
 def _read_score(said: Any, score: Score) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def read_duration(text: str) -> float | None:
 
 def read_number(text: str) -> float | None:
     """A bare number, ≥ 0; None for anything else, also for what only begins with one."""
-    return float(text) if _NUMBER.fullmatch(text.strip()) else None
+    stripped = text.strip()  # also of signs that `float` takes for no space
+    return float(stripped) if _NUMBER.fullmatch(stripped) else None
 
 
 def read_until(text: str, date: str) -> float | None:
