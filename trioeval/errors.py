@@ -10,7 +10,7 @@
     ├── ScriptError      code of the user's failed, took too long or gave what cannot be used
     ├── LaneClosedError  a lane serves no more calls: its provider refuses, or does not recover
     ├── BudgetError      what the caller allowed to be used is used up
-    ├── QuotaError       a shared limit will never allow a call, or whoever keeps it cannot be asked
+    ├── LimitError       a shared limit will never allow a call, or whoever keeps it cannot be asked
     ├── CallError        a call failed; `fault` says what it means for its lane
     │   └── ProviderError    and `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
@@ -336,7 +336,7 @@ class BudgetError(TrioevalError):
         )
 
 
-QuotaReason: TypeAlias = Literal[
+LimitErrorReason: TypeAlias = Literal[
     "invalid_request",
     "unknown_limit_key",
     "exceeds_capacity",
@@ -345,10 +345,10 @@ QuotaReason: TypeAlias = Literal[
     "lease_expired",
     "limiter_unavailable",
 ]
-"""The closed set of ways in which a quota refuses for good."""
+"""The closed set of reasons for which a shared limit refuses a call for good."""
 
 
-class QuotaError(TrioevalError):
+class LimitError(TrioevalError):
     """A call that a shared limit will never allow, or about which nobody can be asked.
 
     Args:
@@ -357,8 +357,10 @@ class QuotaError(TrioevalError):
         keys: The limits that it is about.
     """
 
-    def __init__(self, reason: QuotaReason, message: str, *, keys: tuple[str, ...] = ()) -> None:
-        self.reason: QuotaReason = reason
+    def __init__(
+        self, reason: LimitErrorReason, message: str, *, keys: tuple[str, ...] = ()
+    ) -> None:
+        self.reason: LimitErrorReason = reason
         self.message = message
         self.keys = keys
         super().__init__(f"{reason}: {message}")

@@ -103,13 +103,13 @@ def test_a_budget_is_told_and_that_judges_are_not_in_the_estimate() -> None:
     assert "judges" not in planned(PLAIN, providers=[PAID])[-2]
 
 
-def shared(quota: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
+def shared(limits: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
     """What is told of a lane that counts against shared limits."""
     lines = planned(
         PLAIN,
-        providers=[{"id": "echo", "lane": {"quota": list(keys), **lane}}],
+        providers=[{"id": "echo", "lane": {"limits": list(keys), **lane}}],
         tests=[{"vars": {}}] * rows,
-        quota=quota,
+        limits=limits,
     )
     return [line for line in lines if line.startswith(("  lane", "  limit"))] + lines[-1:]
 

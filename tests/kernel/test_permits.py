@@ -12,8 +12,8 @@ from trioeval.errors import (
     CallError,
     Fault,
     LaneClosedError,
+    LimitError,
     PlanError,
-    QuotaError,
     TooLateError,
 )
 from trioeval.kernel import (
@@ -95,8 +95,8 @@ def test_a_wait_for_a_permit_is_told_with_what_it_is_for() -> None:
     mine = [one for one in told(trace, Reserving, Waiting, CallStarted) if _index(one) == 1]
     assert mine == [
         Reserving(0.0, 1, "a"),
-        Waiting(0.0, "a", Why.QUOTA, None, 1, Shortage("rate_limit")),
-        Waiting(1.0, "a", Why.QUOTA, 2.5, 1, Shortage("rate_limit", until=2.5)),
+        Waiting(0.0, "a", Why.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
+        Waiting(1.0, "a", Why.SHARED_LIMIT, 2.5, 1, Shortage("rate_limit", until=2.5)),
         CallStarted(2.5, 1, "a"),
     ]
 
@@ -114,7 +114,7 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
         after = lanes["a"].statistics()
         return said.in_flight, said.waiting, said.why, after.waiting, after.why
 
-    assert run_virtual(main) == (0, 1, Why.QUOTA, 0, None)
+    assert run_virtual(main) == (0, 1, Why.SHARED_LIMIT, 0, None)
 
 
 def test_only_the_first_in_line_asks() -> None:
@@ -252,7 +252,7 @@ def test_a_call_that_can_never_have_a_permit_fails_alone() -> None:
         limit = Shared(("a",), room=1, delay=delay, most=5)
         trace = seen(Scenario((LaneSpec("a"),), (big, *jobs("a", 1.0)), shared=(limit,)))
         error = failure(trace, 0)
-        assert isinstance(error, QuotaError)
+        assert isinstance(error, LimitError)
         assert error.reason == "exceeds_capacity"
         assert starts(trace) == [(1, delay)]
 

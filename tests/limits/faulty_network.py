@@ -11,7 +11,7 @@ import attrs
 import trio
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Ask, Decision, Denied, Granted, Limit, LimitState, Settlement, Unknown
 from trioeval.limits.ledger import Book
 
@@ -140,5 +140,5 @@ class FaultyNetwork:
         with trio.move_on_after(TIMEOUT):
             await delivered.wait()
         if not answers:
-            raise QuotaError("limiter_unavailable", "no answer in 2 s")
+            raise LimitError("limiter_unavailable", "no answer in 2 s")
         return answers[0]

@@ -7,7 +7,7 @@ import attrs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Cut, Failed, Interrupted, Reserving, Waiting, Why
 from trioeval.testing import (
     Call,
@@ -137,12 +137,12 @@ def test_drawn_limits_do_what_limits_do() -> None:
             isinstance(one, Interrupted) and one.cut is Cut.STOP for one in outcomes
         )
         failed = [one.error for one in outcomes if isinstance(one, Failed)]
-        reached.update(error.reason for error in failed if isinstance(error, QuotaError))
+        reached.update(error.reason for error in failed if isinstance(error, LimitError))
         ends = [end.used is None for lent in trace.permits for end in lent.ends]
         reached["given back"] += any(ends)
         reached["settled"] += not all(ends)
         waits = [event for event in trace.events if isinstance(event, Waiting)]
-        reached["waited for"] += any(event.why is Why.QUOTA for event in waits)
+        reached["waited for"] += any(event.why is Why.SHARED_LIMIT for event in waits)
         reached["asked for"] += any(isinstance(event, Reserving) for event in trace.events)
 
     draw()

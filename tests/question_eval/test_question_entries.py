@@ -16,7 +16,7 @@ from trioeval.question_eval.model import Question, QuestionBudget, QuestionSetti
 from trioeval.run import prepare
 from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
-from trioeval.suite.model import QuotaSettings, Suite, Test
+from trioeval.suite.model import LimitsSettings, Suite, Test
 
 QUESTIONS = [
     {"id": "sky", "question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]},
@@ -258,13 +258,13 @@ def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
     ]
 
 
-def test_qe_22_workers_of_the_task_come_before_those_of_the_quota() -> None:
+def test_qe_22_workers_of_the_task_come_before_those_of_the_limits() -> None:
     """And without either there is one."""
     file = Path("q.json")
-    five = QuotaSettings(workers=5)
+    five = LimitsSettings(workers=5)
     assert QuestionSettings(file=file, workers=3).rows_at_once(five) == 3
     assert QuestionSettings(file=file).rows_at_once(five) == 5
-    assert QuestionSettings(file=file).rows_at_once(QuotaSettings()) == 1
+    assert QuestionSettings(file=file).rows_at_once(LimitsSettings()) == 1
     assert QuestionSettings(file=file).rows_at_once(None) == 1
 
 
@@ -293,10 +293,10 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
 
 def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
     """To the top of the file, or to providers."""
-    found = hinted(folder, {"quota": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
+    found = hinted(folder, {"limits": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
     top = "write it at the top of the file"
     wanted = {
-        "quota": top,
+        "limits": top,
         "lanes": top,
         "command_line_options": top,
         "model": "say who is asked by providers",

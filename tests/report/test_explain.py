@@ -43,12 +43,12 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     lack = Shortage("rate_limit", ("team:rpm", "team:tpm"), 4.5)
     events: list[Event] = [
         Reserving(1.0, 0, "a"),
-        Waiting(1.0, "a", Why.QUOTA, 4.5, 0, lack),
+        Waiting(1.0, "a", Why.SHARED_LIMIT, 4.5, 0, lack),
         Noted(5.0, 0, "parsing", {"characters": 3}),
     ]
     assert explain(events, 0).moments == (
         (1.0, "asks for a permit of lane a"),
-        (1.0, "waits for lane a: quota, until 4.500 (team:rpm, team:tpm)"),
+        (1.0, "waits for lane a: shared limit, until 4.500 (team:rpm, team:tpm)"),
         (5.0, "says: parsing"),
     )
     assert explain(events, 1).moments == ()
@@ -57,7 +57,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     assert [what for _, what in explain(run_scenario(scenario).events, 1).moments[:4]] == [
         "is started on lane a",
         "asks for a permit of lane a",
-        "waits for lane a: quota",
+        "waits for lane a: shared limit",
         "a request on lane a starts",
     ]
 
@@ -75,8 +75,8 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
 )
 def test_what_a_permit_lacks_is_told_in_words(lack: Shortage, said: str) -> None:
     """Also where it is no limit that has no room."""
-    wait = Waiting(1.0, "a", Why.QUOTA, lack.until, 0, lack)
-    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: quota{said}"),)
+    wait = Waiting(1.0, "a", Why.SHARED_LIMIT, lack.until, 0, lack)
+    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{said}"),)
 
 
 def test_jobs_that_never_ran_say_why() -> None:

@@ -214,7 +214,7 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
 
 def test_rates_and_waits_are_told() -> None:
     """The three longest waits, of at least a twentieth of the time, of lanes on which somebody is asked."""
-    waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "quota": 2.5, "pace": 0.1}
+    waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "shared_limit": 2.5, "pace": 0.1}
     lanes = {"openai": {"waits": waits}, "own": {"waits": {"slot": 43.0}}}
     again = {"openai": {"waits": {"slot": 1.0}}}
     took = Took(

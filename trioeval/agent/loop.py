@@ -40,8 +40,8 @@ from trioeval.errors import (
     AgentError,
     BudgetError,
     LaneClosedError,
+    LimitError,
     MarkerError,
-    QuotaError,
     TooLateError,
     leaves,
 )
@@ -85,7 +85,7 @@ _AT_ONCE = 0.01
 """Seconds after which an attempt that has no slot is one that waits."""
 _TOLD_WITHIN = 1.0
 """Seconds that the message may take of which the end of an attempt comes behind."""
-RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
+RUN_IS_OVER = (BudgetError, LaneClosedError, LimitError, TooLateError)
 """What an agent whose calls go through lanes raises when the run cannot go on: no failure of its attempt."""
 _TRACE = 4000
 """Characters of the traceback that are kept of an agent that raised."""

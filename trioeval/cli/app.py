@@ -42,8 +42,8 @@ from trioeval.errors import (
     BusError,
     CursorExpiredError,
     CursorNotFoundError,
+    LimitError,
     OutputError,
-    QuotaError,
     StoreError,
     SuiteError,
     TrioevalError,
@@ -96,7 +96,7 @@ _GROUPS = {
     "agent": "For programs that are agents: submit a child run; wait for it.",
     "bus": "Post to the message bus of agents; read and follow it.",
     "cache": "Look into the cache of replies; empty it.",
-    "quota": "Serve limits that programs share; show and change them.",
+    "limits": "Serve limits that programs share; show and change them.",
 }
 for _name, _help in _GROUPS.items():  # imported when one of their commands is given
     app.command(f"trioeval.cli.commands.{_name}:{_name}", name=_name, help=_help)
@@ -282,7 +282,7 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
     except (BusError, OutputError, StoreError) as error:
         say(error)
         return Exit.FAULT
-    except QuotaError as error:
+    except LimitError as error:
         say(error)
         return Exit.FAULT if error.reason == "limiter_unavailable" else Exit.USAGE
     except TrioevalError as error:

@@ -96,7 +96,7 @@ class DatasetResult:
     written: int
     dropped: Mapping[Cause, int] = attrs.field(factory=dict)
     not_run: Mapping[str, int] = attrs.field(factory=dict)
-    """By why: `stop`, `deadline`, `cancel`, `lane`, `rate_limited`, `quota`, `budget_exceeded`,
+    """By why: `stop`, `deadline`, `cancel`, `lane`, `rate_limited`, `shared_limit`, `budget_exceeded`,
     `early_shutdown` (of groups that were never begun), `fault` (the whole failed), `blocked` (a task that it
     depends on is not complete). Where it was never known how many rows there would be, a reason has 0."""
     unfinished: str | None = None

@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
@@ -67,7 +67,7 @@ def lane_rooms(
     """
     if cap is not None:
         return {}
-    workers = suite.settings.rows_at_once(suite.quota)
+    workers = suite.settings.rows_at_once(suite.limits)
     settings, _ = _lane_settings(suite, specs)
     return {name: workers for name, said in settings.items() if said.max_concurrency is None}
 
@@ -111,25 +111,25 @@ def _lane_settings(
     return found, problems
 
 
-def lane_quotas(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[QuotaKey, ...]]:
+def lane_limits(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[LimitKey, ...]]:
     """The shared limits that the calls of lanes count against, by lane; of lanes without any, nothing."""
     found = {}
     for name, entry in zip(lane_names(suite, specs), suite.providers, strict=True):
         settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if settings is not None and settings.quota:
-            found[name] = settings.quota
+        if settings is not None and settings.limits:
+            found[name] = settings.limits
     return found
 
 
-def merge_lane_quotas(
-    groups: Iterable[Mapping[str, Sequence[QuotaKey]]],
-) -> dict[str, tuple[QuotaKey, ...]]:
+def merge_lane_limits(
+    groups: Iterable[Mapping[str, Sequence[LimitKey]]],
+) -> dict[str, tuple[LimitKey, ...]]:
     """Those of several suites that are to share their lanes: calls count against all of them.
 
     Raises:
         SuiteError: Two of them count something else of the calls of a lane against the same limit.
     """
-    merged: dict[str, dict[str, QuotaKey]] = {}
+    merged: dict[str, dict[str, LimitKey]] = {}
     problems: dict[Problem, None] = {}
     for lane, keys in (item for group in groups for item in group.items()):
         for key in keys:

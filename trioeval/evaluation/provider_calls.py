@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from trioeval.errors import ProviderError, QuotaError
+from trioeval.errors import LimitError, ProviderError
 from trioeval.evaluation.journal import (
     CallKey,
     CallRecord,
@@ -266,7 +266,7 @@ class Asker:
             CallError: It failed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the budget has left.
-            QuotaError: A shared limit will never allow the call, or its keeper cannot be asked.
+            LimitError: A shared limit will never allow the call, or its keeper cannot be asked.
             TooLateError: The job is over, or its run's deadline has passed.
         """
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
@@ -344,7 +344,7 @@ class Asker:
                 tokens=estimate.tokens,
                 money=estimate.money,
             )
-        except QuotaError as error:
+        except LimitError as error:
             if lane not in self.meter.bounded_lanes:
                 raise
             raise with_bounds(error, estimate) from error

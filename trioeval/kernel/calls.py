@@ -286,7 +286,7 @@ class Calls(Generic[P]):
             TooLateError: The job is over, or its run's deadline has passed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the run's budget has left.
-            QuotaError: A limit that others share will never allow the call, or its keeper cannot be asked.
+            LimitError: A limit that others share will never allow the call, or its keeper cannot be asked.
             Exception: Whatever `send` raised last.
         """
         context = self._context

@@ -42,7 +42,7 @@ class Why(enum.Enum):
     """What calls in flight have reserved and may give back."""
     CAP = "cap"
     """A free slot among those of all lanes together."""
-    QUOTA = "quota"
+    SHARED_LIMIT = "shared_limit"
     """A permit of whoever keeps a limit that others share."""
     BACKOFF = "backoff"
     """The rest of a call that failed, before it is made again."""

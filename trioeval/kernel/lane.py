@@ -177,7 +177,7 @@ class Lane:
 
         Raises:
             BudgetError: The call needs more than its budget has left.
-            QuotaError: Its permit can never be had.
+            LimitError: Its permit can never be had.
         """
         is_admitted, self.admitted = self.admitted is job, None
         if self._queue.waiters and not is_admitted:
@@ -195,7 +195,7 @@ class Lane:
         obstacle = self._try_start(call, now, at_once=True, is_admitted=is_admitted)
         if obstacle is None and self._permits is not None and call.observe is not None:
             call.observe(Reserving(now, call.index, self.spec.name))
-        if is_admitted and self._cap is not None and obstacle == (Why.QUOTA, math.inf):
+        if is_admitted and self._cap is not None and obstacle == (Why.SHARED_LIMIT, math.inf):
             self._cap.join(self._queue, again=True)  # the caller joins the queue in this very step
         return obstacle is None
 
@@ -213,7 +213,7 @@ class Lane:
         Raises:
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than its budget has left.
-            QuotaError: Its permit can never be had, or nobody can be asked for it.
+            LimitError: Its permit can never be had, or nobody can be asked for it.
         """
 
         def start(now: float) -> Obstacle | None:
@@ -389,7 +389,7 @@ class Lane:
             if at_once:
                 call.permit = self._permits.take_nowait(call.index, call.tokens, call.money)
             if call.permit is None:
-                return Why.QUOTA, math.inf
+                return Why.SHARED_LIMIT, math.inf
         if call.budget is not None:
             call.hold = call.budget.reserve(tokens=call.tokens, money=call.money)
         self._limiter.acquire_on_behalf_of_nowait(call)

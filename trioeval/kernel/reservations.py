@@ -68,7 +68,7 @@ class Permits(Protocol):
             money: Likewise, in the currency of the calls.
 
         Raises:
-            QuotaError: It can never be had.
+            LimitError: It can never be had.
         """
         ...
 
@@ -85,7 +85,7 @@ class Permits(Protocol):
                 that changes. Until then the lane keeps its turn at the cap over all lanes.
 
         Raises:
-            QuotaError: It can never be had, or nobody can be asked.
+            LimitError: It can never be had, or nobody can be asked.
         """
         ...
 

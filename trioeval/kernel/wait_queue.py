@@ -198,7 +198,7 @@ class WaitQueue:
                 self._queue_for_cap(obstacle[0])
                 if call is not None:
                     call.give_back_permit()
-                    if obstacle[0] is Why.QUOTA and self.permits is not None:
+                    if obstacle[0] is Why.SHARED_LIMIT and self.permits is not None:
                         told = None
                         await self._ask(self.permits, waiter, call)
                         continue
@@ -233,7 +233,7 @@ class WaitQueue:
         """Get the first its permit; none if the queue is dismissed meanwhile. A checkpoint.
 
         Raises:
-            QuotaError: There will never be one.
+            LimitError: There will never be one.
         """
         waiter.rank = _HELD
         with trio.CancelScope() as self._asking:
@@ -249,13 +249,13 @@ class WaitQueue:
         if call.observe is not None:
             now = trio.current_time()
             until, index = shortage.until, call.index
-            call.observe(Waiting(now, self._lane, Why.QUOTA, until, index, shortage))
+            call.observe(Waiting(now, self._lane, Why.SHARED_LIMIT, until, index, shortage))
 
     def _queue_for_cap(self, why: Why) -> None:
         if self._cap is None or why is Why.TURN:
             return
         # Who asks for a permit keeps its turn until it is told to wait.
-        if why in (Why.CAP, Why.QUOTA):
+        if why in (Why.CAP, Why.SHARED_LIMIT):
             self._cap.join(self)
         else:
             self._cap.leave(self)

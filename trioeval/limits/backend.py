@@ -15,8 +15,8 @@ from trioeval.limits.model import (
     Ask,
     Decision,
     Limit,
+    LimitKey,
     LimitState,
-    QuotaKey,
     Requirement,
     Settlement,
     Unit,
@@ -28,7 +28,7 @@ class Backend(Protocol):
     """Keeps limits and decides about leases. Every method is one round trip, however many items it has.
 
     Raises:
-        QuotaError: `limiter_unavailable`: nobody knows what became of the request; it may be repeated, with
+        LimitError: `limiter_unavailable`: nobody knows what became of the request; it may be repeated, with
             the same lease ids.
     """
 
@@ -62,15 +62,15 @@ class Backend(Protocol):
         Leases that took of it live on with what else they have.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         ...
 
 
-class Quota(Protocol):
-    """An open quota, as lanes use it."""
+class SharedLimits(Protocol):
+    """Open shared limits, as lanes use them."""
 
-    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
+    def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
         """What the calls of one lane ask before they start.
 
         Args:
@@ -92,7 +92,7 @@ class Quota(Protocol):
 _MICRO = 1_000_000
 
 
-def requirements_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Requirement, ...]:
+def requirements_of(keys: Iterable[LimitKey], tokens: int, money: float) -> tuple[Requirement, ...]:
     """What a request takes at most of each limit, 1 at least.
 
     Args:
@@ -101,14 +101,14 @@ def requirements_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tupl
         money: Likewise, ≥ 0.
 
     Example:
-        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("m:tpm", "tokens")
+        >>> keys = LimitKey("m:rpm", "requests"), LimitKey("m:tpm", "tokens")
         >>> [one.amount for one in requirements_of(keys, 512, 0.0)]
         [1, 512]
     """
     return tuple(Requirement(use.key, max(1, _amount(use.unit, tokens, money))) for use in keys)
 
 
-def actuals_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Actual, ...]:
+def actuals_of(keys: Iterable[LimitKey], tokens: int, money: float) -> tuple[Actual, ...]:
     """What it has used; of requests and slots nothing is said: they keep what they took.
 
     Args:
@@ -117,7 +117,7 @@ def actuals_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Act
         money: Likewise.
 
     Example:
-        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("team:cost_micro", "cost_micro")
+        >>> keys = LimitKey("m:rpm", "requests"), LimitKey("team:cost_micro", "cost_micro")
         >>> actuals_of(keys, 512, 0.0125)
         (Actual(key='team:cost_micro', amount=12500),)
     """
@@ -173,7 +173,7 @@ class LanePermits:
 
     _leases: Leases
     _lane: str
-    _keys: tuple[QuotaKey, ...]
+    _keys: tuple[LimitKey, ...]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
         """See `Permits`."""
@@ -193,7 +193,7 @@ class LanePermits:
             told: Called synchronously whenever what it waits for changes.
 
         Raises:
-            QuotaError: It can never be had, or nobody can be asked.
+            LimitError: It can never be had, or nobody can be asked.
         """
         requirements = requirements_of(self._keys, tokens, money)
         ask = await self._leases.take(f"{self._lane}[{index}]", requirements, told)
@@ -207,7 +207,7 @@ class _Lease:
     _leases: Leases
     _ask: Ask | None
     """None for a call that nobody could be asked about, and nobody counts."""
-    _keys: tuple[QuotaKey, ...]
+    _keys: tuple[LimitKey, ...]
     _is_over: bool = False
 
     def settle(self, tokens: int, money: float) -> None:
@@ -241,7 +241,7 @@ def made_of(states: Iterable[LimitState]) -> list[Limit]:
     """What has to be made so that limits become as they are to be, where nothing of them is in use.
 
     Raises:
-        QuotaError: `invalid_request`: two of them have the same key.
+        LimitError: `invalid_request`: two of them have the same key.
     """
     made: dict[str, Limit] = {}
     for state in states:
@@ -260,7 +260,7 @@ async def make_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
         Warnings of those that are there and are not as they are given.
 
     Raises:
-        QuotaError: `invalid_request`: one is there of another kind; or as the backend says.
+        LimitError: `invalid_request`: one is there of another kind; or as the backend says.
     """
     there = {state.limit.key: state for state in await backend.states()}
     for limit in limits:

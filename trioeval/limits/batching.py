@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import unavailable
 from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
@@ -110,7 +110,7 @@ class _Batching:
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         for answer in await self._completes.ask(settlements):
-            if isinstance(answer, QuotaError):
+            if isinstance(answer, LimitError):
                 raise _own(answer)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
@@ -136,7 +136,7 @@ class _Batching:
 @attrs.define(eq=False)
 class _Item(Generic[I, A]):
     value: I
-    answer: A | QuotaError = attrs.field(
+    answer: A | LimitError = attrs.field(
         factory=lambda: unavailable("closed before it had answered")
     )
     answered: trio.Event = attrs.field(factory=trio.Event)
@@ -153,11 +153,11 @@ class _Collector(Generic[I, A]):
     """Of the task that waits until the open batch is due; None where none is open."""
     _is_closed: bool = attrs.field(init=False, default=False)
 
-    async def ask(self, values: Sequence[I]) -> list[A | QuotaError]:
+    async def ask(self, values: Sequence[I]) -> list[A | LimitError]:
         """Hand in items and wait for the answers, which have the same places. A checkpoint.
 
         Raises:
-            QuotaError: It is closed.
+            LimitError: It is closed.
         """
         if self._is_closed:
             raise unavailable("it was closed before it was asked")
@@ -198,12 +198,12 @@ class _Collector(Generic[I, A]):
 
     async def _exchange(self, batch: list[_Item[I, A]]) -> None:
         problem = batch[0].answer  # nobody answered
-        answers: Sequence[A | QuotaError] = ()
+        answers: Sequence[A | LimitError] = ()
         try:
             answers = await self._send([item.value for item in batch])
             if len(answers) != len(batch):
                 problem = unavailable(f"{len(answers)} answers came to {len(batch)} requests")
-        except QuotaError as error:
+        except LimitError as error:
             problem = error
         finally:
             # Synchronous, and reached by cancellation too: nobody may wait for ever.
@@ -214,14 +214,14 @@ class _Collector(Generic[I, A]):
                 item.answered.set()
 
 
-def _decision(answer: Decision | QuotaError) -> Decision:
-    if not isinstance(answer, QuotaError):
+def _decision(answer: Decision | LimitError) -> Decision:
+    if not isinstance(answer, LimitError):
         return answer
     if answer.reason != "limiter_unavailable":
         raise _own(answer)
     return Unknown(answer.message)
 
 
-def _own(error: QuotaError) -> QuotaError:
+def _own(error: LimitError) -> LimitError:
     """The same for one of several who are told: a traceback belongs to one task."""
-    return QuotaError(error.reason, error.message, keys=error.keys)
+    return LimitError(error.reason, error.message, keys=error.keys)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.model import (
     LONGEST_NAME,
     LONGEST_PAUSE,
@@ -118,20 +118,20 @@ def check_pause(key: str, seconds: float) -> None:
     """Refuse a pause that is too long to be meant.
 
     Raises:
-        QuotaError: `invalid_request`.
+        LimitError: `invalid_request`.
 
     Example:
         >>> check_pause("m:rpm", float("inf"))
         Traceback (most recent call last):
         ...
-        trioeval.errors.QuotaError: invalid_request: m:rpm: a pause of inf s, 0 to 604,800 are allowed
+        trioeval.errors.LimitError: invalid_request: m:rpm: a pause of inf s, 0 to 604,800 are allowed
     """
     if not 0 <= seconds <= LONGEST_PAUSE:
         message = f"{key}: a pause of {seconds:g} s, 0 to {LONGEST_PAUSE:,} are allowed"
-        raise QuotaError("invalid_request", message, keys=(key,))
+        raise LimitError("invalid_request", message, keys=(key,))
 
 
-def refusal(said: Denied) -> QuotaError:
+def refusal(said: Denied) -> LimitError:
     """A denial that no waiting helps against, for the call that is not made.
 
     Raises:
@@ -139,14 +139,14 @@ def refusal(said: Denied) -> QuotaError:
 
     Example:
         >>> refusal(denied("unknown_limit_key", ["llm:rpm"]))
-        QuotaError('unknown_limit_key: llm:rpm: there is no such limit')
+        LimitError('unknown_limit_key: llm:rpm: there is no such limit')
     """
     reason = said.reason
     if reason == "no_capacity" or reason == "limit_decreasing":  # noqa: PLR1714 - narrows
         msg = f"{reason} passes, and is no reason to give up"
         raise ValueError(msg)
     message = said.message.removeprefix(f"{reason}:").lstrip()
-    return QuotaError(reason, message, keys=said.keys)
+    return LimitError(reason, message, keys=said.keys)
 
 
 def other_requirements(lease_id: str) -> Denied:
@@ -154,25 +154,25 @@ def other_requirements(lease_id: str) -> Denied:
     return invalid(f"lease {lease_id} was granted for other requirements")
 
 
-def unavailable(message: str) -> QuotaError:
+def unavailable(message: str) -> LimitError:
     """Nobody knows what became of a request."""
-    return QuotaError("limiter_unavailable", message)
+    return LimitError("limiter_unavailable", message)
 
 
-def no_such_limit(key: str) -> QuotaError:
+def no_such_limit(key: str) -> LimitError:
     """There is no limit of a key."""
-    return QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+    return LimitError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
 
 
-def two_of_one_key(key: str) -> QuotaError:
+def two_of_one_key(key: str) -> LimitError:
     """Limits are given of which two have the same key."""
-    return QuotaError("invalid_request", f"two limits have the key {key!r}", keys=(key,))
+    return LimitError("invalid_request", f"two limits have the key {key!r}", keys=(key,))
 
 
-def other_kind(limit: Limit, kind: Kind) -> QuotaError:
+def other_kind(limit: Limit, kind: Kind) -> LimitError:
     """A limit is to be made where one of another kind is."""
     message = f"{limit.key!r} is a {kind} limit and cannot become a {limit.kind} one"
-    return QuotaError("invalid_request", message, keys=(limit.key,))
+    return LimitError("invalid_request", message, keys=(limit.key,))
 
 
 def invalid(what: str) -> Denied:

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.quota_limits`: keeping limits in a file is no matter of commands.
+# Apart from `cli.commands.limits_admin`: keeping limits in a file is no matter of commands.
 """Limits that outlive their server in a file, and their leases in a journal beside it.
 
 The file has the definitions, for people to read and to change while no server has it open; what of them is
@@ -23,7 +23,7 @@ import attrs
 import trio
 from filelock import FileLock, Timeout
 
-from trioeval.errors import OutputError, QuotaError
+from trioeval.errors import LimitError, OutputError
 from trioeval.limits.backend import Backend, made_of
 from trioeval.limits.denials import check_pause
 from trioeval.limits.journal import Journal, amounts_data, read_journal
@@ -252,14 +252,14 @@ class _FiledLimits:
         """Wait until all that was done is in the journal, and in the file if it is to be. A checkpoint.
 
         Raises:
-            QuotaError: `limiter_unavailable`: it cannot be written.
+            LimitError: `limiter_unavailable`: it cannot be written.
         """
         try:
             await self._journal.commit()
             if in_file:
                 await self.save()
         except OutputError as error:
-            raise QuotaError("limiter_unavailable", str(error), keys=keys) from error
+            raise LimitError("limiter_unavailable", str(error), keys=keys) from error
 
     def standing(self) -> list[LimitState]:
         """What is to stand in the file: all limits, without pauses."""

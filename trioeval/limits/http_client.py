@@ -1,4 +1,4 @@
-"""Limits that a server keeps, over HTTP: the client of `trioeval quota serve`.
+"""Limits that a server keeps, over HTTP: the client of `trioeval limits serve`.
 
 A request whose answer did not come, or cannot be understood, has an unknown outcome and is told as such: only
 a whole answer of the server grants or denies. Nothing is repeated here; that is for the user of the leases,
@@ -15,7 +15,7 @@ import attrs
 import orjson
 import trio
 
-from trioeval.errors import ProviderError, QuotaError
+from trioeval.errors import LimitError, ProviderError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import check_pause, no_such_limit, unavailable, wrong_ask
 from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
@@ -45,13 +45,13 @@ async def open_http_limits(
     """Limits that a server keeps. Nothing is sent before the first request.
 
     Args:
-        url: Its base URL, as `trioeval quota serve` prints it.
+        url: Its base URL, as `trioeval limits serve` prints it.
         token: What it demands, unless that is the password of the URL, as in `http://:token@host:8770`. None
             looks for what a server of this user on this machine has told.
         request_timeout: Seconds that one request may take, > 0.
 
     Raises:
-        QuotaError: `invalid_request`: the URL is none of HTTP.
+        LimitError: `invalid_request`: the URL is none of HTTP.
 
     Example:
         ```python
@@ -75,7 +75,7 @@ def _address(url: str) -> tuple[str, str | None]:
         host, port = None, None
     if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
         message = f"the URL of limits must be like http://host:8770, got {_shown(url)!r}"
-        raise QuotaError("invalid_request", message)
+        raise LimitError("invalid_request", message)
     place = f"[{host}]" if ":" in host else host
     netloc = place if port is None else f"{place}:{port}"
     base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
@@ -130,7 +130,7 @@ class _HttpLimits:
         for batch in _batches(asks):
             try:
                 results = await self._ask_batch("/v1/reserve/batch", map(ask_json, batch))
-            except QuotaError as error:
+            except LimitError as error:
                 if error.reason != "limiter_unavailable":
                     raise
                 # Not raised: what another batch was granted would be forgotten.
@@ -193,7 +193,7 @@ class _HttpLimits:
             key: The limit that it is about: that it is not there is what status 404 means then.
 
         Raises:
-            QuotaError: The server refuses it for good; or `limiter_unavailable`: there is no such answer.
+            LimitError: The server refuses it for good; or `limiter_unavailable`: there is no such answer.
         """
         body = None if data is None else to_body(data)
         with trio.move_on_after(self._timeout):
@@ -221,12 +221,12 @@ class _HttpLimits:
             case 200 if answer is not None:
                 return answer
             case 400 if said.get("error") == INVALID:
-                raise QuotaError("invalid_request", f"{self._base} refuses it: {message}")
+                raise LimitError("invalid_request", f"{self._base} refuses it: {message}")
             case 401:
                 hint = "give the token that it was started with, as http://:TOKEN@host:8770"
                 if self._credentials.port is not None:
                     hint += "; programs of the user who started it need none"
-                raise QuotaError("invalid_request", f"{self._base} does not know us: {hint}")
+                raise LimitError("invalid_request", f"{self._base} does not know us: {hint}")
             case 404 if key is not None and said.get("error") == "not_found":
                 raise no_such_limit(key)
             case status:
@@ -256,11 +256,11 @@ class _HttpLimits:
             case {"ok": True}:
                 pass
             case {"error": "invalid_request"}:
-                raise QuotaError("invalid_request", f"{self._base} refuses it: {answer}")
+                raise LimitError("invalid_request", f"{self._base} refuses it: {answer}")
             case _:
                 raise self._not_understood(answer)
 
-    def _not_understood(self, answer: object) -> QuotaError:
+    def _not_understood(self, answer: object) -> LimitError:
         return unavailable(f"the answer of {self._base} is not understood: {str(answer)[:80]}")
 
 

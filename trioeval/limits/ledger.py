@@ -218,7 +218,7 @@ class Book:
         now: The instant of that, in seconds.
 
     Raises:
-        QuotaError: `invalid_request`: two of them have the same key.
+        LimitError: `invalid_request`: two of them have the same key.
 
     Example:
         >>> book = Book([LimitState(limit=Limit(key="rpm", kind="rolling", capacity=1, window=60))])
@@ -311,7 +311,7 @@ class Book:
         """Make a limit that stands so.
 
         Raises:
-            QuotaError: `invalid_request`: there is one under this key.
+            LimitError: `invalid_request`: there is one under this key.
         """
         key = state.limit.key
         if key in self._counters:
@@ -325,7 +325,7 @@ class Book:
         Whatever else is changed, as the length of a window, holds at once for what is taken already.
 
         Raises:
-            QuotaError: `invalid_request`: there is one of another kind under this key.
+            LimitError: `invalid_request`: there is one of another kind under this key.
         """
         self._drop(now)
         counter = self._counters.get(limit.key)
@@ -344,7 +344,7 @@ class Book:
         """Grant nothing of a limit before an instant; one that is not after `now` opens it.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         counter = self._counter(key, now)
         counter.paused_until = until
@@ -354,7 +354,7 @@ class Book:
         """Forget a limit. What leases have of it ends with them, and counts nowhere.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         self._counter(key, now)
         del self._counters[key]
@@ -385,7 +385,7 @@ class Book:
         """How much of a limit could be taken now, ≥ 0; None while it is paused.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         counter = self._counter(key, now)
         if counter.paused_until > now:

@@ -24,7 +24,7 @@ from typing import Literal
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Permits, Shortage
 from trioeval.limits.backend import LanePermits, nothing_of, requirements_of
 from trioeval.limits.denials import check_pause, refusal, wrong_ask
@@ -36,8 +36,8 @@ from trioeval.limits.model import (
     Denied,
     Granted,
     Limit,
+    LimitKey,
     LimitState,
-    QuotaKey,
     Requirement,
     Settlement,
 )
@@ -58,7 +58,7 @@ class LeaseWaiter(Waiter):
     _told: Callable[[Shortage], None]
     said: Shortage | None = None
     """What it was told last."""
-    end: Ask | QuotaError | None = None
+    end: Ask | LimitError | None = None
     """What its lease was granted for, or why it never gets one; None while it waits."""
     wake_at: float = math.inf
     """When it looks what has expired, for all that wait."""
@@ -77,12 +77,12 @@ class LeaseWaiter(Waiter):
         self.said = shortage
         self._told(shortage)
 
-    def serve(self, end: Ask | QuotaError) -> None:
+    def serve(self, end: Ask | LimitError) -> None:
         """Its wait is over."""
         self.end = end
         self._over.set()
 
-    async def wait(self) -> Ask | QuotaError | None:
+    async def wait(self) -> Ask | LimitError | None:
         """Sleep until its wait is over; None when it is time to look. A checkpoint."""
         with trio.CancelScope(deadline=self.wake_at) as self._scope:
             await self._over.wait()
@@ -92,7 +92,7 @@ class LeaseWaiter(Waiter):
 
 @attrs.frozen
 class MemoryStatistics:
-    """A snapshot of a `MemoryQuota`."""
+    """A snapshot of a `MemoryLimits`."""
 
     leases: int
     """Permits that are neither settled nor given back."""
@@ -102,7 +102,7 @@ class MemoryStatistics:
     """Permits so far."""
 
 
-class MemoryQuota:
+class MemoryLimits:
     """Limits of this process, for its own lanes and, as a `Backend`, for whoever asks it.
 
     Used in one `trio.run`.
@@ -112,20 +112,20 @@ class MemoryQuota:
         now: The instant from which it does, in seconds on the Trio clock; that of the call if None.
 
     Raises:
-        QuotaError: `invalid_request`: two limits have the same key.
+        LimitError: `invalid_request`: two limits have the same key.
 
     Example:
         >>> async def main():
-        ...     quota = MemoryQuota(
+        ...     limits = MemoryLimits(
         ...         [Limit(key="calls", kind="concurrency", capacity=1, timeout=60)]
         ...     )
-        ...     permits = quota.permits("model", [QuotaKey("calls", "slots")])
+        ...     permits = limits.permits("model", [LimitKey("calls", "slots")])
         ...     permit = await permits.take(0, 0, 0.0, print)
         ...     assert permits.take_nowait(1, 0, 0.0) is None
         ...     permit.settle(0, 0.0)
-        ...     return quota
+        ...     return limits
         >>> trio.run(main)
-        <MemoryQuota: 0 leases, 0 waiting>
+        <MemoryLimits: 0 leases, 0 waiting>
     """
 
     def __init__(
@@ -141,17 +141,17 @@ class MemoryQuota:
         self._leases = self._granted = 0
 
     def __repr__(self) -> str:
-        return f"<MemoryQuota: {self._leases} leases, {len(self._waiting)} waiting>"
+        return f"<MemoryLimits: {self._leases} leases, {len(self._waiting)} waiting>"
 
     def statistics(self) -> MemoryStatistics:
         """A snapshot. Not a checkpoint."""
         return MemoryStatistics(self._leases, len(self._waiting), self._granted)
 
-    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
-        """What the calls of one lane ask before they start. See `Quota`.
+    def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
+        """What the calls of one lane ask before they start. See `SharedLimits`.
 
         Raises:
-            QuotaError: `invalid_request`: a key is blank or there twice, or there are none or too many.
+            LimitError: `invalid_request`: a key is blank or there twice, or there are none or too many.
         """
         wrong = wrong_ask(Ask("a call of it", lane, requirements_of(keys, 0, 0.0)))
         if wrong is not None:
@@ -188,7 +188,7 @@ class MemoryQuota:
         """Make a limit, or change one. A checkpoint. See `Backend`.
 
         Raises:
-            QuotaError: `invalid_request`: there is one of another kind under this key, or it is out of range.
+            LimitError: `invalid_request`: there is one of another kind under this key, or it is out of range.
         """
         await trio.lowlevel.checkpoint()
         limit.check()
@@ -202,7 +202,7 @@ class MemoryQuota:
         """Grant nothing of a limit for so many seconds; 0 opens it again. A checkpoint.
 
         Raises:
-            QuotaError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+            LimitError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
         """
         await trio.lowlevel.checkpoint()
         check_pause(key, seconds)
@@ -223,7 +223,7 @@ class MemoryQuota:
         """A lease that can be had in this step and passes nobody, else None; for permits.
 
         Raises:
-            QuotaError: It can never be had.
+            LimitError: It can never be had.
         """
         now = trio.current_time()
         denied = self._book.check(requirements, now)
@@ -244,7 +244,7 @@ class MemoryQuota:
         """Wait for a lease. A checkpoint; cancelled, it has taken nothing. For permits.
 
         Raises:
-            QuotaError: It can never be had.
+            LimitError: It can never be had.
         """
         now = trio.current_time()
         denied = self._book.check(requirements, now)
@@ -264,7 +264,7 @@ class MemoryQuota:
                 self._start(waiter, now)
             while (end := await waiter.wait()) is None:
                 self._news(self._awaited, trio.current_time())
-            if isinstance(end, QuotaError):
+            if isinstance(end, LimitError):
                 raise end
             handed_over = True
             return end

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 
 # Names of leases, made by who asks: 26 letters and digits that sort by the time they were made.
 #
@@ -156,7 +156,7 @@ Unit: TypeAlias = Literal["requests", "tokens", "cost_micro", "slots"]
 
 
 @attrs.frozen
-class QuotaKey:
+class LimitKey:
     """A limit that the calls of a lane count against."""
 
     key: str
@@ -290,20 +290,20 @@ class Limit:
         """Refuse a definition that not every backend can keep.
 
         Raises:
-            QuotaError: `invalid_request`.
+            LimitError: `invalid_request`.
 
         Example:
             >>> Limit(key="m:rpm", kind="rolling", capacity=1, window=1e10).check()
             Traceback (most recent call last):
             ...
-            trioeval.errors.QuotaError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
+            trioeval.errors.LimitError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
         """
         if len(self.key) > LONGEST_NAME:
-            raise QuotaError("invalid_request", too_long("the key of a limit", self.key))
+            raise LimitError("invalid_request", too_long("the key of a limit", self.key))
         for span in (self.window, self.timeout, self.reset):
             if span is not None and not span <= MOST_SECONDS:
                 message = f"{self.key}: {span:g} s are too long, at most {MOST_SECONDS:,}"
-                raise QuotaError("invalid_request", message, keys=(self.key,))
+                raise LimitError("invalid_request", message, keys=(self.key,))
 
 
 def too_long(what: str, text: str) -> str:

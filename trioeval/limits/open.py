@@ -1,4 +1,4 @@
-"""Opening a quota: where its limits are kept, and what is needed to ask there.
+"""Opening shared limits, in whichever place they are kept.
 
 What speaks to Redis or HTTP is imported only where it is asked for.
 """
@@ -15,10 +15,10 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from trioeval.errors import QuotaError, UsageError
-from trioeval.limits.backend import Backend, Quota, made_of, make_missing
+from trioeval.errors import LimitError, UsageError
+from trioeval.limits.backend import Backend, SharedLimits, made_of, make_missing
 from trioeval.limits.limits_file import read_limits, shifted
-from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import Limit, LimitState, lease_ids
 from trioeval.limits.remote import Wakes, open_remote
 from trioeval.limits.remote_leases import after_silence
@@ -84,7 +84,7 @@ class Batch:
 
 
 @asynccontextmanager
-async def open_quota(
+async def open_limits(
     *,
     backend: Literal["memory", "redis", "http"] = "memory",
     url: str | None = None,
@@ -97,11 +97,11 @@ async def open_quota(
     batch: Batch | None = None,
     rng: Random,
     warn: Callable[[str], None] = _log.warning,
-) -> AsyncGenerator[Quota]:
-    """A quota for as long as the block; the lanes that use it are to be done before it ends.
+) -> AsyncGenerator[SharedLimits]:
+    """Open limits for as long as the block; the lanes that use them must be done before it ends.
 
     Args:
-        backend: Where the limits are kept: in this process, in Redis, or by `trioeval quota serve`.
+        backend: Where the limits are kept: in this process, in Redis, or by `trioeval limits serve`.
         url: Of the latter two, which need it.
         namespace: What the limits' names in Redis begin with.
         limits: In memory those that there are; elsewhere those that are made where they are not there yet,
@@ -119,7 +119,7 @@ async def open_quota(
             given here; must not raise.
 
     Raises:
-        QuotaError: `invalid_request`: the URL is missing or none, two limits have the same key, or one is
+        LimitError: `invalid_request`: the URL is missing or none, two limits have the same key, or one is
             there of another kind; `limiter_unavailable`: nobody has answered for `patience`, and
             `unreachable` is `closed`.
         SuiteError: The file of limits is wrong.
@@ -128,8 +128,8 @@ async def open_quota(
     Example:
         >>> async def main():
         ...     calls = Limit(key="calls", kind="rolling", capacity=1200, window=60)
-        ...     async with open_quota(limits=[calls], rng=Random()) as quota:
-        ...         return [state.limit.key for state in await quota.states()]
+        ...     async with open_limits(limits=[calls], rng=Random()) as limits:
+        ...         return [state.limit.key for state in await limits.states()]
         >>> trio.run(main)
         ['calls']
     """
@@ -137,12 +137,12 @@ async def open_quota(
     if limits_file is not None:
         states += shifted(read_limits(limits_file), trio.current_time() - time.time())
     if backend == "memory":
-        yield MemoryQuota(states)
+        yield MemoryLimits(states)
         return
     made = made_of(states)
     if url is None:
         msg = f"limits that {backend} keeps need its url"
-        raise QuotaError("invalid_request", msg)
+        raise LimitError("invalid_request", msg)
     async with (
         _open_backend(backend, url, namespace, request_timeout) as (keeper, wakes),
         _open_batched(keeper, batch) as asked,
@@ -155,18 +155,18 @@ async def open_quota(
             warn=warn,
             ids=lease_ids(time.time, rng.getrandbits),
             spread=rng.random,
-        ) as quota,
+        ) as shared,
     ):
         try:
             # With nothing to make either: a run that nobody will let through is not begun.
             if made or unreachable == "closed":
                 for difference in await _make_missing(keeper, made, patience, rng.random):
                     warn(difference)
-        except QuotaError as error:
+        except LimitError as error:
             if error.reason != "limiter_unavailable" or unreachable == "closed":
                 raise
             warn(f"limits could not be made: {error}")
-        yield quota
+        yield shared
 
 
 @asynccontextmanager
@@ -210,7 +210,7 @@ async def _make_missing(
     while True:
         try:
             return await make_missing(backend, limits)
-        except QuotaError as error:
+        except LimitError as error:
             failures += 1
             again_at = trio.current_time() + after_silence(failures, spread())
             if error.reason != "limiter_unavailable" or again_at > give_up_at:

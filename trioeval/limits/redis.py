@@ -35,7 +35,7 @@ from coredis.exceptions import (
 )
 from coredis.pool import ConnectionPool
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.denials import (
     Lack,
     check_pause,
@@ -142,7 +142,7 @@ class Link:
 
         Raises:
             RedisError: The server refuses the command.
-            QuotaError: `limiter_unavailable`: there is no answer, and nobody knows what became of it;
+            LimitError: `limiter_unavailable`: there is no answer, and nobody knows what became of it;
                 `invalid_request`: the server refuses us.
         """
         connection = await self._connected()
@@ -163,7 +163,7 @@ class Link:
         """Another connection, for oneself, which lives until it is invalidated or the link is closed.
 
         Raises:
-            QuotaError: `limiter_unavailable`; `invalid_request`: the server refuses us.
+            LimitError: `limiter_unavailable`; `invalid_request`: the server refuses us.
         """
         attempt = self._begin()
         try:
@@ -222,12 +222,12 @@ class Link:
             host, port, ssl_context=context, tls_standard_compatible=False
         )
 
-    def _unavailable(self, reason: str) -> QuotaError:
+    def _unavailable(self, reason: str) -> LimitError:
         return unavailable(f"{self}: {reason}")
 
-    def _refused(self, refusal: _Refusal) -> QuotaError:
+    def _refused(self, refusal: _Refusal) -> LimitError:
         message = f"{self} refuses us: {refusal.reason.rstrip('.')}; {refusal.hint}"
-        return QuotaError("invalid_request", message)
+        return LimitError("invalid_request", message)
 
     def __str__(self) -> str:
         user = self._settings.get("username")
@@ -269,17 +269,17 @@ def _read_url(url: str, request_timeout: float) -> tuple[Location, dict[str, Any
     """Where a server is, and how its connections are made. Nothing of the URL is told: it may be secret.
 
     Raises:
-        QuotaError: `invalid_request`.
+        LimitError: `invalid_request`.
     """
     wrong = _mistake(url)
     if wrong is not None:
-        raise QuotaError("invalid_request", f"the URL of a Redis server {wrong}")
+        raise LimitError("invalid_request", f"the URL of a Redis server {wrong}")
     try:
         # It is not used, but it reads URLs.
         pool = ConnectionPool.from_url(url, decode_components=True, stream_timeout=request_timeout)
     except OSError as error:
         message = f"the certificates of a Redis server cannot be used: {error.strerror or error}"
-        raise QuotaError("invalid_request", message) from error
+        raise LimitError("invalid_request", message) from error
     assert pool.location is not None  # noqa: S101 - there is a host, or a path
     return pool.location, dict(pool.connection_kwargs)
 
@@ -320,7 +320,7 @@ async def open_link(url: str, request_timeout: float) -> AsyncIterator[Link]:
         request_timeout: Seconds, > 0, after which connecting, or a request, has failed.
 
     Raises:
-        QuotaError: `invalid_request`: the URL is none of these, or says what is not known.
+        LimitError: `invalid_request`: the URL is none of these, or says what is not known.
     """
     location, settings = _read_url(url, request_timeout)
     async with open_plain_nursery() as nursery:
@@ -338,7 +338,7 @@ _RECONNECT = 1.0
 @functools.cache
 def _script() -> tuple[str, str]:
     """What runs on the server, and the name under which it remembers it."""
-    text = (resources.files("trioeval.limits") / "lua" / "quota.lua").read_text(encoding="utf-8")
+    text = (resources.files("trioeval.limits") / "lua" / "limits.lua").read_text(encoding="utf-8")
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -384,7 +384,7 @@ class RedisLimits:
         """Make a limit, or change one.
 
         Raises:
-            QuotaError: `invalid_request`: there is one of another kind under its key, or it is out of range.
+            LimitError: `invalid_request`: there is one of another kind under its key, or it is out of range.
         """
         limit.check()
         span = _micro(limit.span or 0.0)
@@ -399,7 +399,7 @@ class RedisLimits:
         """Grant nothing of a limit for so many seconds; 0 opens it.
 
         Raises:
-            QuotaError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+            LimitError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
         """
         check_pause(key, seconds)
         is_done, answer = await self._run("pause", [key, _micro(seconds)])
@@ -411,7 +411,7 @@ class RedisLimits:
         """Forget a limit, and what leases have taken of it.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         if not await self._run("remove", [key]):
             raise no_such_limit(key)
@@ -427,7 +427,7 @@ class RedisLimits:
                 listening begins, since anything may have happened before.
         """
         while True:
-            with contextlib.suppress(QuotaError, RedisError):
+            with contextlib.suppress(LimitError, RedisError):
                 await self._listen(told)
             await trio.sleep(_RECONNECT)
 
@@ -481,11 +481,11 @@ async def open_redis(
         now: The instant in seconds, for tests that give it; None for the server's clock.
 
     Raises:
-        QuotaError: `invalid_request`: the URL or the namespace is none.
+        LimitError: `invalid_request`: the URL or the namespace is none.
     """
     if not namespace.strip() or "{" in namespace or "}" in namespace:
         msg = f"the namespace {namespace!r} must not be blank or have braces"
-        raise QuotaError("invalid_request", msg)
+        raise LimitError("invalid_request", msg)
     async with open_link(url, request_timeout) as link:
         yield RedisLimits(link, namespace, now)
 

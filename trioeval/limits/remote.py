@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Shortage
 from trioeval.limits.backend import Backend, LanePermits, make_missing, nothing_of
 from trioeval.limits.denials import denied, refusal
@@ -36,8 +36,8 @@ from trioeval.limits.model import (
     Denied,
     Granted,
     Limit,
+    LimitKey,
     LimitState,
-    QuotaKey,
     Requirement,
     Settlement,
     Unknown,
@@ -83,8 +83,8 @@ async def open_remote(
     warn: Warn = lambda _message: None,
     ids: Callable[[], str] | None = None,
     spread: Callable[[], float] = random.random,
-) -> AsyncGenerator["RemoteQuota"]:
-    """A quota over a backend that stays open for longer; its lanes are to be done before the block is.
+) -> AsyncGenerator["RemoteLimits"]:
+    """Open limits over a backend that stays open for longer; their lanes must be done before the block ends.
 
     At the end everything is told that leases have used, for at most `FLUSH_WITHIN` seconds, also
     if the block is cancelled.
@@ -102,28 +102,28 @@ async def open_remote(
 
     Example:
         ```python
-        async with open_remote(backend) as quota:
-            permits = quota.permits("gpt", [QuotaKey("team:rpm", "requests")])
+        async with open_remote(backend) as limits:
+            permits = limits.permits("gpt", [LimitKey("team:rpm", "requests")])
         ```
     """
     new_id = ids or lease_ids(time.time, secrets.randbits)
     reach, brought = Reach(backend, patience), tuple(limits)
-    quota = RemoteQuota(reach, brought, unreachable, warn, new_id, spread)
+    shared = RemoteLimits(reach, brought, unreachable, warn, new_id, spread)
     async with open_plain_nursery() as nursery:
         opened = trio.Event()
         # Not `start`: a shielded task that is started in a cancelled block would never end.
-        nursery.start_soon(quota.serve, wakes, opened)  # noqa: ASYNC113 - waited for below
+        nursery.start_soon(shared.serve, wakes, opened)  # noqa: ASYNC113 - waited for below
         try:
             await opened.wait()
-            yield quota
+            yield shared
         finally:
-            await quota.flush(FLUSH_WITHIN)  # noqa: ASYNC102 - shielded inside
-            quota.stop_serving()
+            await shared.flush(FLUSH_WITHIN)  # noqa: ASYNC102 - shielded inside
+            shared.stop_serving()
 
 
 @attrs.define(eq=False)
-class RemoteQuota:
-    """A quota over a backend; obtained from `open_remote` only."""
+class RemoteLimits:
+    """Limits over a backend; obtained from `open_remote` only."""
 
     _reach: Reach
     _limits: tuple[Limit, ...]
@@ -160,7 +160,7 @@ class RemoteQuota:
         """How many leases there are of which something is still to be told."""
         return len(self._settlements.items) + len(self._doubts.items)
 
-    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> LanePermits:
+    def permits(self, lane: str, keys: Sequence[LimitKey]) -> LanePermits:
         """What the calls of one lane ask before they start.
 
         Args:
@@ -173,7 +173,7 @@ class RemoteQuota:
         """All limits, by key. A checkpoint.
 
         Raises:
-            QuotaError: They cannot be asked for.
+            LimitError: They cannot be asked for.
         """
         with self._reach.asking(is_repeated=False):
             return await self._reach.backend.states()
@@ -190,7 +190,7 @@ class RemoteQuota:
 
     def stop_serving(self) -> None:
         """End `serve`, also if it has not begun. Synchronous."""
-        self._serving.cancel("the quota is closed")
+        self._serving.cancel("the limits are closed")
 
     async def flush(self, within: float) -> None:
         """Wait until everything is told of leases that are over, for so many seconds also if cancelled."""
@@ -215,7 +215,7 @@ class RemoteQuota:
             What it was granted for; None if the call is to be made without a lease.
 
         Raises:
-            QuotaError: There will be none.
+            LimitError: There will be none.
         """
 
         def told_behind(keys: frozenset[str]) -> None:
@@ -268,7 +268,7 @@ class RemoteQuota:
         try:
             with self._reach.asking():
                 await self._reach.backend.complete(settlements)
-        except QuotaError as error:
+        except LimitError as error:
             if error.reason == "limiter_unavailable":
                 return error.message
             raise
@@ -300,7 +300,7 @@ class RemoteQuota:
             An instant at which the keeper had not yet granted or extended the lease; and the answer.
 
         Raises:
-            QuotaError: The backend refuses altogether, or does not answer.
+            LimitError: The backend refuses altogether, or does not answer.
         """
         said_at, failures, in_doubt = trio.current_time(), 0, False
         try:
@@ -320,7 +320,7 @@ class RemoteQuota:
                 told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, decision.message))
                 self._turns.unheard(turn)
                 await trio.sleep_until(until)
-        except QuotaError:
+        except LimitError:
             in_doubt = False
             raise
         finally:
@@ -375,13 +375,13 @@ class RemoteQuota:
         """Make the limits that were found to be gone at an instant; whether there was an answer.
 
         Raises:
-            QuotaError: They cannot be made.
+            LimitError: They cannot be made.
         """
         try:
             async with self._making:
                 with self._reach.asking(is_repeated=False):
                     await make_missing(self._reach.backend, self._limits)
-        except QuotaError as error:
+        except LimitError as error:
             now = trio.current_time()
             if error.reason != "limiter_unavailable" or now >= since + self._reach.patience:
                 raise
@@ -399,7 +399,7 @@ class RemoteQuota:
         try:
             with self._reach.asking():
                 [lives] = await self._reach.backend.extend((ask.lease_id,))
-        except QuotaError as error:
+        except LimitError as error:
             return Unknown(error.message)
         return granted if lives else denied("lease_expired")
 
@@ -422,7 +422,7 @@ class RemoteQuota:
         """
         try:
             states = await self.states()
-        except QuotaError:
+        except LimitError:
             return denial.keys
         paused = {one.limit.key for one in states if one.paused_until is not None}
         windows = {one.limit.key for one in states if one.limit.kind == "rolling"}
@@ -432,12 +432,12 @@ class RemoteQuota:
         """Nobody has answered for too long.
 
         Raises:
-            QuotaError: Calls are not made then.
+            LimitError: Calls are not made then.
         """
         seconds, reason = self._reach.patience, self._reach.reason
         message = f"no lease was decided about for {seconds:g} s, at last: {reason}"
         if self._unreachable == "closed":
-            raise QuotaError("limiter_unavailable", message, keys=tuple(sorted(keys)))
+            raise LimitError("limiter_unavailable", message, keys=tuple(sorted(keys)))
         if self._unleased_since != self._reach.since:  # once in each outage
             self._unleased_since = self._reach.since
             self._warn(f"{message}: calls are made without a lease")

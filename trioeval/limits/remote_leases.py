@@ -24,7 +24,7 @@ from typing import Generic, TypeAlias, TypeVar
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import unavailable
 from trioeval.limits.ledger import LEAST_RETENTION
@@ -104,7 +104,7 @@ class Reach:
         """
         try:
             yield
-        except QuotaError as error:
+        except LimitError as error:
             if error.reason != "limiter_unavailable":
                 self.since = None
             elif is_repeated:
@@ -117,7 +117,7 @@ class Reach:
         """Decide about each, in order; `Unknown` about all of them if there is no answer.
 
         Raises:
-            QuotaError: The backend refuses altogether.
+            LimitError: The backend refuses altogether.
         """
         try:
             with self.asking():
@@ -128,7 +128,7 @@ class Reach:
                 if unknown and len(unknown) == len(decisions):
                     raise unavailable(unknown[-1].message)
                 return decisions
-        except QuotaError as error:
+        except LimitError as error:
             if error.reason != "limiter_unavailable":
                 raise
             return [Unknown(error.message)] * len(asks)
@@ -236,7 +236,7 @@ class Heartbeat:
         try:
             await self._learn()
             await self._extend()
-        except QuotaError as error:
+        except LimitError as error:
             return error.message
         return None
 
@@ -343,14 +343,14 @@ class Outbox(Generic[T]):
     async def _try(self, items: Sequence[T], ids: Sequence[str]) -> str | None:
         try:
             return await self._deliver(items)
-        except QuotaError as error:
+        except LimitError as error:
             refused = {ids[0]: error}
         if len(items) > 1:
             refused = {}
             for one, item in zip(ids, items, strict=True):
                 try:
                     trouble = await self._deliver([item])
-                except QuotaError as error:
+                except LimitError as error:
                     refused[one] = error
                 else:
                     if trouble is not None:
@@ -358,7 +358,7 @@ class Outbox(Generic[T]):
         self._forget(refused)
         return None
 
-    def _forget(self, refused: Mapping[str, QuotaError]) -> None:
+    def _forget(self, refused: Mapping[str, LimitError]) -> None:
         """They are refused now and for ever, and left to expire."""
         for one in refused:
             self.items.pop(one, None)

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.quota_serve`: loaded when it is used.
+# Apart from `cli.commands.limits_serve`: loaded when it is used.
 """Limits served over HTTP, so that programs in any language share them: starlette on a server of our own.
 
 No decision about a lease is made here: requests are read, handed to a `Backend`, and its answers written.
@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from trioeval.errors import Problem, QuotaError, SuiteError
+from trioeval.errors import LimitError, Problem, SuiteError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import no_such_limit, unavailable, wrong_ask
 from trioeval.limits.json import from_json
@@ -80,7 +80,7 @@ class ServeSettings:
     """Of each client, and of all."""
 
 
-async def serve_quota(
+async def serve_limits(
     backend: Backend,
     settings: ServeSettings,
     *,
@@ -101,7 +101,7 @@ async def serve_quota(
     Example:
         ```python
         async with trio.open_nursery() as nursery:
-            url = await nursery.start(serve_quota, backend, ServeSettings(port=0))
+            url = await nursery.start(serve_limits, backend, ServeSettings(port=0))
         ```
     """
     listeners, address = await open_listeners(settings.host, settings.port)
@@ -192,7 +192,7 @@ class _Inside:
             return Response(status_code=400)  # which nobody reads
         except MalformedError as error:
             return _reply(error_json(INVALID, str(error)), 400)
-        except QuotaError as error:
+        except LimitError as error:
             status, name = _BY_REASON.get(error.reason, (400, INVALID))
             return _reply(error_json(name, error.message), status)
 

@@ -18,7 +18,7 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
 from trioeval.loading.structure import respelled, structure_suite
 from trioeval.loading.tasks import in_every_task
-from trioeval.suite.limit_form import quota_oddities
+from trioeval.suite.limit_form import limits_warnings
 from trioeval.suite.model import UNREADABLE, Suite
 from trioeval.suite.sources.prompts import means_file
 from trioeval.suite.test_form import with_own_types
@@ -271,7 +271,7 @@ _READERS: Mapping[str, Reader] = {
     "commandLineOptions": _members(
         dict.fromkeys(("envFile", "envPath"), _paths), others=_as_it_is, alone=_as_it_is
     ),
-    "quota": _members({"limitsFile": _paths}, others=_as_it_is, alone=_as_it_is),
+    "limits": _members({"limitsFile": _paths}, others=_as_it_is, alone=_as_it_is),
     # Files of seeds are named without `file://`.
     "columns": _members({"file": _paths, "provider": _provider}, others=_anywhere, alone=_anywhere),
     "tasks": _tasks,
@@ -477,7 +477,7 @@ class _Loading:
     def warnings_of(self, suite: Suite) -> Iterator[Mistake]:
         """What is odd about the suite."""
         yield from self._warnings
-        yield from quota_oddities(suite)
+        yield from limits_warnings(suite)
 
     def finished(self, suite: Suite, warnings: Iterable[Mistake]) -> Suite:
         """The suite with what its files are read against, and with what is odd about it."""

@@ -45,7 +45,7 @@ from trioeval.suite.form import (
     providers_hook,
     templates_of,
 )
-from trioeval.suite.limit_form import known_limits, quota_hook, quota_keys_hook
+from trioeval.suite.limit_form import known_limits, limit_keys_hook, limits_hook
 from trioeval.suite.model import (
     UNREADABLE,
     BudgetSettings,
@@ -53,9 +53,9 @@ from trioeval.suite.model import (
     DerivedMetric,
     EvaluateOptions,
     LaneSettings,
+    LimitsSettings,
     Prompt,
     ProviderEntry,
-    QuotaSettings,
     RunLimits,
     Suite,
     Task,
@@ -92,8 +92,8 @@ def check_references(
         yield from (
             mistake.below(*at) for mistake in _lane_mistakes(entry, document.get("lanes", {}))
         )
-    if document.get("quota") is None:
-        yield from _quota_mistakes(providers, document.get("lanes"))
+    if document.get("limits") is None:
+        yield from _limits_mistakes(providers, document.get("lanes"))
     if prompts is not None:
         for at, entry in (*providers, *_tests(document)):
             yield from (mistake.below(*at) for mistake in _prompt_mistakes(entry, prompts))
@@ -111,16 +111,16 @@ def unknown_limits(
     """Warnings of lanes that count against limits which there are not: all of their calls will fail."""
     told: set[str] = set()
     for at, lane in _lanes(tuple(_providers(document.get("providers"))), document.get("lanes")):
-        for position, one in enumerate(lane["quota"]):
+        for position, one in enumerate(lane["limits"]):
             key = one if isinstance(one, str) else one["key"]
             if key not in limits:
                 told.add(key)
                 below = () if isinstance(one, str) else ("key",)
-                yield _unknown_limit(key, limits, (*at, "quota", position, *below))
+                yield _unknown_limit(key, limits, (*at, "limits", position, *below))
     # Providers may stand in files of their own.
     own = [entry.lane for entry in suite.providers]
     for settings in (*own, *suite.lanes.values()):
-        for used in settings.quota if isinstance(settings, LaneSettings) else ():
+        for used in settings.limits if isinstance(settings, LaneSettings) else ():
             if used.key not in limits and used.key not in told:
                 yield _unknown_limit(used.key, limits, ("providers",))
 
@@ -174,13 +174,13 @@ def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
             pass
 
 
-def _quota_mistakes(
+def _limits_mistakes(
     providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
 ) -> Iterator[Mistake]:
     """Lanes that count against limits which nobody keeps."""
     for at, _ in _lanes(providers, lanes):
-        hint = 'write "quota" at the top of the file: it says who keeps them'
-        yield Mistake("there is no $.quota", hint, at=(*at, "quota"), key=True)
+        hint = 'write "limits" at the top of the file: it says who keeps them'
+        yield Mistake("there is no $.limits", hint, at=(*at, "limits"), key=True)
 
 
 def _lanes(
@@ -191,7 +191,7 @@ def _lanes(
     if isinstance(lanes, dict):
         entries += [(("lanes", name), lane) for name, lane in lanes.items()]
     for at, lane in entries:
-        if isinstance(lane, dict) and lane.get("quota"):
+        if isinstance(lane, dict) and lane.get("limits"):
             yield at, lane
 
 
@@ -281,9 +281,9 @@ def structure_suite(
 
 def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
     """Tell of limits that lanes name and nobody keeps."""
-    if suite.quota is None or suite.quota.backend != "memory":
+    if suite.limits is None or suite.limits.backend != "memory":
         return
-    if (limits := known_limits(suite.quota)) is not None:
+    if (limits := known_limits(suite.limits)) is not None:
         for warning in unknown_limits(known, suite, limits):
             around.warn(warning)
 
@@ -310,12 +310,12 @@ def make_converter(
 
     # A hook looks up those of its fields when it is made: what is inside comes first.
     register = converter.register_structure_hook
-    lane = {"quota": quota_keys_hook(converter)}
+    lane = {"limits": limit_keys_hook(converter)}
     register(
         LaneSettings,
         object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane),
     )
-    register(QuotaSettings, quota_hook(converter, around))
+    register(LimitsSettings, limits_hook(converter, around))
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, run_options_hook(converter, around))

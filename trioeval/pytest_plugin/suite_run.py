@@ -218,7 +218,7 @@ class FileRun:
             self._tell([run.record(row)])
 
         # With limits that others share, whoever keeps those is asked by lanes of its own.
-        shares = not prepared.lane_quotas
+        shares = not prepared.lane_limits
         known = all(spec.name in serving.lanes for spec in prepared.lane_specs)
         is_cached = prepared.suite.evaluate_options.cache
         await run_suite(

@@ -271,7 +271,7 @@ FROM_THE_TOP = (
     "metadata",
     "nunjucksFilters",
     "providers",
-    "quota",
+    "limits",
     "tags",
 )
 """What such a task has from the top of the file."""

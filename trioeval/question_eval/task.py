@@ -165,7 +165,7 @@ class QuestionEval:
         Raises:
             InputError: It cannot be asked.
             ProviderError: The provider failed, or answered nothing.
-            QuotaError: A shared limit will never allow a call.
+            LimitError: A shared limit will never allow a call.
             ScriptError: A transform of the provider failed.
         """
         known = self._begun(job)

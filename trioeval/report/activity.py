@@ -123,7 +123,7 @@ WAIT_WORDS: Mapping[Why, str] = {
     Why.SLOT: "slots",
     Why.BUDGET: "budget",
     Why.CAP: "slots of all lanes",
-    Why.QUOTA: "shared limit",
+    Why.SHARED_LIMIT: "shared limit",
     Why.BACKOFF: "back-off",
 }
 """Of each `Why`."""

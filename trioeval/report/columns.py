@@ -32,7 +32,7 @@ _REASONS: Mapping[str, str] = {
     "cancel": "cancelled",
     "lane": "a closed lane",
     "rate_limited": "rate limits",
-    "quota": "a shared limit",
+    "shared_limit": "a shared limit",
     "budget_exceeded": "the budget",
     "early_shutdown": "too much failed",
     "fault": "it failed",

@@ -26,6 +26,7 @@ from trioeval.kernel import (
     Throttled,
     TimedOut,
     Waiting,
+    Why,
 )
 
 _Moment: TypeAlias = tuple[float, str]
@@ -66,7 +67,7 @@ def explain(events: Iterable[Event], index: int) -> History:
     for event in events:
         match event:
             case Waiting(at, lane, why, until, index=None):
-                ahead.setdefault(lane, []).append((at, _waits(lane, why.value, until)))
+                ahead.setdefault(lane, []).append((at, _waits(lane, why, until)))
             case Admitted(at, found, lane):
                 waited = ahead.pop(lane, [])
                 if found == index:
@@ -82,7 +83,7 @@ def _say(event: Event, index: int) -> str | None:
     """What an event says of a job that is started or will never be; None if it says nothing."""
     match event:
         case Waiting(_, lane, why, until, found, shortage) if found == index:
-            return _waits(lane, why.value, until) + _lacks(shortage)
+            return _waits(lane, why, until) + _lacks(shortage)
         case Reserving(_, found, lane) if found == index:
             return f"asks for a permit of lane {lane}"
         case Noted(_, found, what) if found == index:
@@ -101,9 +102,9 @@ def _say(event: Event, index: int) -> str | None:
             return None
 
 
-def _waits(lane: str | None, why: str, until: float | None) -> str:
+def _waits(lane: str | None, why: Why, until: float | None) -> str:
     end = "" if until is None else f", until {until:.3f}"
-    return f"waits for {_named(lane)}: {why}{end}"
+    return f"waits for {_named(lane)}: {why.value.replace('_', ' ')}{end}"
 
 
 def _named(lane: str | None) -> str:

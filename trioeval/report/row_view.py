@@ -36,7 +36,7 @@ WAITS_FOR: Mapping[str, str] = {
     "slot": "for a free slot of the lane",
     "budget": "for what calls in flight had reserved of the budget",
     "cap": "for a free slot among those of all lanes",
-    "quota": "for a limit that others share",
+    "shared_limit": "for a limit that others share",
     "backoff": "before a call that failed was made again",
 }
 """What a row waited for: of each `Why`."""

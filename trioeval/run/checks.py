@@ -524,16 +524,16 @@ def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
 
 
 def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
-    """A quota that only works where more is installed.
+    """Limits that only work where more is installed.
 
     Args:
         suite: The suite.
-        is_asked: Whether some lane counts against its quota, which is not opened otherwise.
+        is_asked: Whether some lane counts against its limits, which are not opened otherwise.
     """
-    quota = suite.quota
-    if quota is not None and quota.backend == "redis" and is_asked and not is_installed("redis"):
+    limits = suite.limits
+    if limits is not None and limits.backend == "redis" and is_asked and not is_installed("redis"):
         message = 'limits in Redis need the extra "redis"'
-        yield Problem("$.quota.backend", message, install("redis"))
+        yield Problem("$.limits.backend", message, install("redis"))
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:

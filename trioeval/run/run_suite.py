@@ -31,14 +31,14 @@ from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 from trioeval.providers import Provider, Recorder
 from trioeval.question_eval.events import QuestionObserver, QuestionRun
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.run.journal import RunJournal
 from trioeval.run.open_task import Terms, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
-from trioeval.run.shared_limits import open_suite_quota, permits_of
+from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 from trioeval.suite.model import BudgetSettings, Suite
 from trioeval.suite.sources.code import Calls
@@ -91,16 +91,16 @@ class RunTotals:
     """Seconds on the Trio clock."""
 
 
-def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
+def make_lanes(*suites: PreparedSuite, limits: SharedLimits | None = None) -> Lanes:
     """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold.
 
     Args:
         *suites: Those that share the lanes.
-        quota: Who keeps the limits that they share with others, see `open_suite_quota`; with None, calls
+        limits: Who keeps the limits that they share with others, see `open_suite_limits`; with None, calls
             count against none of those.
     """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
-    permits = {} if quota is None else permits_of(quota, *suites)
+    permits = {} if limits is None else permits_of(limits, *suites)
     said = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
     cap = min((one for one in said if one is not None), default=None)
     # Chance, so that programs that share a provider do not come back to it in step.
@@ -113,7 +113,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     Raises:
         SuiteError: A seed of a dataset cannot be read; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
+        LimitError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
         DatasetError: A folder of a dataset cannot be used; nothing was called.
         PlanError: A lane is missing, or tasks wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
@@ -196,8 +196,8 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             lanes = how.lanes
             if lanes is None:
-                quota = await stack.enter_async_context(open_suite_quota(prepared, warn=how.warn))
-                lanes = make_lanes(prepared, quota=quota)
+                limits = await stack.enter_async_context(open_suite_limits(prepared, warn=how.warn))
+                lanes = make_lanes(prepared, limits=limits)
             opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
             emit, emit_many = how.emit, how.emit_many
@@ -361,7 +361,7 @@ async def run_suite(
         emit: Awaited with one row after another, each as soon as all before it in its task are known.
         emit_many: Awaited in place of `emit` with rows that never began, many at once and in their place,
             but for the first ones; None emits each of them.
-        lanes: Lanes to run on, shared with other runs; its own if None, which count against the quota of
+        lanes: Lanes to run on, shared with other runs; its own if None, which count against the limits of
             the suite. See `make_lanes`.
         providers: Async callables by the id that stands for them in the suite.
         kinds: The assertion types that a suite may use that is loaded here; None is all that are built in.
@@ -398,7 +398,7 @@ async def run_suite(
     Raises:
         SuiteError: The suite is wrong; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
+        LimitError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
         UsageError: `providers` for a suite that was prepared with its own, `kinds` for one that is loaded,
             `trusted` or `allow_env` as well, or a `journal` whose run is over.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.

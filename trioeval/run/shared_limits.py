@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
-from trioeval.evaluation.lanes import merge_lane_quotas
+from trioeval.evaluation.lanes import merge_lane_limits
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 
 
 @asynccontextmanager
-async def open_suite_quota(
+async def open_suite_limits(
     prepared: PreparedSuite, *, warn: Callable[[str], None] | None = None
-) -> AsyncGenerator[Quota | None]:
-    """The quota of a suite, for as long as the block; None where no lane of it counts against one.
+) -> AsyncGenerator[SharedLimits | None]:
+    """The limits of a suite, for as long as the block; None where no lane of it counts against one.
 
     Args:
         prepared: The suite.
@@ -23,18 +23,18 @@ async def open_suite_quota(
             says; must not raise. None logs it.
 
     Raises:
-        QuotaError: Whoever keeps the limits cannot be asked, or does not take those of the suite.
+        LimitError: Whoever keeps the limits cannot be asked, or does not take those of the suite.
         SuiteError: The file of limits is wrong.
     """
-    settings = prepared.suite.quota
-    if settings is None or not prepared.lane_quotas:
+    settings = prepared.suite.limits
+    if settings is None or not prepared.lane_limits:
         yield None
         return
-    from trioeval.limits.open import Batch, open_quota  # noqa: PLC0415 - only suites with quotas
+    from trioeval.limits.open import Batch, open_limits  # noqa: PLC0415 - only suites with limits
 
     batch = settings.batch
     told = logging.getLogger("trioeval").warning if warn is None else warn
-    async with open_quota(
+    async with open_limits(
         backend=settings.backend,
         url=settings.url,
         namespace=settings.namespace,
@@ -46,15 +46,15 @@ async def open_suite_quota(
         batch=None if batch is None else Batch(batch.size, batch.flush_ms / 1000),
         rng=Random(),  # noqa: S311 - no secret: ids of leases have to differ, and no more
         warn=told,
-    ) as quota:
-        yield quota
+    ) as limits:
+        yield limits
 
 
-def permits_of(quota: Quota, *suites: PreparedSuite) -> dict[str, Permits]:
+def permits_of(limits: SharedLimits, *suites: PreparedSuite) -> dict[str, Permits]:
     """What the calls of each lane ask before they start; of lanes without shared limits, nothing.
 
     Raises:
         SuiteError: Suites count something else of the calls of a lane against the same limit.
     """
-    merged = merge_lane_quotas(prepared.lane_quotas for prepared in suites)
-    return {lane: quota.permits(lane, keys) for lane, keys in merged.items()}
+    merged = merge_lane_limits(prepared.lane_limits for prepared in suites)
+    return {lane: limits.permits(lane, keys) for lane, keys in merged.items()}

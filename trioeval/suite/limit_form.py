@@ -17,30 +17,30 @@ from trioeval.grading import quote
 from trioeval.limits.denials import MOST_REQUIREMENTS
 from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit, LimitState, QuotaKey, Unit
+from trioeval.limits.model import Limit, LimitKey, LimitState, Unit
 from trioeval.suite.form import many
-from trioeval.suite.model import BatchSettings, LaneSettings, QuotaSettings, Suite
+from trioeval.suite.model import BatchSettings, LaneSettings, LimitsSettings, Suite
 
 # What is odd about the limits that a suite shares: nobody counts against one, or not what it is for.
 
 
-_Use: TypeAlias = tuple[DocumentPath, QuotaKey]
+_Use: TypeAlias = tuple[DocumentPath, LimitKey]
 
-_QUOTA_CHECKS_UNITS = get_args(Unit)
+_LIMIT_UNITS = get_args(Unit)
 _ONE_EACH = frozenset({"requests", "slots"})
 
 
-def quota_oddities(suite: Suite) -> Iterator[Mistake]:
+def limits_warnings(suite: Suite) -> Iterator[Mistake]:
     """Warnings of limits of a whole suite, its tasks included.
 
     Example:
         >>> from trioeval import parse_suite
         >>> limit = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
-        >>> suite = parse_suite({"providers": ["echo"], "quota": {"limits": [limit]}})
-        >>> [warning.message for warning in quota_oddities(suite)]
+        >>> suite = parse_suite({"providers": ["echo"], "limits": {"limits": [limit]}})
+        >>> [warning.message for warning in limits_warnings(suite)]
         ['no lane counts against "m:rpm": it is without effect']
     """
-    settings = suite.quota
+    settings = suite.limits
     if settings is None:
         return
     uses = list(_uses(suite))
@@ -64,25 +64,25 @@ def _uses(suite: Suite) -> Iterator[_Use]:
             if one not in suite.providers
         ]
     for at, lane in lanes:
-        for place, use in enumerate(lane.quota if isinstance(lane, LaneSettings) else ()):
-            yield (*at, "quota", place), use
+        for place, use in enumerate(lane.limits if isinstance(lane, LaneSettings) else ()):
+            yield (*at, "limits", place), use
 
 
-def _idle(settings: QuotaSettings, uses: list[_Use]) -> Iterator[Mistake]:
+def _idle(settings: LimitsSettings, uses: list[_Use]) -> Iterator[Mistake]:
     """Limits that no lane counts against; against those that others keep, or that a file has, others may."""
     used = {use.key for _, use in uses}
     if settings.backend == "memory" and settings.limits is not None:
         for place, limit in enumerate(settings.limits):
             if limit.key not in used:
                 message = f"no lane counts against {quote(limit.key)}: it is without effect"
-                hint = f"write quota: [{quote(limit.key)}] in a lane"
-                yield Mistake(message, hint, at=("quota", "limits", place))
+                hint = f"write limits: [{quote(limit.key)}] in a lane"
+                yield Mistake(message, hint, at=("limits", "limits", place))
     elif not used:
         message = "no lane counts against a limit: nobody is asked, and no limit is made"
-        yield Mistake(message, "write quota, with keys of limits, in a lane", at=("quota",))
+        yield Mistake(message, "write limits, a list of their keys, in a lane", at=("limits",))
 
 
-def known_limits(settings: QuotaSettings) -> Mapping[str, Limit] | None:
+def known_limits(settings: LimitsSettings) -> Mapping[str, Limit] | None:
     """The limits that a suite gives, by their keys; None where their file has gone wrong meanwhile."""
     limits = [*(settings.limits or ())]
     if settings.limits_file is not None:
@@ -93,18 +93,14 @@ def known_limits(settings: QuotaSettings) -> Mapping[str, Limit] | None:
     return {limit.key: limit for limit in limits}
 
 
-def _odd(use: QuotaKey, limit: Limit) -> tuple[str, str] | None:
+def _odd(use: LimitKey, limit: Limit) -> tuple[str, str] | None:
     """What is odd about what is counted against a limit, and what would be right."""
     key, unit = quote(use.key), use.unit
     is_hold = limit.kind == "concurrency"
     if is_hold and unit not in _ONE_EACH:
         message = f"{key} limits how many calls there are at once: each takes one, not its {unit}"
         return message, _written(key, "slots")
-    if (
-        limit.unit in _QUOTA_CHECKS_UNITS
-        and unit != limit.unit
-        and not {unit, limit.unit} <= _ONE_EACH
-    ):
+    if limit.unit in _LIMIT_UNITS and unit != limit.unit and not {unit, limit.unit} <= _ONE_EACH:
         return f"counts {unit} against {key}, whose unit is {limit.unit}", _written(key, limit.unit)
     if not is_hold and unit == "slots":
         message = f"{key} is a {limit.kind} limit: it has no slots, and each call takes 1 of it"
@@ -154,11 +150,11 @@ def unit_of(key: str) -> Unit | None:
     return next((unit for end, unit in _UNITS.items() if key.endswith(end)), None)
 
 
-def quota_keys_hook(converter: cattrs.Converter) -> Hook:
+def limit_keys_hook(converter: cattrs.Converter) -> Hook:
     """For the limits of a lane: keys, or objects with a key and what counts."""
-    structure = object_hook(converter, QuotaKey)
+    structure = object_hook(converter, LimitKey)
 
-    def read(value: Any) -> QuotaKey:
+    def read(value: Any) -> LimitKey:
         said = {"key": value} if isinstance(value, str) else value
         if not isinstance(said, dict):
             raise MistakenError(Mistake(f"must be a key or an object with one, got {kind(value)}"))
@@ -176,12 +172,12 @@ def quota_keys_hook(converter: cattrs.Converter) -> Hook:
             unit = told or unit
         if said.get("unit") is None:
             said = {**said, "unit": unit}
-        found: QuotaKey = structure(said, QuotaKey)
+        found: LimitKey = structure(said, LimitKey)
         return found
 
-    def hook(value: Any, _wanted: Any) -> tuple[QuotaKey, ...]:
+    def hook(value: Any, _wanted: Any) -> tuple[LimitKey, ...]:
         mistakes = Mistakes()
-        keys: tuple[QuotaKey, ...] = ()
+        keys: tuple[LimitKey, ...] = ()
         with mistakes.below():
             keys = many(value, " of keys", lambda entry: (read(entry),), alone=())
         mistakes += _mistakes_of_keys(value if isinstance(value, list) else ())
@@ -204,12 +200,12 @@ def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
         yield Mistake(f"must be at most {MOST_REQUIREMENTS} limits, got {len(names)}")
 
 
-def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def limits_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """For where limits are kept; a file of them is read, to tell what is wrong with it."""
     converter.register_structure_hook(BatchSettings, _batch_hook(converter))
     structure = object_hook(
         converter,
-        QuotaSettings,
+        LimitsSettings,
         hooks={
             "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
             "limits": lambda value, _wanted: _told(value, tuple[Limit, ...]),
@@ -217,9 +213,9 @@ def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
         },
     )
 
-    def hook(value: Any, wanted: Any) -> QuotaSettings:
+    def hook(value: Any, wanted: Any) -> LimitsSettings:
         mistakes = Mistakes()
-        settings: QuotaSettings | None = None
+        settings: LimitsSettings | None = None
         with mistakes.below():
             settings = structure(value, wanted)
         if isinstance(value, dict):

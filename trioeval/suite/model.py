@@ -33,7 +33,7 @@ from trioeval.documents.structure import (
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
-from trioeval.limits.model import Limit, QuotaKey
+from trioeval.limits.model import Limit, LimitKey
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.text import KEY
 
@@ -49,12 +49,12 @@ class BatchSettings:
 
 
 @attrs.frozen(kw_only=True)
-class QuotaSettings:
+class LimitsSettings:
     """Where the shared limits are kept."""
 
     backend: Literal["memory", "redis", "http"] = "memory"
     url: str | None = attrs.field(default=None, repr=False)
-    """Of Redis, or of `trioeval quota serve`; needed by both."""
+    """Of Redis, or of `trioeval limits serve`; needed by both."""
     namespace: str = "trioeval"
     """What keys in Redis begin with."""
     limits: tuple[Limit, ...] | None = None
@@ -126,8 +126,8 @@ class LaneSettings:
     """HTTP statuses that mean "too many calls" here, besides 429 and 529; ≥ 400."""
     breaker_threshold: Count = 3
     """Refusals for good in a row after which the lane is closed, ≥ 1."""
-    quota: tuple[QuotaKey, ...] = ()
-    """Limits of the suite's `quota` that its calls count against as well."""
+    limits: tuple[LimitKey, ...] = ()
+    """Limits of the suite's `limits` that its calls count against as well."""
 
 
 @attrs.frozen(kw_only=True)
@@ -445,13 +445,13 @@ class TaskSettings(Protocol):
         """Most tokens of one row, over all of its calls; None does not bound them."""
         return None
 
-    def rows_at_once(self, quota: QuotaSettings | None) -> int:
+    def rows_at_once(self, limits: LimitsSettings | None) -> int:
         """Rows under way at once on each lane without a width of its own; 0 leaves that to the lane.
 
         Args:
-            quota: The key `quota` of the suite.
+            limits: The key `limits` of the suite.
         """
-        del quota
+        del limits
         return 0
 
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
@@ -499,7 +499,7 @@ class Suite:
     command_line_options: CommandLineOptions = CommandLineOptions()
     lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
     """Lane settings by name, for providers that share one lane."""
-    quota: QuotaSettings | None = None
+    limits: LimitsSettings | None = None
     """Where limits are kept that it shares with others; None uses none."""
     env: Scalars = attrs.field(factory=dict, repr=False)
     """Environment variables for templates and providers, over those of the process."""

@@ -1,7 +1,7 @@
 """A limit that lanes share, on the virtual clock: what a lane with permits is up against.
 
-It has little in common with a real quota but what a lane sees of one: a permit comes at once, or late, or
-never, and questions may fail. Whoever waits is served in order of arrival, when there is room.
+It resembles real shared limits only in what a lane sees of them: a permit is granted at once, late or never,
+and requests may fail. Waiters are served in order of arrival, when there is room.
 """
 
 import math
@@ -11,7 +11,7 @@ from functools import partial
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.testing.scenario import Shared
 from trioeval.testing.trace import Lent, PermitEnd
@@ -43,7 +43,7 @@ class Keeper:
         """A permit, if there is room and nobody waits.
 
         Raises:
-            QuotaError: It will never be granted.
+            LimitError: It will never be granted.
         """
         self._refuse(tokens)
         late = self.shared.delay or not self.shared.at_once
@@ -57,12 +57,12 @@ class Keeper:
         """A permit, as soon as there is room. A checkpoint.
 
         Raises:
-            QuotaError: It will never be granted, or nobody answers.
+            LimitError: It will never be granted, or nobody answers.
         """
         self._refuse(tokens)
         await trio.sleep(self.shared.delay)
         if self._silent:
-            raise QuotaError("limiter_unavailable", "nobody answers")
+            raise LimitError("limiter_unavailable", "nobody answers")
         call = trio.Event()
         self._queue.append(call)
         said: Shortage | None = None
@@ -98,7 +98,7 @@ class Keeper:
     def _refuse(self, tokens: int) -> None:
         most = self.shared.most
         if most is not None and tokens > most:
-            raise QuotaError("exceeds_capacity", f"{tokens} tokens are more than {most}")
+            raise LimitError("exceeds_capacity", f"{tokens} tokens are more than {most}")
 
     def _grant(self, lane: str, index: int, tokens: int) -> Permit:
         lent = Lent(index, lane, tokens, trio.current_time(), next(self._ticks))

@@ -38,7 +38,7 @@ from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.inert import inert
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
 from trioeval.report import Results, RunInfo
@@ -46,7 +46,7 @@ from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
-from trioeval.run.shared_limits import open_suite_quota
+from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
@@ -131,7 +131,7 @@ class Execution:
         Raises:
             StoreError: The run cannot be kept, or is under way elsewhere; nothing was called.
             OutputError: A result file cannot be begun; nothing was called.
-            QuotaError: Whoever keeps the shared limits cannot be asked; nothing was called.
+            LimitError: Whoever keeps the shared limits cannot be asked; nothing was called.
             UsageError: Metrics cannot be served; nothing was called.
         """
         metrics = RunMetrics(trio.current_time())
@@ -140,8 +140,8 @@ class Execution:
             open_kept(self.keeping, self.stopping.cannot_keep, self._warn) as (store, cache),
             AsyncExitStack() as sharing,
         ):
-            quota = await sharing.enter_async_context(
-                open_suite_quota(self.prepared, warn=self._warn)
+            limits = await sharing.enter_async_context(
+                open_suite_limits(self.prepared, warn=self._warn)
             )
             agents = await agent_terms(
                 self.prepared,
@@ -169,7 +169,7 @@ class Execution:
                     cache,
                     run,
                     collector,
-                    quota,
+                    limits,
                     agents=agents,
                     metrics=metrics,
                     telemetry=telemetry,
@@ -224,13 +224,13 @@ class Execution:
         cache: Cache | None,
         run: StoredRun,
         collector: Collector,
-        quota: Quota | None,
+        limits: SharedLimits | None,
         *,
         agents: AgentTerms,
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
-        lanes = make_lanes(self.prepared, quota=quota)
+        lanes = make_lanes(self.prepared, limits=limits)
         watching = Watching(
             prepared=self.prepared,
             lanes=lanes,

@@ -8,7 +8,7 @@ import pytest
 import trio
 from faulty_network import Asked, Fault, FaultyNetwork
 
-from trioeval.errors import CallError, QuotaError
+from trioeval.errors import CallError, LimitError
 from trioeval.errors import Fault as CallFault
 from trioeval.kernel import (
     Calls,
@@ -28,19 +28,19 @@ from trioeval.limits import Actual, Ask, Decision, Granted, Limit, LimitState
 from trioeval.limits.backend import Backend
 from trioeval.limits.batching import open_batching
 from trioeval.limits.ledger import Book
-from trioeval.limits.model import QuotaKey
-from trioeval.limits.remote import RemoteQuota, open_remote
+from trioeval.limits.model import LimitKey
+from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
 
 R = TypeVar("R")
 
 SLOTS = Limit(key="slots", kind="concurrency", capacity=2, timeout=60.0)
 TPM = Limit(key="tpm", kind="rolling", capacity=1000, window=60.0)
-USES = (QuotaKey("slots", "slots"), QuotaKey("tpm", "tokens"))
+USES = (LimitKey("slots", "slots"), LimitKey("tpm", "tokens"))
 
 
-def with_quota(
-    body: Callable[[RemoteQuota], Awaitable[R]],
+def with_limits(
+    body: Callable[[RemoteLimits], Awaitable[R]],
     limits: Sequence[Limit],
     faults: Sequence[Fault] = (),
     *,
@@ -61,9 +61,9 @@ def with_quota(
 
     async def over(backend: Backend) -> None:
         ids = map("id-{}".format, itertools.count(1))
-        async with open_remote(backend, ids=lambda: next(ids), spread=lambda: 0.5) as quota:
+        async with open_remote(backend, ids=lambda: next(ids), spread=lambda: 0.5) as shared:
             await trio.testing.wait_all_tasks_blocked()
-            results.append(await body(quota))
+            results.append(await body(shared))
 
     network = run_virtual(main)
     return results[0], network
@@ -92,17 +92,17 @@ def test_ql_23_a_lease_is_completed_once_however_its_call_ends(faults: tuple[Fau
     async def perform(job: Job[str], calls: Calls[str]) -> str:
         return await calls("lane", send, job.payload, tokens=100)
 
-    async def body(quota: RemoteQuota) -> list[str]:
+    async def body(limits: RemoteLimits) -> list[str]:
         kinds = ("done", "fails", "times out", "is cut")
         jobs = [
             Job(index, "lane", kind, timeout=5.0 if kind == "times out" else 1000.0)
             for index, kind in enumerate(kinds)
         ]
-        lanes = Lanes([LaneSpec("lane", 4)], permits={"lane": quota.permits("lane", USES)})
+        lanes = Lanes([LaneSpec("lane", 4)], permits={"lane": limits.permits("lane", USES)})
         outcomes = await collect(Plan.of(jobs), perform, lanes=lanes, deadline=30.0)
         return [type(outcome).__name__ for outcome in outcomes]
 
-    ends, network = with_quota(body, [SLOTS, TPM], faults)
+    ends, network = with_limits(body, [SLOTS, TPM], faults)
     assert ends == [one.__name__ for one in (Done, Failed, TimedOut, Interrupted)]
     settled = {one.lease_id: one.actuals for one in network.completed}
     assert set(settled) == granted(network)
@@ -130,16 +130,16 @@ def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
     async def perform(job: Job[int], calls: Calls[int]) -> str:
         return await calls("lane", send, tokens=job.payload)
 
-    async def body(quota: RemoteQuota) -> object:
-        permits = quota.permits("lane", [QuotaKey(keys, "tokens")])
+    async def body(shared: RemoteLimits) -> object:
+        permits = shared.permits("lane", [LimitKey(keys, "tokens")])
         lanes = Lanes([LaneSpec("lane", 4)], permits={"lane": permits})
         [outcome] = await collect(Plan.of([Job(0, "lane", 5000)]), perform, lanes=lanes)
         assert trio.current_time() == 0
         assert isinstance(outcome, Failed)
         return outcome.error
 
-    error, network = with_quota(body, limits)
-    assert isinstance(error, QuotaError)
+    error, network = with_limits(body, limits)
+    assert isinstance(error, LimitError)
     assert error.reason == reason
     assert len(network.sent) == 1
 
@@ -148,16 +148,16 @@ def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() ->
     """Two lanes that share nothing ask in one message."""
     limits = [Limit(key=key, kind="rolling", capacity=5, window=60.0) for key in "ab"]
 
-    async def body(quota: RemoteQuota) -> None:
+    async def body(shared: RemoteLimits) -> None:
         async def take(key: str) -> None:
-            permits = quota.permits(key, [QuotaKey(key, "requests")])
+            permits = shared.permits(key, [LimitKey(key, "requests")])
             (await permits.take(0, 0, 0.0, lambda _shortage: None)).settle(0, 0.0)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take, "a")
             nursery.start_soon(take, "b")
 
-    _, network = with_quota(body, limits, [Fault(loses="answer")], batched=True)
+    _, network = with_limits(body, limits, [Fault(loses="answer")], batched=True)
     ids = [ask.lease_id for _, ask in network.sent]
     assert len(ids) == 4
     assert set(ids) == {"id-1", "id-2"}
@@ -177,10 +177,10 @@ def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
         await calls(job.lane, send)
         return trio.current_time()
 
-    async def body(quota: RemoteQuota) -> list[float]:
+    async def body(limits: RemoteLimits) -> list[float]:
         permits = {
-            "a": quota.permits("a", [QuotaKey("full", "slots")]),
-            "b": quota.permits("b", [QuotaKey("slots", "slots")]),
+            "a": limits.permits("a", [LimitKey("full", "slots")]),
+            "b": limits.permits("b", [LimitKey("slots", "slots")]),
         }
         holder = await permits["a"].take(99, 0, 0.0, lambda _shortage: None)
         lanes = Lanes([LaneSpec("a", 4), LaneSpec("b", 1)], permits=permits)
@@ -195,7 +195,7 @@ def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
             outcomes = await collect(Plan.of(jobs), perform, lanes=lanes)
         return [outcome.value for outcome in outcomes if isinstance(outcome, Done)]
 
-    ends, _ = with_quota(body, [full, SLOTS])
+    ends, _ = with_limits(body, [full, SLOTS])
     assert ends == [101.0, 1.0, 2.0]
 
 
@@ -229,8 +229,8 @@ def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | No
         async with trio.open_nursery() as nursery:
             network = Distant(nursery, Book([LimitState(limit=SLOTS)]), iter(()))
             network.seconds = seconds
-            async with open_remote(network, spread=lambda: 0.5) as quota:
-                permits = {"asks": quota.permits("asks", [QuotaKey("slots", "slots")])}
+            async with open_remote(network, spread=lambda: 0.5) as limits:
+                permits = {"asks": limits.permits("asks", [LimitKey("slots", "slots")])}
                 lanes = Lanes([LaneSpec("asks"), LaneSpec("free")], cap=1, permits=permits)
                 plan = Plan.of(
                     [Job(n, "asks" if n < jobs else "free", None) for n in range(2 * jobs)]
@@ -265,7 +265,7 @@ def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
             network = Distant(nursery, Book([LimitState(limit=SLOTS)]), iter(()))
             network.seconds = 1.0
             async with (
-                open_remote(network, spread=lambda: 0.5) as quota,
+                open_remote(network, spread=lambda: 0.5) as limits,
                 trio.open_nursery() as lanes,
             ):
 
@@ -273,7 +273,7 @@ def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
                     def hear(_shortage: Shortage) -> None:
                         told.setdefault(lane, trio.current_time())
 
-                    permits = quota.permits(lane, [QuotaKey("slots", "slots")])
+                    permits = limits.permits(lane, [LimitKey("slots", "slots")])
                     (await permits.take(0, 0, 0.0, hear)).give_back()
 
                 lanes.start_soon(take, "first")

@@ -1,4 +1,4 @@
-"""Opening a quota where its limits are kept: in this process, over HTTP, in Redis."""
+"""Opening limits where they are kept: in this process, over HTTP, in Redis."""
 
 import logging
 import random
@@ -18,16 +18,16 @@ from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval import Row, parse_suite, run_suite
-from trioeval.errors import QuotaError, SuiteError
+from trioeval.errors import LimitError, SuiteError
 from trioeval.limits import Ask, Limit, LimitState, Requirement, Unknown, remote
-from trioeval.limits.backend import Backend, Quota, difference
+from trioeval.limits.backend import Backend, SharedLimits, difference
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.limits_file import write_limits
-from trioeval.limits.memory import MemoryQuota
-from trioeval.limits.model import QuotaKey
-from trioeval.limits.open import Batch, _make_missing, open_quota
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.model import LimitKey
+from trioeval.limits.open import Batch, _make_missing, open_limits
 from trioeval.limits.redis import open_redis
-from trioeval.limits.server import ServeSettings, serve_quota
+from trioeval.limits.server import ServeSettings, serve_limits
 from trioeval.testing import run_virtual
 
 R = TypeVar("R")
@@ -58,12 +58,12 @@ def ignore(_shortage: object) -> None:
     """Nobody looks."""
 
 
-async def standing(quota: Quota) -> list[tuple[str, int]]:
-    return [(state.limit.key, state.limit.capacity) for state in await quota.states()]
+async def standing(limits: SharedLimits) -> list[tuple[str, int]]:
+    return [(state.limit.key, state.limit.capacity) for state in await limits.states()]
 
 
-async def take_one(quota: Quota, *keys: QuotaKey) -> None:
-    permit = await quota.permits("lane", keys).take(0, 1, 0.0, ignore)
+async def take_one(limits: SharedLimits, *keys: LimitKey) -> None:
+    permit = await limits.permits("lane", keys).take(0, 1, 0.0, ignore)
     permit.settle(1, 0.0)
 
 
@@ -74,11 +74,11 @@ def test_limits_of_this_process_are_those_of_the_call_and_of_the_file(tmp_path: 
 
     async def main() -> tuple[list[tuple[str, int]], bool]:
         await trio.sleep(80_000)
-        async with open_quota(limits=[SLOTS], limits_file=file, rng=drawing()) as quota:
-            permits = quota.permits("lane", [QuotaKey("rpm", "requests")])
+        async with open_limits(limits=[SLOTS], limits_file=file, rng=drawing()) as limits:
+            permits = limits.permits("lane", [LimitKey("rpm", "requests")])
             assert permits.take_nowait(0, 0, 0.0) is not None
             full = permits.take_nowait(0, 0, 0.0) is None
-            return await standing(quota), full
+            return await standing(limits), full
 
     assert run_virtual(main) == ([("rpm", 2), ("slots", 1)], True)
 
@@ -95,9 +95,9 @@ def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path
     write_limits(file, [decreasing])
 
     async def main() -> float:
-        async with open_quota(limits_file=file, rng=drawing()) as quota:
-            await take_one(quota, QuotaKey("slots", "slots"))
-            [state] = await quota.states()
+        async with open_limits(limits_file=file, rng=drawing()) as limits:
+            await take_one(limits, LimitKey("slots", "slots"))
+            [state] = await limits.states()
             assert (state.status, state.limit.capacity) == ("active", 2)
             return trio.current_time()
 
@@ -113,11 +113,11 @@ def test_a_period_that_began_before_goes_on(tmp_path: Path) -> None:
 
     async def main() -> None:
         await trio.sleep(80_000)
-        async with open_quota(limits_file=file, rng=drawing()) as quota:
-            [state] = await quota.states()
+        async with open_limits(limits_file=file, rng=drawing()) as limits:
+            [state] = await limits.states()
             assert state.used == 8
             await trio.sleep(401)
-            [state] = await quota.states()
+            [state] = await limits.states()
             assert state.used == 0
 
     run_virtual(main)
@@ -127,26 +127,26 @@ def test_what_is_wrong_is_told_when_it_is_opened(tmp_path: Path) -> None:
     async def main() -> None:
         for backend in ("redis", "http"):
             with pytest.raises(
-                QuotaError, match=r"^invalid_request: two limits have the key 'rpm'"
+                LimitError, match=r"^invalid_request: two limits have the key 'rpm'"
             ):
-                async with open_quota(
+                async with open_limits(
                     backend=backend, url="redis://nobody", limits=[RPM, RPM], rng=drawing()
                 ):
                     pass
         with pytest.raises(SuiteError):
-            async with open_quota(limits_file=tmp_path / "none.json", rng=drawing()):
+            async with open_limits(limits_file=tmp_path / "none.json", rng=drawing()):
                 pass
-        with pytest.raises(QuotaError, match=r"^invalid_request: two limits have the key 'rpm'"):
-            async with open_quota(limits=[RPM, RPM], rng=drawing()):
+        with pytest.raises(LimitError, match=r"^invalid_request: two limits have the key 'rpm'"):
+            async with open_limits(limits=[RPM, RPM], rng=drawing()):
                 pass
-        with pytest.raises(QuotaError, match=r"^invalid_request: limits that redis keeps need"):
-            async with open_quota(backend="redis", rng=drawing()):
+        with pytest.raises(LimitError, match=r"^invalid_request: limits that redis keeps need"):
+            async with open_limits(backend="redis", rng=drawing()):
                 pass
 
     run_virtual(main)
 
 
-def test_a_quota_of_this_process_needs_no_network() -> None:
+def test_limits_of_this_process_need_no_network() -> None:
     """Neither Redis' client nor an HTTP client nor a server is imported for it."""
     script = (
         "import sys, trioeval.limits.open\n"
@@ -159,7 +159,7 @@ def test_a_quota_of_this_process_needs_no_network() -> None:
 async def served(backend: Backend) -> AsyncGenerator[str]:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        serve = partial(serve_quota, backend, ServeSettings(port=0), stop=stop)
+        serve = partial(serve_limits, backend, ServeSettings(port=0), stop=stop)
         url: str = await nursery.start(serve)
         try:
             yield url
@@ -175,10 +175,10 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
     told: list[str] = []
 
     async def main() -> None:
-        keeper = MemoryQuota([Limit(key="rpm", kind="rolling", capacity=7, window=60)])
+        keeper = MemoryLimits([Limit(key="rpm", kind="rolling", capacity=7, window=60)])
         async with (
             served(keeper) as url,
-            open_quota(
+            open_limits(
                 backend="http",
                 url=url,
                 limits=[RPM, SLOTS],
@@ -186,11 +186,11 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
                 request_timeout=PATIENCE,
                 rng=drawing(),
                 warn=told.append,
-            ) as quota,
+            ) as limits,
         ):
-            assert await standing(quota) == [("rpm", 7), ("slots", 1)]
-            await take_one(quota, QuotaKey("rpm", "requests"), QuotaKey("slots", "slots"))
-            await take_one(quota, QuotaKey("rpm", "requests"), QuotaKey("slots", "slots"))
+            assert await standing(limits) == [("rpm", 7), ("slots", 1)]
+            await take_one(limits, LimitKey("rpm", "requests"), LimitKey("slots", "slots"))
+            await take_one(limits, LimitKey("rpm", "requests"), LimitKey("slots", "slots"))
         used = {state.limit.key: state.used for state in await keeper.states()}
         assert used == {"rpm": 2, "slots": 0}
 
@@ -211,10 +211,10 @@ def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
     async def keep(_row: Row) -> None: ...
 
     async def main() -> None:
-        async with served(MemoryQuota([attrs.evolve(RPM, window=30)])) as url:
-            quota = {"backend": "http", "url": url, "limits": [limit]}
-            providers = [{"id": "echo", "lane": {"quota": [{"key": "rpm", "unit": "requests"}]}}]
-            document = {"providers": providers, "prompts": ["a"], "quota": quota}
+        async with served(MemoryLimits([attrs.evolve(RPM, window=30)])) as url:
+            limits = {"backend": "http", "url": url, "limits": [limit]}
+            providers = [{"id": "echo", "lane": {"limits": [{"key": "rpm", "unit": "requests"}]}}]
+            document = {"providers": providers, "prompts": ["a"], "limits": limits}
             await run_suite(parse_suite(document), emit=keep, warn=told.append)
 
     in_trio(main)
@@ -256,15 +256,15 @@ def test_what_decides_of_a_limit_is_compared(kept: LimitState, told: str | None)
 @needs_redis
 def test_limits_in_redis_are_found_under_their_namespace() -> None:
     async def main(url: str) -> None:
-        async with open_quota(
+        async with open_limits(
             backend="redis",
             url=url,
             namespace="team",
             limits=[RPM],
             request_timeout=PATIENCE,
             rng=drawing(),
-        ) as quota:
-            await take_one(quota, QuotaKey("rpm", "requests"))
+        ) as shared:
+            await take_one(shared, LimitKey("rpm", "requests"))
         async with open_redis(url, namespace="team", request_timeout=PATIENCE) as limits:
             [state] = await limits.states()
             assert (state.limit, state.used) == (RPM, 1)
@@ -283,7 +283,7 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
 
     async def main(server: RedisServer) -> None:
         warnings: list[str] = []
-        async with open_quota(
+        async with open_limits(
             backend="redis",
             url=server.url,
             limits=[RPM],
@@ -291,22 +291,22 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
             patience=0.0,
             rng=drawing(),
             warn=warnings.append,
-        ) as quota:
-            use = QuotaKey("rpm", "requests")
-            await take_one(quota, use)  # without a lease
+        ) as limits:
+            use = LimitKey("rpm", "requests")
+            await take_one(limits, use)  # without a lease
             for _ in range(2):
                 server.start()
-                while not await is_counted(quota, use):
+                while not await is_counted(limits, use):
                     await trio.lowlevel.checkpoint()
                 server.kill()
         assert f"Redis at 127.0.0.1:{server.port}: " in warnings[0]
 
-    async def is_counted(quota: Quota, use: QuotaKey) -> bool:
+    async def is_counted(limits: SharedLimits, use: LimitKey) -> bool:
         # A moment after its start the old connection is found to be broken, and calls go without.
-        await take_one(quota, use)
+        await take_one(limits, use)
         try:
-            return [(one.limit, one.used >= 1) for one in await quota.states()] == [(RPM, True)]
-        except QuotaError:
+            return [(one.limit, one.used >= 1) for one in await limits.states()] == [(RPM, True)]
+        except LimitError:
             return False
 
     with open_server() as server:
@@ -324,8 +324,8 @@ def test_a_password_that_is_refused_ends_the_wait_at_once(user: str, told: str) 
     """It does not pass, however long one waits; the password is not told."""
 
     async def main(url: str) -> None:
-        with pytest.raises(QuotaError, match=f"refuses us: {told}") as caught:
-            async with open_quota(
+        with pytest.raises(LimitError, match=f"refuses us: {told}") as caught:
+            async with open_limits(
                 backend="redis",
                 url=url.replace("//", f"//{user}"),
                 limits=[RPM],
@@ -372,14 +372,14 @@ def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
     """And none is made: a run under other limits than it says is no run of it."""
 
     async def main() -> None:
-        keeper = MemoryQuota([SLOTS])
+        keeper = MemoryLimits([SLOTS])
         other = Limit(key="slots", kind="rolling", capacity=5, window=1)
         async with served(keeper) as url:
             told = (
                 r"^invalid_request: 'slots' is a concurrency limit and cannot become a rolling one"
             )
-            with pytest.raises(QuotaError, match=told):
-                async with open_quota(
+            with pytest.raises(LimitError, match=told):
+                async with open_limits(
                     backend="http",
                     url=url,
                     limits=[RPM, other],
@@ -402,15 +402,15 @@ def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path)
     write_limits(file, [state])
 
     async def main() -> None:
-        keeper = MemoryQuota()
+        keeper = MemoryLimits()
         async with (
             served(keeper) as url,
-            open_quota(
+            open_limits(
                 backend="http", url=url, limits_file=file, request_timeout=PATIENCE, rng=drawing()
-            ) as quota,
+            ) as limits,
         ):
             made = Limit(key="rpm", kind="rolling", capacity=1, window=60)
-            assert [*await quota.states()] == [LimitState(limit=made)]
+            assert [*await limits.states()] == [LimitState(limit=made)]
 
     in_trio(main)
 
@@ -424,8 +424,8 @@ def nobody() -> str:
 def test_nobody_to_ask_ends_the_run_at_its_beginning_when_that_is_wished() -> None:
     async def main() -> None:
         url = nobody()
-        with pytest.raises(QuotaError, match=r"^limiter_unavailable"):
-            async with open_quota(
+        with pytest.raises(LimitError, match=r"^limiter_unavailable"):
+            async with open_limits(
                 backend="http", url=url, limits=[RPM], patience=0.0, rng=drawing()
             ):
                 pass
@@ -438,13 +438,13 @@ def test_somebody_has_to_answer_where_nothing_is_to_be_made() -> None:
     """Otherwise every call would wait for nothing; where calls go on without, nobody is asked before."""
 
     async def main() -> None:
-        with pytest.raises(QuotaError, match=r"^limiter_unavailable"):
-            async with open_quota(backend="http", url=nobody(), patience=0.0, rng=drawing()):
+        with pytest.raises(LimitError, match=r"^limiter_unavailable"):
+            async with open_limits(backend="http", url=nobody(), patience=0.0, rng=drawing()):
                 pass
-        async with open_quota(
+        async with open_limits(
             backend="http", url=nobody(), unreachable="open", rng=drawing()
-        ) as quota:
-            quota.permits("lane", [QuotaKey("rpm", "requests")])
+        ) as limits:
+            limits.permits("lane", [LimitKey("rpm", "requests")])
 
     in_trio(main)
 
@@ -457,22 +457,22 @@ def test_nobody_to_ask_lets_calls_go_on_when_that_is_wished(
     monkeypatch.setattr(remote, "FLUSH_WITHIN", 0.1)  # seconds of real time
 
     async def main() -> None:
-        async with open_quota(
+        async with open_limits(
             backend="http",
             url=nobody(),
             limits=[RPM],
             patience=0.0,
             unreachable="open",
             rng=drawing(),
-        ) as quota:
-            await take_one(quota, QuotaKey("rpm", "requests"))
+        ) as limits:
+            await take_one(limits, LimitKey("rpm", "requests"))
 
     with caplog.at_level(logging.WARNING, logger="trioeval.limits"):
         in_trio(main)
     assert "limits could not be made: limiter_unavailable" in caplog.text
 
 
-class Late(MemoryQuota):
+class Late(MemoryLimits):
     """A backend that nobody reaches before an instant."""
 
     def __init__(self, from_: float) -> None:
@@ -482,7 +482,7 @@ class Late(MemoryQuota):
     async def states(self) -> Sequence[LimitState]:
         await trio.sleep(0.5)
         if trio.current_time() < self.from_:
-            raise QuotaError("limiter_unavailable", "nobody answers")
+            raise LimitError("limiter_unavailable", "nobody answers")
         return await super().states()
 
 
@@ -501,7 +501,7 @@ def test_limits_are_made_as_soon_as_somebody_answers(from_: float) -> None:
 
 def test_nobody_is_waited_for_longer_than_the_patience() -> None:
     async def main() -> float:
-        with pytest.raises(QuotaError, match=r"^limiter_unavailable: nobody answers"):
+        with pytest.raises(LimitError, match=r"^limiter_unavailable: nobody answers"):
             await _make_missing(Late(1e6), [RPM], 10.0, lambda: 0.5)
         return trio.current_time()
 

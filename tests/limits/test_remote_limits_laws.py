@@ -12,17 +12,17 @@ from faulty_network import Asked, Fault, FaultyNetwork, faults
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Denied, Granted, Limit, Settlement
-from trioeval.limits.model import QuotaKey
-from trioeval.limits.remote import RemoteQuota, open_remote
+from trioeval.limits.model import LimitKey
+from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
 
 TIMEOUT, WINDOW, LONG_ENOUGH = 8.0, 16.0, 600.0
 USES = (
-    (QuotaKey("slots", "slots"),),
-    (QuotaKey("rpm", "requests"),),
-    (QuotaKey("slots", "slots"), QuotaKey("rpm", "requests")),
+    (LimitKey("slots", "slots"),),
+    (LimitKey("rpm", "requests"),),
+    (LimitKey("slots", "slots"), LimitKey("rpm", "requests")),
 )
 
 
@@ -31,7 +31,7 @@ class Customer:
     """A call that wants a lease."""
 
     program: int
-    uses: tuple[QuotaKey, ...]
+    uses: tuple[LimitKey, ...]
     starts_at: float
     takes: float
     """Seconds with the lease."""
@@ -137,25 +137,25 @@ async def run_program(case: Case, number: int, trace: Trace) -> None:
     ids = map(f"{number}-{{}}".format, itertools.count(1))
     async with open_remote(
         trace.network, warn=trace.warnings.append, ids=lambda: next(ids), spread=rng.random
-    ) as quota:
+    ) as limits:
         async with trio.open_nursery() as nursery:
             for index, customer in enumerate(case.customers):
                 if customer.program == number:
-                    nursery.start_soon(visit, quota, customer, index, trace)
+                    nursery.start_soon(visit, limits, customer, index, trace)
         await trio.sleep_until(LONG_ENOUGH)
-        trace.left.append((quota.untold, len(quota._turns), len(quota._heartbeat._held)))
+        trace.left.append((limits.untold, len(limits._turns), len(limits._heartbeat._held)))
 
 
-async def visit(quota: RemoteQuota, customer: Customer, index: int, trace: Trace) -> None:
+async def visit(limits: RemoteLimits, customer: Customer, index: int, trace: Trace) -> None:
     await trio.sleep_until(customer.starts_at)
-    permits = quota.permits("lane", customer.uses)
+    permits = limits.permits("lane", customer.uses)
     record = Visit(customer, len(trace.visits), trio.current_time())
     trace.visits.append(record)
     limit = customer.cancelled_after
     with trio.move_on_after(float("inf") if limit is None else limit):
         try:
             permit = await permits.take(index, 1, 0.0, lambda _shortage: None)
-        except QuotaError:
+        except LimitError:
             record.end = "refused"
         else:
             record.granted_at = trio.current_time()
@@ -224,7 +224,7 @@ def check_no_more_calls_run_than_there_are_slots(trace: Trace, slots: int) -> No
     holders = [
         one
         for one in trace.visits
-        if one.granted_at is not None and one.customer.uses != (QuotaKey("rpm", "requests"),)
+        if one.granted_at is not None and one.customer.uses != (LimitKey("rpm", "requests"),)
     ]
     for one in holders:
         assert one.granted_at is not None

@@ -1,11 +1,11 @@
 """What it costs to wait for limits of this process, and to be served.
 
-    python tests/bench/quota_waiters.py
+    python tests/bench/limits_waiters.py
 
 First on the real clock: 200 jobs of 20 ms on a limit of 4 with 8 workers, and 512 callers of 50 ms on a limit
 of 8, against the time that they must take. Then what is left when calls take no time: a permit that is
 there, a permit that 512 callers wait for, one that 64 lanes with keys of their own wait for, and a job of the
-kernel on a lane with a quota against one without.
+kernel on a lane with shared limits against one without.
 """
 
 import math
@@ -16,17 +16,17 @@ import trio
 
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Outcome, Permits, Plan, run_plan
 from trioeval.limits import Limit
-from trioeval.limits.memory import MemoryQuota
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.model import LimitKey
 
-SLOTS = QuotaKey("slots", "slots")
-FOUR = [SLOTS, QuotaKey("rpm", "requests"), QuotaKey("tpm", "tokens"), QuotaKey("daily", "tokens")]
+SLOTS = LimitKey("slots", "slots")
+FOUR = [SLOTS, LimitKey("rpm", "requests"), LimitKey("tpm", "tokens"), LimitKey("daily", "tokens")]
 MANY = 10**12
 
 
-def quota_of(slots: int, *more: str) -> MemoryQuota:
+def limits_of(slots: int, *more: str) -> MemoryLimits:
     """A limit that is short, and others that are not."""
-    return MemoryQuota(
+    return MemoryLimits(
         [
             Limit(key="slots", kind="concurrency", capacity=slots, timeout=60),
             Limit(key="rpm", kind="rolling", capacity=MANY, window=60),
@@ -75,9 +75,9 @@ async def callers(permits: list[Permits], count: int, seconds: float) -> None:
             nursery.start_soon(call, index)
 
 
-async def free(keys: list[QuotaKey], count: int) -> None:
+async def free(keys: list[LimitKey], count: int) -> None:
     """Permits that are there."""
-    permits = quota_of(MANY).permits("lane", keys)
+    permits = limits_of(MANY).permits("lane", keys)
     for index in range(count):
         permit = permits.take_nowait(index, 100, 0.0)
         assert permit is not None
@@ -104,8 +104,8 @@ def busy(main: Callable[[], Awaitable[None]], times: int = 5) -> float:
 async def contended(*, lanes: int, count: int) -> None:
     """Callers that wait for one limit, on lanes that have one limit more of their own."""
     own = [f"own {lane}" for lane in range(lanes)]
-    quota = quota_of(8, *own)
-    permits = [quota.permits(key, [SLOTS, QuotaKey(key, "requests")]) for key in own]
+    limits = limits_of(8, *own)
+    permits = [limits.permits(key, [SLOTS, LimitKey(key, "requests")]) for key in own]
     await callers(permits, count, 0.0)
 
 
@@ -113,51 +113,51 @@ def tell_times() -> None:
     """What waiting takes on the real clock."""
 
     async def two_hundred() -> None:
-        await jobs(200, 8, 0.02, quota_of(4).permits("lane", [SLOTS]))
+        await jobs(200, 8, 0.02, limits_of(4).permits("lane", [SLOTS]))
 
     async def without_one() -> None:
         await jobs(200, 4, 0.02, None)
 
     async def waiting() -> None:
-        await callers([quota_of(8).permits("lane", [SLOTS])], 512, 0.05)
+        await callers([limits_of(8).permits("lane", [SLOTS])], 512, 0.05)
 
     for name, run, ideal in (
         ("200 jobs of 20 ms, 8 workers, capacity 4", two_hundred, 1.0),
-        ("200 jobs of 20 ms, 4 workers, no quota", without_one, 1.0),
+        ("200 jobs of 20 ms, 4 workers, no limits", without_one, 1.0),
         ("512 waiters of 50 ms, capacity 8", waiting, 3.2),
     ):
         took = seconds(run)
-        print(f"quota, {name}: {took:.2f} s, {took / ideal:.3f} × ideal")
+        print(f"limits, {name}: {took:.2f} s, {took / ideal:.3f} × ideal")
 
 
 def tell_costs() -> None:
     """What is left when calls take no time."""
     for name, keys in (("one key", [SLOTS]), ("four keys", FOUR)):
         cost = busy(lambda keys=keys: free(keys, 20_000)) / 20_000  # type: ignore[misc]
-        print(f"quota, permit of {name} that is there: {cost * 1e6:.1f} µs")
+        print(f"limits, permit of {name} that is there: {cost * 1e6:.1f} µs")
     for lanes in (1, 64):
         cost = busy(lambda lanes=lanes: contended(lanes=lanes, count=512)) / 512  # type: ignore[misc]
-        print(f"quota, permit that 512 callers on {lanes} lanes wait for: {cost * 1e6:.1f} µs")
+        print(f"limits, permit that 512 callers on {lanes} lanes wait for: {cost * 1e6:.1f} µs")
 
 
 def tell_jobs() -> None:
-    """What a quota adds to a job of the kernel."""
+    """The cost that shared limits add to a job of the kernel."""
 
     async def without() -> None:
         await jobs(20_000, 100, 0.0, None)
 
-    async def with_quota() -> None:
-        await jobs(20_000, 100, 0.0, quota_of(MANY).permits("lane", [SLOTS]))
+    async def with_limits() -> None:
+        await jobs(20_000, 100, 0.0, limits_of(MANY).permits("lane", [SLOTS]))
 
     async def short() -> None:
-        await jobs(20_000, 100, 0.0, quota_of(50).permits("lane", [SLOTS]))
+        await jobs(20_000, 100, 0.0, limits_of(50).permits("lane", [SLOTS]))
 
     for name, run in (
-        ("without a quota", without),
-        ("with one that has room", with_quota),
+        ("without limits", without),
+        ("with limits that have room", with_limits),
         ("with one that has not", short),
     ):
-        print(f"quota, job of the kernel {name}: {busy(run, 3) / 20_000 * 1e6:.1f} µs")
+        print(f"limits, job of the kernel {name}: {busy(run, 3) / 20_000 * 1e6:.1f} µs")
 
 
 if __name__ == "__main__":

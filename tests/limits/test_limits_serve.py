@@ -13,7 +13,7 @@ import pytest
 import trio
 from patience import PATIENCE
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import (
     Actual,
     Ask,
@@ -29,10 +29,10 @@ from trioeval.limits import (
 from trioeval.limits.backend import Backend
 from trioeval.limits.batching import open_batching
 from trioeval.limits.http_client import open_http_limits
-from trioeval.limits.memory import MemoryQuota
-from trioeval.limits.model import QuotaKey
-from trioeval.limits.open import Batch, open_quota
-from trioeval.limits.server import MAX_BODY_BYTES, ServeSettings, serve_quota
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.model import LimitKey
+from trioeval.limits.open import Batch, open_limits
+from trioeval.limits.server import MAX_BODY_BYTES, ServeSettings, serve_limits
 from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpRequest
 
@@ -60,7 +60,7 @@ async def served(backend: Backend, *, token: str | None = None) -> AsyncGenerato
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         settings = ServeSettings(port=0, token=token)
-        url = await nursery.start(lambda **more: serve_quota(backend, settings, stop=stop, **more))
+        url = await nursery.start(lambda **more: serve_limits(backend, settings, stop=stop, **more))
         try:
             yield url
         finally:
@@ -102,7 +102,7 @@ def test_a_lease_is_reserved_and_completed() -> None:
     """Granted once, granted again under the same id, denied to another until it is completed."""
 
     async def main() -> None:
-        async with served(MemoryQuota([SLOTS])) as url:
+        async with served(MemoryLimits([SLOTS])) as url:
             first = await request("POST", f"{url}/v1/reserve", asked("a", slots=1))
             assert first.status == 200
             assert first.body["granted"] is True
@@ -133,7 +133,7 @@ def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
     """The same words in both; a client hears them as the denial that every backend gives."""
 
     async def main() -> None:
-        async with served(MemoryQuota([SLOTS])) as url:
+        async with served(MemoryLimits([SLOTS])) as url:
             empty = {"lease_id": "", "requirements": []}
             alone = await request("POST", f"{url}/v1/reserve", empty)
             assert alone.status == 400
@@ -160,15 +160,18 @@ def test_a_limit_is_removed_over_http() -> None:
 
     async def main() -> None:
         odd = Limit(key="a/b ?ü", kind="budget", capacity=1)
-        quota = MemoryQuota([odd, SLOTS])
-        async with served(quota) as url, open_http_limits(url, request_timeout=PATIENCE) as backend:
+        limits = MemoryLimits([odd, SLOTS])
+        async with (
+            served(limits) as url,
+            open_http_limits(url, request_timeout=PATIENCE) as backend,
+        ):
             await backend.remove(odd.key)
-            assert [state.limit for state in await quota.states()] == [SLOTS]
-            with pytest.raises(QuotaError, match="unknown_limit_key: there is no limit 'a/b"):
+            assert [state.limit for state in await limits.states()] == [SLOTS]
+            with pytest.raises(LimitError, match="unknown_limit_key: there is no limit 'a/b"):
                 await backend.remove(odd.key)
             reply = await request("DELETE", f"{url}/v1/admin/limits/slots")
             assert (reply.status, reply.body) == (200, {"ok": True})
-            assert await quota.states() == []
+            assert await limits.states() == []
 
     in_trio(main)
 
@@ -177,8 +180,8 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
     """Granted, malformed, denied for ever: three items, three answers, and what is sound counts."""
 
     async def main() -> None:
-        quota = MemoryQuota([DAILY])
-        async with served(quota) as url:
+        limits = MemoryLimits([DAILY])
+        async with served(limits) as url:
             items = [asked("a", daily=60), asked("b", daily="many"), asked("c", monthly=1)]
             reply = await request("POST", f"{url}/v1/reserve/batch", {"requests": items})
             assert reply.status == 200
@@ -198,7 +201,7 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
             ok, wrong, nobody = reply.body["results"]
             assert ok == nobody == {"ok": True}
             assert wrong["error"] == "invalid_request"
-        (state,) = await quota.states()
+        (state,) = await limits.states()
         assert (state.used, state.outstanding) == (7, 0)
 
     in_trio(main)
@@ -239,11 +242,11 @@ def test_what_is_wrong_has_a_status_and_a_word(
     """And nothing is taken."""
 
     async def main() -> None:
-        quota = MemoryQuota([SLOTS])
-        async with served(quota) as url:
+        limits = MemoryLimits([SLOTS])
+        async with served(limits) as url:
             reply = await request(method, url + path, data)
             assert (reply.status, reply.body["error"]) == (status, error)
-        (state,) = await quota.states()
+        (state,) = await limits.states()
         assert state == LimitState(limit=SLOTS)
 
     in_trio(main)
@@ -253,7 +256,7 @@ def test_limits_are_read_and_changed() -> None:
     """All, one by its key, a new one, a smaller one, and one that is closed for a while."""
 
     async def main() -> None:
-        async with served(MemoryQuota([RPM, DAILY])) as url:
+        async with served(MemoryLimits([RPM, DAILY])) as url:
             assert (await request("GET", f"{url}/healthz")).body == {"status": "ok"}
             found = (await request("GET", f"{url}/v1/admin/limits")).body["limits"]
             assert [one["key"] for one in found] == ["daily", RPM.key]
@@ -298,8 +301,8 @@ def test_who_has_no_token_gets_nothing() -> None:
     """But may ask whether the server is there."""
 
     async def main() -> None:
-        quota = MemoryQuota([SLOTS])
-        async with served(quota, token=SECRET) as url:
+        limits = MemoryLimits([SLOTS])
+        async with served(limits, token=SECRET) as url:
             assert (await request("GET", f"{url}/healthz")).status == 200
             for headers in (
                 {},
@@ -313,7 +316,7 @@ def test_who_has_no_token_gets_nothing() -> None:
             assert (await request("GET", f"{url}/v1/admin/limits", None, known)).status == 200
             async with open_http_limits(url, token=WRONG, request_timeout=PATIENCE) as backend:
                 with pytest.raises(
-                    QuotaError, match=r"invalid_request: .* does not know us"
+                    LimitError, match=r"invalid_request: .* does not know us"
                 ) as caught:
                     await backend.reserve([ask("a", slots=1)])
                 assert "wrong" not in str(caught.value)
@@ -329,7 +332,7 @@ def test_who_has_no_token_gets_nothing() -> None:
 class Broken:
     """A backend that cannot be asked, or knows of nothing, and counts how often it was tried."""
 
-    error: QuotaError | None = None
+    error: LimitError | None = None
     asks: list[Ask] = attrs.field(factory=list)
 
     async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
@@ -365,7 +368,7 @@ class Broken:
 @pytest.mark.parametrize("reason", [None, "limiter_unavailable"])
 def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None:
     """Status 503 alone, an error in its place in a batch; to our client it is unknown in either form."""
-    error = None if reason is None else QuotaError("limiter_unavailable", "no connection")
+    error = None if reason is None else LimitError("limiter_unavailable", "no connection")
 
     async def main() -> None:
         broken = Broken(error)
@@ -386,14 +389,14 @@ def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None
                 )
             else:
                 assert (both.status, both.body["error"]) == (503, "backend_error")
-            with pytest.raises(QuotaError, match=r"limiter_unavailable: .* status 503"):
+            with pytest.raises(LimitError, match=r"limiter_unavailable: .* status 503"):
                 await backend.reserve([ask("a", slots=1)])
             answers = await backend.reserve([ask("a", slots=1), ask("b", slots=1)])
             assert all(isinstance(one, Unknown) for one in answers)
             if reason is not None:
-                with pytest.raises(QuotaError, match="limiter_unavailable"):
+                with pytest.raises(LimitError, match="limiter_unavailable"):
                     await backend.complete([Settlement("a", "job"), Settlement("b", "job")])
-                with pytest.raises(QuotaError, match="limiter_unavailable"):
+                with pytest.raises(LimitError, match="limiter_unavailable"):
                     await backend.states()
 
     in_trio(main)
@@ -403,36 +406,36 @@ def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
     """Everything that a backend can, with the same answers, through one of each."""
 
     async def main() -> None:
-        quota = MemoryQuota([RPM, SLOTS, DAILY])
+        limits = MemoryLimits([RPM, SLOTS, DAILY])
         async with (
-            served(quota) as url,
+            served(limits) as url,
             open_http_limits(f"{url}/", request_timeout=PATIENCE) as backend,
         ):
             assert isinstance(backend, Backend)
-            assert list(await backend.states()) == list(await quota.states())
+            assert list(await backend.states()) == list(await limits.states())
             wanted = ask("a", daily=60, slots=1)
             (granted,) = await backend.reserve([wanted])
-            assert [granted] == list(await quota.reserve([wanted]))
+            assert [granted] == list(await limits.reserve([wanted]))
             answers = await backend.reserve([ask("b", daily=60), ask("c", daily=41), ask("d", x=1)])
             assert list(answers) == list(
-                await quota.reserve([ask("b", daily=60), ask("c", daily=41), ask("d", x=1)])
+                await limits.reserve([ask("b", daily=60), ask("c", daily=41), ask("d", x=1)])
             )
             assert [type(one) for one in answers] == [Denied] * 3
             assert list(await backend.extend(["a", "nobody"])) == [True, False]
             await backend.complete([Settlement("a", "job", (Actual("daily", 10),))])
             await backend.complete([Settlement("a", "job"), Settlement("b", "job")])
             smaller = attrs.evolve(DAILY, capacity=10, description="a day")
-            assert await backend.define(smaller) == (await quota.states())[0]
+            assert await backend.define(smaller) == (await limits.states())[0]
             paused = await backend.pause("slots", 30)
-            assert paused == (await quota.states())[2]
+            assert paused == (await limits.states())[2]
             assert paused.paused_until is not None
             assert paused.paused_for is not None
             assert paused.paused_for > 0
-            with pytest.raises(QuotaError, match=r"invalid_request: .*: a pause of inf s"):
+            with pytest.raises(LimitError, match=r"invalid_request: .*: a pause of inf s"):
                 await backend.pause(paused.limit.key, float("inf"))
-            with pytest.raises(QuotaError, match="unknown_limit_key: there is no limit 'no'"):
+            with pytest.raises(LimitError, match="unknown_limit_key: there is no limit 'no'"):
                 await backend.pause("no", 30)
-            with pytest.raises(QuotaError, match="invalid_request"):
+            with pytest.raises(LimitError, match="invalid_request"):
                 await backend.define(attrs.evolve(SLOTS, kind="budget", timeout=None))
             assert list(await backend.reserve([])) == []
             assert list(await backend.extend([])) == []
@@ -446,7 +449,7 @@ def test_more_than_a_batch_goes_in_several() -> None:
     async def main() -> None:
         wide = Limit(key="wide", kind="budget", capacity=1000)
         async with (
-            served(MemoryQuota([wide])) as url,
+            served(MemoryLimits([wide])) as url,
             open_http_limits(url, request_timeout=PATIENCE) as backend,
         ):
             asks = [ask(f"{number}", **{"wide" if number % 3 else "x": 1}) for number in range(600)]
@@ -466,10 +469,10 @@ def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
     """The server is gone, and comes back with a lease of the first try: nothing is reserved twice."""
 
     async def main() -> None:
-        quota = MemoryQuota([DAILY])
+        limits = MemoryLimits([DAILY])
         asks = [ask("a", daily=30), ask("b", daily=30)]
         async with (
-            served(quota) as url,
+            served(limits) as url,
             open_http_limits(url, request_timeout=PATIENCE) as backend,
             open_batching(backend, size=2) as batched,
         ):
@@ -483,12 +486,12 @@ def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
             assert isinstance(answers[0], Unknown)
             assert "refused the connection" in answers[0].message
         async with (
-            served(quota) as url,
+            served(limits) as url,
             open_http_limits(url, request_timeout=PATIENCE) as backend,
             open_batching(backend, size=2) as batched,
         ):
             assert [type(one) for one in await batched.reserve(asks)] == [Granted] * 2
-        (state,) = await quota.states()
+        (state,) = await limits.states()
         assert state.outstanding == 60
 
     in_trio(main)
@@ -498,11 +501,11 @@ def test_lanes_take_their_permits_over_http() -> None:
     """From the settings of a suite to the server's limits: reserved, settled as used, and given back."""
 
     async def main() -> None:
-        keys = [QuotaKey("daily", "tokens"), QuotaKey("slots", "slots")]
-        quota = MemoryQuota([DAILY])
+        keys = [LimitKey("daily", "tokens"), LimitKey("slots", "slots")]
+        limits = MemoryLimits([DAILY])
         async with (
-            served(quota) as url,
-            open_quota(
+            served(limits) as url,
+            open_limits(
                 backend="http",
                 url=url,
                 batch=Batch(),
@@ -513,12 +516,12 @@ def test_lanes_take_their_permits_over_http() -> None:
         ):
             permits = shared.permits("lane", keys)
             permit = await permits.take(0, 30, 0.0, lambda _shortage: None)
-            daily, slots = await quota.states()
+            daily, slots = await limits.states()
             assert (daily.outstanding, slots.used) == (30, 1)
             permit.settle(20, 0.0)
             permit = await permits.take(1, 30, 0.0, lambda _shortage: None)
             permit.give_back()
-        daily, slots = await quota.states()
+        daily, slots = await limits.states()
         assert (daily.used, daily.outstanding, slots.used) == (20, 0, 0)
 
     in_trio(main)
@@ -569,7 +572,7 @@ def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> No
                 async def reserve_one() -> None:
                     (alone,) = await backend.reserve([ask("a", x=1)])
                     assert isinstance(alone, Unknown)
-                    raise QuotaError("limiter_unavailable", alone.message)
+                    raise LimitError("limiter_unavailable", alone.message)
 
                 for attempt in (
                     reserve_one,
@@ -579,7 +582,7 @@ def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> No
                     lambda: backend.define(SLOTS),
                     lambda: backend.pause("a", 5) if b"not_found" not in raw else backend.states(),
                 ):
-                    with pytest.raises(QuotaError, match=told) as caught:
+                    with pytest.raises(LimitError, match=told) as caught:
                         await attempt()
                     assert caught.value.reason == "limiter_unavailable"
             nursery.cancel_scope.cancel("done")
@@ -595,7 +598,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) ->
     """With what would be right."""
 
     async def main() -> None:
-        with pytest.raises(QuotaError, match="must be like http://host:8770, got"):
+        with pytest.raises(LimitError, match="must be like http://host:8770, got"):
             async with open_http_limits(url, request_timeout=PATIENCE):
                 raise AssertionError
 
@@ -606,7 +609,7 @@ def test_a_refused_address_is_told_without_its_password() -> None:
     """It may be in a log tomorrow."""
 
     async def main() -> None:
-        with pytest.raises(QuotaError) as caught:
+        with pytest.raises(LimitError) as caught:
             async with open_http_limits("redis://me:s3cret@host"):
                 raise AssertionError
         assert "s3cret" not in str(caught.value)
@@ -625,7 +628,7 @@ def test_an_address_in_use_is_an_error_of_the_system() -> None:
             settings = ServeSettings(port=taken.getsockname()[1])
             async with trio.open_nursery() as nursery:
                 with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
-                    await nursery.start(serve_quota, MemoryQuota(), settings)
+                    await nursery.start(serve_limits, MemoryLimits(), settings)
 
     in_trio(main)
 
@@ -663,7 +666,7 @@ def test_a_stop_waits_for_who_is_inside_and_for_nobody_else() -> None:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             url = await nursery.start(
-                lambda **more: serve_quota(slow, ServeSettings(port=0), stop=stop, **more)
+                lambda **more: serve_limits(slow, ServeSettings(port=0), stop=stop, **more)
             )
             async with open_http_limits(url, request_timeout=PATIENCE) as backend:
                 await backend.states()  # leaves a connection open
@@ -684,7 +687,7 @@ def test_a_server_that_is_cancelled_ends_at_once() -> None:
     async def main() -> None:
         slow = Slow()
         async with trio.open_nursery() as nursery:
-            url = await nursery.start(serve_quota, slow, ServeSettings(port=0))
+            url = await nursery.start(serve_limits, slow, ServeSettings(port=0))
             port = int(url.rpartition(":")[2])
             stream = await trio.open_tcp_stream("127.0.0.1", port)
             await stream.send_all(b"POST /v1/reserve HTTP/1.1\r\nhost: x\r\ncontent-le")
@@ -708,7 +711,7 @@ def test_a_client_that_reads_nothing_does_not_hold_the_server() -> None:
     async def main() -> None:
         long = attrs.evolve(DAILY, description="x" * 32_000_000)
         async with trio.open_nursery() as nursery:
-            url = await nursery.start(serve_quota, MemoryQuota([long]), ServeSettings(port=0))
+            url = await nursery.start(serve_limits, MemoryLimits([long]), ServeSettings(port=0))
             stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
             await stream.send_all(b"GET /v1/admin/limits HTTP/1.1\r\nhost: localhost\r\n\r\n")
             seen = 0
@@ -724,8 +727,8 @@ def test_a_client_that_hangs_up_disturbs_nobody() -> None:
     """In the middle of a head, of a body, and before its answer."""
 
     async def main() -> None:
-        quota = MemoryQuota([SLOTS])
-        async with served(quota) as url:
+        limits = MemoryLimits([SLOTS])
+        async with served(limits) as url:
             port = int(url.rpartition(":")[2])
             for part in (
                 b"POST /v1/res",

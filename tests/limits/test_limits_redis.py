@@ -14,10 +14,10 @@ import trio
 from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
 from trioeval.limits.backend import Backend
-from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.redis import RedisLimits, open_redis
 
 pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
@@ -310,7 +310,7 @@ def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: Redi
             server.send(signal.SIGSTOP)
             try:
                 for _ in range(3):
-                    with pytest.raises(QuotaError, match=r"^limiter_unavailable: Redis at .*: "):
+                    with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at .*: "):
                         await hasty.reserve([ask("a", rpm=1)])
             finally:
                 server.send(signal.SIGCONT)
@@ -320,7 +320,7 @@ def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: Redi
 
     async def answered(asks: Callable[[], Awaitable[T]]) -> T:
         while True:
-            with suppress(QuotaError):  # whoever is so hasty may hear nothing from a slow machine
+            with suppress(LimitError):  # whoever is so hasty may hear nothing from a slow machine
                 return await asks()
 
     run(server.url, body)
@@ -377,7 +377,7 @@ def test_a_server_that_is_not_there_is_told(server: RedisServer) -> None:
     """Nothing is asked before the first operation; then it is told where nobody answers."""
 
     async def body(limits: RedisLimits) -> None:
-        with pytest.raises(QuotaError, match=r"^limiter_unavailable: Redis at 127\.0\.0\.1:1: .+"):
+        with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at 127\.0\.0\.1:1: .+"):
             await limits.states()
 
     run("redis://127.0.0.1:1", body)
@@ -405,7 +405,7 @@ def test_leases_survive_a_crash_of_server_and_client() -> None:
             await define(limits, RPM, SLOTS, PURSE)
             told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
             server.kill()
-            with pytest.raises(QuotaError, match="limiter_unavailable"):
+            with pytest.raises(LimitError, match="limiter_unavailable"):
                 await limits.reserve([ask("b", rpm=1)])
             server.start()
             told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
@@ -432,7 +432,7 @@ def test_a_server_without_memory_refuses_and_loses_nothing(server: RedisServer) 
         await limits.reserve([ask("a", rpm=3, slots=1)])
         server.command("CONFIG", "SET", "maxmemory", "1")
         try:
-            with pytest.raises(QuotaError, match=r"^limiter_unavailable: Redis at .*maxmemory"):
+            with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at .*maxmemory"):
                 await limits.reserve([ask("b", rpm=1)])
             await limits.complete([over("a", rpm=1)])  # that needs none
         finally:
@@ -447,7 +447,7 @@ def test_a_password_is_given_and_never_told() -> None:
         address = f"127.0.0.1:{server.port}"
 
         async def refused(limits: RedisLimits) -> None:
-            with pytest.raises(QuotaError, match=r"^invalid_request: .* refuses us: ") as caught:
+            with pytest.raises(LimitError, match=r"^invalid_request: .* refuses us: ") as caught:
                 await limits.states()
             assert "wrong" not in str(caught.value)
 
@@ -528,7 +528,7 @@ def test_what_is_no_url_or_namespace_is_refused(url: str, namespace: str, told: 
     async def body(limits: RedisLimits) -> None:
         raise AssertionError
 
-    with pytest.raises(QuotaError) as caught:
+    with pytest.raises(LimitError) as caught:
         run(url, body, namespace=namespace)
     assert str(caught.value) == told
 
@@ -541,12 +541,12 @@ def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
     async def body(limits: Backend) -> None:
         assert (await limits.define(longest)).limit == longest
         for window in (most + 1, 1e13, 1e300, math.inf, math.nan):
-            with pytest.raises(QuotaError, match=r"invalid_request: long: .* too long"):
+            with pytest.raises(LimitError, match=r"invalid_request: long: .* too long"):
                 await limits.define(attrs.evolve(longest, window=window))
         for seconds in (-1.0, week + 1, most, 1e300, math.inf, math.nan):
-            with pytest.raises(QuotaError, match="invalid_request: long: a pause of"):
+            with pytest.raises(LimitError, match="invalid_request: long: a pause of"):
                 await limits.pause("long", seconds)
-        with pytest.raises(QuotaError, match="invalid_request: the key of a limit has 257"):
+        with pytest.raises(LimitError, match="invalid_request: the key of a limit has 257"):
             await limits.define(attrs.evolve(longest, key="k" * 257))
         paused = await limits.pause("long", week)
         assert paused.paused_for == pytest.approx(week)
@@ -562,7 +562,7 @@ def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
     run(server.url, body, namespace="spans")
 
     async def in_memory() -> None:
-        await body(MemoryQuota())
+        await body(MemoryLimits())
 
     trio.run(in_memory)
 
@@ -578,7 +578,7 @@ def test_a_limit_is_removed(server: RedisServer) -> None:
         assert isinstance(granted, Granted)
         for key in ("slots", "rpm"):
             await limits.remove(key)
-            with pytest.raises(QuotaError, match=f"unknown_limit_key: there is no limit '{key}'"):
+            with pytest.raises(LimitError, match=f"unknown_limit_key: there is no limit '{key}'"):
                 await limits.remove(key)
         assert await limits.reserve([both]) == [granted]
         assert await limits.extend(["a"]) == [True]
@@ -594,7 +594,7 @@ def test_a_limit_is_removed(server: RedisServer) -> None:
     run(server.url, body, namespace="removed")
 
     async def in_memory() -> None:
-        await body(MemoryQuota())
+        await body(MemoryLimits())
 
     trio.run(in_memory)
 
@@ -638,7 +638,7 @@ def test_names_are_bounded(server: RedisServer, name: str) -> None:
     run(server.url, body, namespace=f"names {len(name)}")
 
     async def in_memory() -> None:
-        await body(MemoryQuota())
+        await body(MemoryLimits())
 
     trio.run(in_memory)
 

@@ -1,7 +1,7 @@
 """What the book of limits costs: reserve and complete, for one key and for four, and with many leases kept.
 
-python tests/bench/quota_book.py          prints the figures
-python tests/bench/quota_book.py --long   and what a million leases leave behind (QL-35)
+python tests/bench/limits_ledger.py          prints the figures
+python tests/bench/limits_ledger.py --long   and what a million leases leave behind (QL-35)
 """
 
 import gc

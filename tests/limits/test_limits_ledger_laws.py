@@ -1,7 +1,7 @@
 """The laws of limits and leases, over the book."""
 
 from hypothesis import settings
-from quota_machine import machine
+from limits_machine import machine
 
 from trioeval.limits.ledger import Book
 

@@ -1,6 +1,6 @@
 """What it costs to ask Redis for a lease, beside the barest script on the same connection.
 
-    python tests/bench/quota_redis.py
+    python tests/bench/limits_redis.py
 
 Starts a private `redis-server` on the loopback interface. One asker, one request after another: reserve and
 complete of leases of one and of four limits, alternating with a script that does nothing, so that whatever

@@ -33,7 +33,7 @@ import trio
 
 import trioeval
 from trioeval.cli import run_command_line
-from trioeval.limits.open import open_quota
+from trioeval.limits.open import open_limits
 
 asked = []
 
@@ -43,17 +43,17 @@ async def pupil(request):
     return "yes"
 
 
-def suite(**quota):
-    providers = [{"id": "pupil", "lane": {"quota": ["m:rpm"]}}]
-    return trioeval.parse_suite({"providers": providers, "prompts": ["a"], "quota": quota})
+def suite(**limits):
+    providers = [{"id": "pupil", "lane": {"limits": ["m:rpm"]}}]
+    return trioeval.parse_suite({"providers": providers, "prompts": ["a"], "limits": limits})
 
 
-async def run(**quota):
-    await trioeval.collect(suite(**quota), providers={"pupil": pupil})
+async def run(**limits):
+    await trioeval.collect(suite(**limits), providers={"pupil": pupil})
 
 
 async def opened():
-    async with open_quota(backend="redis", url="redis://127.0.0.1:1", rng=Random(1)):
+    async with open_limits(backend="redis", url="redis://127.0.0.1:1", rng=Random(1)):
         print("opened")
 
 
@@ -69,13 +69,13 @@ limit = {"key": "m:rpm", "kind": "rolling", "capacity": 5, "windowSeconds": 60}
 found = {
     "suite": told(trio.run, lambda: run(backend="redis", url="redis://127.0.0.1:1")),
     "asked": len(asked),
-    "quota": told(trio.run, opened),
+    "limits": told(trio.run, opened),
     "memory": told(trio.run, lambda: run(limits=[limit])),
     "served": len(asked),
     "plan": run_command_line(["suite.json", "--plan"]),
     "run": run_command_line(["suite.json"]),
-    "show": run_command_line(["quota", "show", "--url", "redis://127.0.0.1:1"]),
-    "serve": run_command_line(["quota", "serve", "--limits", "limits.json", "--port", "0"]),
+    "show": run_command_line(["limits", "show", "--url", "redis://127.0.0.1:1"]),
+    "serve": run_command_line(["limits", "serve", "--limits", "limits.json", "--port", "0"]),
 }
 print(json.dumps(found))
 '''
@@ -87,9 +87,9 @@ def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
     limit = {"key": "m:rpm", "kind": "rolling", "capacity": 5, "windowSeconds": 60}
     (tmp_path / "limits.json").write_text(json.dumps([limit]))
     document = {
-        "providers": [{"id": "echo", "lane": {"quota": ["m:rpm"]}}],
+        "providers": [{"id": "echo", "lane": {"limits": ["m:rpm"]}}],
         "prompts": ["a"],
-        "quota": {"backend": "redis", "url": "redis://127.0.0.1:1"},
+        "limits": {"backend": "redis", "url": "redis://127.0.0.1:1"},
     }
     (tmp_path / "suite.json").write_text(json.dumps(document, indent=1))
     done = subprocess.run(
@@ -102,11 +102,11 @@ def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     redis = "pip install 'trioeval[redis]'"
-    needed = f'$.quota.backend: limits in Redis need the extra "redis"\n  {redis}'
+    needed = f'$.limits.backend: limits in Redis need the extra "redis"\n  {redis}'
     assert found == {
         "suite": f"SuiteError: {needed}",
         "asked": 0,
-        "quota": f"UsageError: No module named 'anyio': {redis}",
+        "limits": f"UsageError: No module named 'anyio': {redis}",
         "memory": None,
         "served": 1,
         "plan": 2,

@@ -47,7 +47,7 @@ def headers_for(url: str) -> dict[str, str]:
 @contextmanager
 def serving(path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server of a file in a process, and its URL; killed at the end of the block if it still runs."""
-    command = [sys.executable, "-m", "trioeval", "quota", "serve", "--port", "0", "--limits"]
+    command = [sys.executable, "-m", "trioeval", "limits", "serve", "--port", "0", "--limits"]
     with subprocess.Popen(
         [*command, str(path)],
         env=environment(),

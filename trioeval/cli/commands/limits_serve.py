@@ -1,5 +1,5 @@
-# Apart from `cli.commands.quota`: loaded when it is used.
-"""`trioeval quota serve`: shared limits over HTTP, in the foreground."""
+# Apart from `cli.commands.limits`: loaded when it is used.
+"""`trioeval limits serve`: shared limits over HTTP, in the foreground."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from trioeval.cli.commands.quota import Place
-from trioeval.cli.commands.quota_limits import TOKEN_VARIABLE, checked_place, open_place
+from trioeval.cli.commands.limits import Place
+from trioeval.cli.commands.limits_admin import TOKEN_VARIABLE, checked_place, open_place
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"[!-~]+")
 
 
-def serve_limits(
+def run_limits_server(
     *,
     limits: Path | None,
     redis: str | None,
@@ -49,7 +49,7 @@ def serve_limits(
     Raises:
         UsageError: It is not said which limits, or who may use them; something is said that is without
             effect; or the address cannot be bound.
-        QuotaError: Redis cannot be used.
+        LimitError: Redis cannot be used.
         SuiteError: The file of limits cannot be read.
         OutputError: It could not be written at the end.
     """
@@ -100,7 +100,7 @@ async def _serve(
     interrupts: Interrupts,
 ) -> TrioevalError | OSError | None:
     """Returns why it could not serve; None once it has. A token that was made is in a file for clients."""
-    from trioeval.limits.server import serve_quota  # noqa: PLC0415 - an extra
+    from trioeval.limits.server import serve_limits  # noqa: PLC0415 - an extra
 
     stop = trio.Event()
     failure: TrioevalError | OSError | None = None
@@ -117,7 +117,7 @@ async def _serve(
                     try:
                         for warning in await make_missing(backend, missing):
                             say(f"warning: {warning}")
-                        serve = partial(serve_quota, backend, settings, stop=stop)
+                        serve = partial(serve_limits, backend, settings, stop=stop)
                         with _told(made_token, await nursery.start(serve)) as where:
                             say(f"serving{where}; interrupt to stop")
                             await stop.wait()

@@ -16,8 +16,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from trioeval.limits import Limit
-from trioeval.limits.memory import MemoryQuota, MemoryStatistics
-from trioeval.limits.model import QuotaKey, Unit
+from trioeval.limits.memory import MemoryLimits, MemoryStatistics
+from trioeval.limits.model import LimitKey, Unit
 from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.slow
@@ -78,7 +78,7 @@ class Share:
 class Record:
     """What has happened, kept plainly."""
 
-    quota: MemoryQuota
+    limits: MemoryLimits
     waiting: list[Call] = attrs.field(factory=list)
     shares: list[Share] = attrs.field(factory=list)
     paused: dict[str, float] = attrs.field(factory=dict)
@@ -116,7 +116,7 @@ class Record:
 
     async def make(self, call: Call) -> None:
         """One call, from its arrival to its end."""
-        permits = self.quota.permits("lane", [QuotaKey(key, UNITS[key]) for key in call.keys])
+        permits = self.limits.permits("lane", [LimitKey(key, UNITS[key]) for key in call.keys])
         may_start = self.admits(call, self.waiting, trio.current_time())
         permit = permits.take_nowait(0, call.tokens, 0.0)
         assert (permit is not None) == may_start
@@ -141,7 +141,7 @@ class Record:
 
     async def pause(self, pause: Pause) -> None:
         now = trio.current_time()
-        await self.quota.pause(pause.key, pause.seconds)
+        await self.limits.pause(pause.key, pause.seconds)
         self.paused[pause.key] = now + pause.seconds
 
 
@@ -151,7 +151,7 @@ def _ignore(_shortage: object) -> None:
 
 async def play(calls: Sequence[Call], pauses: Sequence[Pause]) -> Record:
     """All calls at their times; checked at every instant at which anything can happen."""
-    record = Record(MemoryQuota(LIMITS.values()))
+    record = Record(MemoryLimits(LIMITS.values()))
 
     async def make_all(nursery: trio.Nursery) -> None:
         # One after the other, so that who comes first at one instant is the first in `calls`.
@@ -171,10 +171,10 @@ async def play(calls: Sequence[Call], pauses: Sequence[Pause]) -> Record:
             checks.start_soon(check_always, record)
         checks.cancel_scope.cancel()
     now = trio.current_time()
-    statistics = record.quota.statistics()
+    statistics = record.limits.statistics()
     assert statistics == MemoryStatistics(0, 0, statistics.granted)
     assert statistics.granted >= len(record.shares)
-    used = {state.limit.key: state.used for state in await record.quota.states()}
+    used = {state.limit.key: state.used for state in await record.limits.states()}
     assert used == {key: LIMITS[key].capacity - record.room(key, now) for key in LIMITS}
     assert len(record.shares) + record.given_up == len(calls)
     return record
@@ -260,8 +260,8 @@ def test_ql_30_cancelled_and_granted_in_one_step(ends: Ends, *, cancelled_first:
     """In either order: the lease is with the call, or with nobody."""
 
     async def main() -> tuple[bool, int]:
-        quota = MemoryQuota([LIMITS["slots"]])
-        permits = quota.permits("lane", [QuotaKey("slots", "slots")])
+        limits = MemoryLimits([LIMITS["slots"]])
+        permits = limits.permits("lane", [LimitKey("slots", "slots")])
         held = [permits.take_nowait(0, 0, 0.0), permits.take_nowait(1, 0, 0.0)]
         got: list[object] = []
         with trio.CancelScope() as scope:
@@ -281,6 +281,6 @@ def test_ql_30_cancelled_and_granted_in_one_step(ends: Ends, *, cancelled_first:
                 else:
                     end()
                     scope.cancel()
-        return bool(got), quota.statistics().leases
+        return bool(got), limits.statistics().leases
 
     assert run_virtual(main) == ((False, 1) if cancelled_first else (True, 2))

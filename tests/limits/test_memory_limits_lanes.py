@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault, QuotaError
+from trioeval.errors import CallError, Fault, LimitError
 from trioeval.kernel import (
     Backoff,
     Calls,
@@ -29,8 +29,8 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.limits import Limit
-from trioeval.limits.memory import MemoryQuota, MemoryStatistics
-from trioeval.limits.model import QuotaKey, Unit
+from trioeval.limits.memory import MemoryLimits, MemoryStatistics
+from trioeval.limits.model import LimitKey, Unit
 from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.slow
@@ -116,12 +116,12 @@ def run(
     """Run jobs on lanes that count against these limits."""
 
     async def main() -> Ran:
-        quota = MemoryQuota(limits)
+        shared = MemoryLimits(limits)
         for key, seconds in (paused or {}).items():
-            await quota.pause(key, seconds)
+            await shared.pause(key, seconds)
         ended: list[int] = []
         permits = {
-            lane: Watched(quota.permits(lane, [QuotaKey(*use) for use in uses]), ended)
+            lane: Watched(shared.permits(lane, [LimitKey(*use) for use in uses]), ended)
             for lane, uses in keys.items()
         }
         backoff = Backoff(base=1.0, cap=1.0)
@@ -145,7 +145,7 @@ def run(
         plan = Plan.of(Job(at, work.lane, work, work.timeout) for at, work in enumerate(jobs))
         with trio.move_on_at(cancel_at):
             await run_plan(plan, body, lanes=lanes, emit=emit, observe=events.append)
-        return Ran(outcomes, events, trio.current_time(), quota.statistics(), ended)
+        return Ran(outcomes, events, trio.current_time(), shared.statistics(), ended)
 
     return run_virtual(main)
 
@@ -242,7 +242,11 @@ def test_a_lane_that_waits_for_a_limit_says_so() -> None:
     """Why, until when, and of which key; a slot is not held meanwhile."""
     jobs = [Work(), Work()]
     ran = run([rolling("rpm", 1, 30.0)], {"lane": [("rpm", "requests")]}, jobs, width=1)
-    waits = [event for event in ran.events if isinstance(event, Waiting) and event.why is Why.QUOTA]
+    waits = [
+        event
+        for event in ran.events
+        if isinstance(event, Waiting) and event.why is Why.SHARED_LIMIT
+    ]
     assert [(wait.at, wait.until, wait.index) for wait in waits] == [(0.0, 30.0, 1)]
     assert waits[0].shortage == Shortage("rate_limit", ("rpm",), 30.0)
 
@@ -256,7 +260,7 @@ def test_a_job_whose_call_can_never_be_allowed_fails_at_once() -> None:
     reasons = [
         outcome.error.reason
         for outcome in ran.outcomes
-        if isinstance(outcome, Failed) and isinstance(outcome.error, QuotaError)
+        if isinstance(outcome, Failed) and isinstance(outcome.error, LimitError)
     ]
     assert reasons == ["exceeds_capacity", "unknown_limit_key"]
     assert isinstance(ran.outcomes[1], Done)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Requirement, Settlement
 from trioeval.limits.ledger import Book
 from trioeval.limits.model import Overage
@@ -409,7 +409,7 @@ def test_a_paused_limit_grants_nothing_until_its_instant() -> None:
     book.pause("a", 30, 0)
     assert book.pause("a", 11, 11).paused_until is None
     assert book.reserve(ask("2", a=1), 11) == Granted(11)
-    with pytest.raises(QuotaError, match="unknown_limit_key"):
+    with pytest.raises(LimitError, match="unknown_limit_key"):
         book.pause("nobody's", 1, 0)
 
 
@@ -541,16 +541,16 @@ def test_what_was_in_use_before_counts_on() -> None:
 def test_a_limit_keeps_its_kind_and_its_key() -> None:
     """Both would make what is taken meaningless."""
     book = book_of(rolling("a"))
-    with pytest.raises(QuotaError) as wrong:
+    with pytest.raises(LimitError) as wrong:
         book.define(concurrency("a"), 0)
     assert str(wrong.value) == (
         "invalid_request: 'a' is a rolling limit and cannot become a concurrency one"
     )
     assert book.limit("a") == rolling("a")
     assert book.limit("b") is None
-    with pytest.raises(QuotaError, match="two limits have the key 'a'"):
+    with pytest.raises(LimitError, match="two limits have the key 'a'"):
         book_of(rolling("a"), concurrency("a"))
-    with pytest.raises(QuotaError, match="unknown_limit_key"):
+    with pytest.raises(LimitError, match="unknown_limit_key"):
         book.room("b", 0)
 
 

@@ -8,7 +8,7 @@ import trio
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import (
     Ask,
     Decision,
@@ -69,7 +69,7 @@ class Keeper:
         return LimitState(limit=limit, paused_until=seconds)
 
     async def remove(self, key: str, /) -> None:
-        raise QuotaError("unknown_limit_key", "there is none", keys=(key,))
+        raise LimitError("unknown_limit_key", "there is none", keys=(key,))
 
 
 async def hand_in(
@@ -144,7 +144,7 @@ def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
         if len(keeper.reserved) > 1:
             return grants(asks)
         if fault == "lost":
-            raise QuotaError("limiter_unavailable", "no connection")
+            raise LimitError("limiter_unavailable", "no connection")
         return grants(asks)[1:] if fault == "short" else [*grants(asks), Granted(0.0)]
 
     keeper = Keeper(decide)
@@ -168,11 +168,11 @@ def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
     """It is no unknown outcome: asking again would not help."""
 
     def decide(_asks: Sequence[Ask]) -> list[Decision]:
-        raise QuotaError("invalid_request", "the token is wrong")
+        raise LimitError("invalid_request", "the token is wrong")
 
     async def main() -> None:
         async with open_batching(Keeper(decide)) as backend:
-            with pytest.raises(QuotaError, match="invalid_request: the token is wrong"):
+            with pytest.raises(LimitError, match="invalid_request: the token is wrong"):
                 await backend.reserve([ask("a")])
             assert await backend.extend(["a"]) == [True]
 
@@ -183,13 +183,13 @@ def test_a_complete_that_fails_is_told_to_everybody_in_its_batch() -> None:
     """Each raises an error of its own, so that each may repeat it."""
 
     def decide(_asks: Sequence[Ask]) -> list[Decision]:
-        raise QuotaError("limiter_unavailable", "no connection")
+        raise LimitError("limiter_unavailable", "no connection")
 
     keeper = Keeper(decide)
-    errors: list[QuotaError] = []
+    errors: list[LimitError] = []
 
     async def complete(backend: Backend, name: str) -> None:
-        with pytest.raises(QuotaError, match="limiter_unavailable: no connection") as caught:
+        with pytest.raises(LimitError, match="limiter_unavailable: no connection") as caught:
             await backend.complete([Settlement(name, "job")])
         errors.append(caught.value)
 
@@ -218,7 +218,7 @@ def test_reserves_and_completes_are_collected_apart() -> None:
             (state,) = await backend.states()
             assert await backend.define(state.limit) == state
             assert (await backend.pause("rpm", 5.0)).paused_until == 5.0
-            with pytest.raises(QuotaError, match="unknown_limit_key"):
+            with pytest.raises(LimitError, match="unknown_limit_key"):
                 await backend.remove("rpm")
 
     run_virtual(main)
@@ -236,7 +236,7 @@ def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
             async with open_batching(keeper, flush=1000) as backend:
                 nursery.start_soon(hand_in, backend, 0.0, [ask("a"), ask("b")], answers)
                 await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(QuotaError, match="it was closed before it was asked"):
+            with pytest.raises(LimitError, match="it was closed before it was asked"):
                 await backend.reserve([ask("c")])
 
     run_virtual(main)

@@ -8,29 +8,29 @@ import pytest
 
 from trioeval.errors import SuiteError
 from trioeval.limits import Limit
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.limits.wire import BATCH
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.suite.limit_form import MOST_IN_BATCH, unit_of
-from trioeval.suite.model import BatchSettings, LaneSettings, QuotaSettings, Suite
+from trioeval.suite.model import BatchSettings, LaneSettings, LimitsSettings, Suite
 
 RPM = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
 HOLDS = {"key": "m:concurrency", "kind": "concurrency", "capacity": 4, "timeout_seconds": 3}
 REDIS = {"backend": "redis", "url": "redis://localhost:6379/0"}
 
 
-def parsed(quota: Any, directory: Path | None = None, **more: Any) -> Suite:
-    return parse_suite({"providers": ["echo"], "quota": quota, **more}, directory=directory)
+def parsed(limits: Any, directory: Path | None = None, **more: Any) -> Suite:
+    return parse_suite({"providers": ["echo"], "limits": limits, **more}, directory=directory)
 
 
-def said_of(quota: Any, directory: Path | None = None, **more: Any) -> list[str]:
+def said_of(limits: Any, directory: Path | None = None, **more: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
-        parsed(quota, directory, **more)
+        parsed(limits, directory, **more)
     return [str(problem).partition("\n")[0] for problem in caught.value.problems]
 
 
 def lane_of(*keys: Any) -> LaneSettings:
-    lane = parsed(REDIS, providers=[{"id": "echo", "lane": {"quota": list(keys)}}])
+    lane = parsed(REDIS, providers=[{"id": "echo", "lane": {"limits": list(keys)}}])
     settings = lane.providers[0].lane
     assert isinstance(settings, LaneSettings)
     return settings
@@ -38,7 +38,7 @@ def lane_of(*keys: Any) -> LaneSettings:
 
 def test_a_suite_says_where_limits_are_kept() -> None:
     """In either spelling; what it does not say are the defaults."""
-    assert parsed({"limits": [RPM, HOLDS]}).quota == QuotaSettings(
+    assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
         limits=(
             Limit(key="m:rpm", kind="rolling", capacity=60, window=60),
             Limit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
@@ -55,8 +55,8 @@ def test_a_suite_says_where_limits_are_kept() -> None:
             "maxOutputTokens": 100,
             "workers": 8,
         }
-    ).quota
-    assert found == QuotaSettings(
+    ).limits
+    assert found == LimitsSettings(
         backend="redis",
         url="redis://localhost:6379/0",
         namespace="team",
@@ -68,11 +68,11 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         workers=8,
     )
     assert "localhost" not in repr(found)
-    assert parsed(None).quota is None
+    assert parsed(None).limits is None
 
 
 @pytest.mark.parametrize(
-    ("quota", "said"),
+    ("limits", "said"),
     [
         ({}, ": limits kept in memory have to be given"),
         ({"backend": "memory", "limits": None}, ": limits kept in memory have to be given"),
@@ -106,63 +106,65 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_told(tmp_path: Path, quota: Any, said: str) -> None:
+def test_qe_20_what_cannot_be_is_told(tmp_path: Path, limits: Any, said: str) -> None:
     """Who keeps them needs what it needs, and has nothing twice; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
-    assert said_of(quota, tmp_path) == [f"$.quota{said}"]
+    assert said_of(limits, tmp_path) == [f"$.limits{said}"]
 
 
 def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     """What is wrong with one key hides nothing of the others, nor of what they are together."""
     assert said_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
-        "$.quota.batch.size: must be at most 256, got 300",
-        "$.quota.batch.flushMs: must be at least 1, got 0",
+        "$.limits.batch.size: must be at most 256, got 300",
+        "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
     assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
-        '$.quota.limits_file: there is no file "no.json"',
-        "$.quota.limits_file: limits and limitsFile both say which limits there are",
+        '$.limits.limits_file: there is no file "no.json"',
+        "$.limits.limits_file: limits and limitsFile both say which limits there are",
     ]
     assert said_of({"backend": "redis", "workers": 0}) == [
-        "$.quota.workers: must be at least 1, got 0",
-        "$.quota: limits kept by redis need a url",
+        "$.limits.workers: must be at least 1, got 0",
+        "$.limits: limits kept by redis need a url",
     ]
     assert said_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
-        "$.quota.patienceMs: must be at least 1, got 0",
-        "$.quota.url: must begin with http:// or https://",
+        "$.limits.patienceMs: must be at least 1, got 0",
+        "$.limits.url: must begin with http:// or https://",
     ]
     said = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
     assert said_of({"limits": [], "batch": {}, **said}) == [
-        "$.quota.batch: is without effect: limits kept in memory have no batch",
-        "$.quota.namespace: is without effect: limits kept in memory have no namespace",
-        "$.quota.patienceMs: is without effect: limits kept in memory have no patienceMs",
-        "$.quota.request_timeout_ms: is without effect: limits kept in memory have no requestTimeoutMs",
-        "$.quota.unreachable: is without effect: limits kept in memory have no unreachable",
+        "$.limits.batch: is without effect: limits kept in memory have no batch",
+        "$.limits.namespace: is without effect: limits kept in memory have no namespace",
+        "$.limits.patienceMs: is without effect: limits kept in memory have no patienceMs",
+        "$.limits.request_timeout_ms: is without effect: limits kept in memory have no requestTimeoutMs",
+        "$.limits.unreachable: is without effect: limits kept in memory have no unreachable",
     ]
     assert said_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
-        "$.quota.namespace: is without effect: only limits kept by redis have a namespace"
+        "$.limits.namespace: is without effect: only limits kept by redis have a namespace"
     ]
     assert said_of({"backend": "radis", "url": "x", "workers": 0}) == [
-        '$.quota.backend: must be memory, redis or http, got the text "radis"',
-        "$.quota.workers: must be at least 1, got 0",
+        '$.limits.backend: must be memory, redis or http, got the text "radis"',
+        "$.limits.workers: must be at least 1, got 0",
     ]
 
 
 def test_who_keeps_limits_may_be_written_in_any_case() -> None:
     """And with spaces around it; what is none is told as it is written."""
-    settings = parsed({**REDIS, "backend": " Redis "}).quota
+    settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
-    assert said_of({"backend": "HTTP"}) == ["$.quota: limits kept by http need a url"]
-    wrong = '$.quota.backend: must be memory, redis or http, got the text "Radis "'
+    assert said_of({"backend": "HTTP"}) == ["$.limits: limits kept by http need a url"]
+    wrong = '$.limits.backend: must be memory, redis or http, got the text "Radis "'
     assert said_of({"backend": "Radis "}) == [wrong]
 
 
 def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
     """As is an empty file of them."""
     (tmp_path / "limits.json").write_text("[]")
-    assert parsed({"limits": []}).quota == QuotaSettings(limits=())
+    assert parsed({"limits": []}).limits == LimitsSettings(limits=())
     file = tmp_path / "limits.json"
-    assert parsed({"limitsFile": "limits.json"}, tmp_path).quota == QuotaSettings(limits_file=file)
+    assert parsed({"limitsFile": "limits.json"}, tmp_path).limits == LimitsSettings(
+        limits_file=file
+    )
 
 
 def test_all_that_is_wrong_with_limits_is_told_where_it_stands(tmp_path: Path) -> None:
@@ -173,10 +175,10 @@ def test_all_that_is_wrong_with_limits_is_told_where_it_stands(tmp_path: Path) -
         "[1].window_seconds: is not for a concurrency limit",
         '[3].key: [2] has the key "m:rpm" as well',
     ]
-    assert said_of({"limits": wrong}) == [f"$.quota.limits{one}" for one in said]
+    assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in said]
     text = ",\n ".join(map(json.dumps, wrong))
     (tmp_path / "limits.json").write_text(f"[{text}]")
-    top = {"providers": ["echo"], "quota": {"limitsFile": "limits.json"}}
+    top = {"providers": ["echo"], "limits": {"limitsFile": "limits.json"}}
     (tmp_path / "s.json").write_text(json.dumps(top))
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.json")
@@ -191,14 +193,14 @@ def test_a_lane_names_its_limits() -> None:
     """What counts is told from the end of the key, unless it is said."""
     said = ("m:rpm", "m:tpm", "a:requests", "day_tokens", "m:concurrency", "run:1:cost_micro")
     units = ("requests", "tokens", "requests", "tokens", "slots", "cost_micro")
-    assert [key.unit for key in lane_of(*said).quota] == list(units)
+    assert [key.unit for key in lane_of(*said).limits] == list(units)
     own = lane_of({"key": "mine", "unit": "slots"}, {"key": "m:rpm", "unit": None})
-    assert own.quota == (
-        QuotaKey(key="mine", unit="slots"),
-        QuotaKey(key="m:rpm", unit="requests"),
+    assert own.limits == (
+        LimitKey(key="mine", unit="slots"),
+        LimitKey(key="m:rpm", unit="requests"),
     )
     assert unit_of("m:rpms") is None
-    assert lane_of().quota == ()
+    assert lane_of().limits == ()
 
 
 @pytest.mark.parametrize(
@@ -222,10 +224,10 @@ def test_a_lane_names_its_limits() -> None:
 )
 def test_what_is_no_limit_of_a_lane_is_told(keys: Any, said: str) -> None:
     """Where it stands, in lanes with and without a name."""
-    lane = {"quota": keys}
-    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.quota{said}"]
+    lane = {"limits": keys}
+    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
     assert said_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
-        f"$.providers[0].echo.lane.quota{said}"
+        f"$.providers[0].echo.lane.limits{said}"
     ]
 
 
@@ -233,26 +235,26 @@ def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
     """Those that are there twice as well."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
-    assert said_of(REDIS, lanes={"wide": {"quota": keys}}) == [
-        "$.lanes.wide.quota[1]: must be a key or an object with one, got 5",
-        f"$.lanes.wide.quota[3].unit: {unit}",
-        '$.lanes.wide.quota[2]: "a:rpm" stands in the list already',
+    assert said_of(REDIS, lanes={"wide": {"limits": keys}}) == [
+        "$.lanes.wide.limits[1]: must be a key or an object with one, got 5",
+        f"$.lanes.wide.limits[3].unit: {unit}",
+        '$.lanes.wide.limits[2]: "a:rpm" stands in the list already',
     ]
 
 
 def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
     """In a suite with tasks as well; an empty list needs nobody."""
     top: dict[str, Any] = {
-        "providers": [{"echo": {"lane": {"quota": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
-        "lanes": {"wide": {"quota": ["b:rpm"]}, "other": {"quota": []}},
+        "providers": [{"echo": {"lane": {"limits": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
+        "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
     }
     said = [
-        "$.providers[0].echo.lane.quota: there is no $.quota",
-        "$.lanes.wide.quota: there is no $.quota",
+        "$.providers[0].echo.lane.limits: there is no $.limits",
+        "$.lanes.wide.limits: there is no $.limits",
     ]
     assert said_of(None, **top) == said
     assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == said
-    assert parsed(REDIS, **top).quota is not None
+    assert parsed(REDIS, **top).limits is not None
 
 
 def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
@@ -261,10 +263,10 @@ def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
     (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
     tasks = [{"type": "prompt_eval"}, {"type": "question_eval", "questionsFile": "q.json"}]
     suite = parsed(REDIS, tmp_path, tasks=tasks)
-    assert suite.quota is not None
-    assert [task.suite.quota for task in suite.tasks] == [suite.quota] * 2
-    said = said_of(REDIS, tmp_path, tasks=[{**task, "quota": REDIS} for task in tasks])
-    assert said == [f'$.tasks[{place}].quota: "quota" is not a key here' for place in range(2)]
+    assert suite.limits is not None
+    assert [task.suite.limits for task in suite.tasks] == [suite.limits] * 2
+    said = said_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
+    assert said == [f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)]
 
 
 def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> None:
@@ -272,11 +274,11 @@ def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> No
     below = tmp_path / "below"
     below.mkdir()
     (below / "limits.json").write_text(json.dumps([RPM]))
-    (below / "more.json").write_text(json.dumps({"quota": {"limits_file": "limits.json"}}))
+    (below / "more.json").write_text(json.dumps({"limits": {"limits_file": "limits.json"}}))
     (tmp_path / "s.json").write_text(json.dumps({"providers": ["echo"]}))
-    quota = load_suite(tmp_path / "s.json", below / "more.json").quota
-    assert quota is not None
-    assert quota.limits_file == below / "limits.json"
+    limits = load_suite(tmp_path / "s.json", below / "more.json").limits
+    assert limits is not None
+    assert limits.limits_file == below / "limits.json"
 
 
 def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
@@ -284,51 +286,51 @@ def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
     assert MOST_IN_BATCH == BATCH
 
 
-def warned(*, quota: Any = None, **more: Any) -> list[tuple[str, str | None]]:
-    suite = parsed({"limits": [RPM, HOLDS]} if quota is None else quota, **more)
+def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
+    suite = parsed({"limits": [RPM, HOLDS]} if limits is None else limits, **more)
     return [(f"{one.path}: {one.message}", one.hint) for one in suite.warnings]
 
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """The warning of a limit that no lane counts against."""
-    told = f'$.quota.limits[{place}]: no lane counts against "{key}": it is without effect'
-    return told, f'write quota: ["{key}"] in a lane'
+    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it is without effect'
+    return told, f'write limits: ["{key}"] in a lane'
 
 
 def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> None:
     """In memory each; of those that others use as well only that nobody here does."""
     assert warned() == [idle("m:rpm", 0), idle("m:concurrency", 1)]
-    both = {"id": "echo", "lane": {"quota": ["m:rpm", "m:concurrency"]}}
+    both = {"id": "echo", "lane": {"limits": ["m:rpm", "m:concurrency"]}}
     assert warned(providers=[both]) == []
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
-    nobody = "$.quota: no lane counts against a limit: nobody is asked, and no limit is made"
-    assert warned(quota={**REDIS, "limits": [RPM]}) == [
-        (nobody, "write quota, with keys of limits, in a lane")
+    nobody = "$.limits: no lane counts against a limit: nobody is asked, and no limit is made"
+    assert warned(limits={**REDIS, "limits": [RPM]}) == [
+        (nobody, "write limits, a list of their keys, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
     file = {"limitsFile": "limits.json"}
-    assert [told for told, _ in warned(quota=file, directory=tmp_path)] == [nobody]
-    other = {"id": "echo", "lane": {"quota": ["m:rpm"]}}
-    assert warned(quota=file, directory=tmp_path, providers=[other]) == []
-    assert warned(quota={"limits": [], "workers": 3}) == []
+    assert [told for told, _ in warned(limits=file, directory=tmp_path)] == [nobody]
+    other = {"id": "echo", "lane": {"limits": ["m:rpm"]}}
+    assert warned(limits=file, directory=tmp_path, providers=[other]) == []
+    assert warned(limits={"limits": [], "workers": 3}) == []
 
 
 def test_odd_units_of_lanes_of_tasks_are_told_once_each() -> None:
     """At the top what stands there, in the task what is its own."""
 
     def counting(unit: str) -> dict[str, Any]:
-        return {"id": "echo", "lane": {"quota": [{"key": "m:concurrency", "unit": unit}]}}
+        return {"id": "echo", "lane": {"limits": [{"key": "m:concurrency", "unit": unit}]}}
 
     task = {"type": "prompt_eval", "prompts": ["a"]}
     found = warned(
-        quota={"limits": [HOLDS]},
+        limits={"limits": [HOLDS]},
         providers=[counting("tokens")],
         tasks=[task, task, {**task, "providers": [{**counting("cost_micro"), "label": "own"}]}],
     )
     assert [told.partition(": ")[0] for told, _ in found] == [
-        "$.providers[0].lane.quota[0]",
-        "$.tasks[2].providers[0].lane.quota[0]",
+        "$.providers[0].lane.limits[0]",
+        "$.tasks[2].providers[0].lane.limits[0]",
     ]
 
 
@@ -355,13 +357,13 @@ def test_a_unit_that_is_not_that_of_its_limit_is_warned_of(
 ) -> None:
     """Also where it is told from the end of the key; what is counted would not be what is limited."""
     use = {"key": limit["key"], "unit": unit}
-    found = warned(quota={"limits": [limit]}, lanes={"l": {"quota": [use]}})
+    found = warned(limits={"limits": [limit]}, lanes={"l": {"limits": [use]}})
     assert len(found) == (told is not None)
     for message, hint in found:
-        assert message.startswith("$.lanes.l.quota[0]: ")
+        assert message.startswith("$.lanes.l.limits[0]: ")
         assert str(told) in message
         assert str(hint).startswith(f'write {{"key": "{limit["key"]}", "unit": "')
-    remote = warned(quota={**REDIS, "limits": [limit]}, lanes={"l": {"quota": [use]}})
+    remote = warned(limits={**REDIS, "limits": [limit]}, lanes={"l": {"limits": [use]}})
     assert remote == found
 
 
@@ -373,39 +375,39 @@ def test_a_key_that_is_no_limit_in_memory_is_warned_of() -> None:
     """Where it stands, however it is written, with the key that was probably meant."""
     assert warned(
         providers=[
-            {"id": "echo", "lane": {"quota": ["m:rpm", "m:rmp:rpm", {"key": "n:concurrency"}]}},
+            {"id": "echo", "lane": {"limits": ["m:rpm", "m:rmp:rpm", {"key": "n:concurrency"}]}},
             {"echo": {"label": "other", "lane": "slow"}},
         ],
-        lanes={"slow": {"quota": ["m:concurency:rpm"]}},
+        lanes={"slow": {"limits": ["m:concurency:rpm"]}},
     ) == [
-        (missing("m:rmp:rpm", "$.providers[0].lane.quota[1]"), 'did you mean "m:rpm"?'),
+        (missing("m:rmp:rpm", "$.providers[0].lane.limits[1]"), 'did you mean "m:rpm"?'),
         (
-            missing("n:concurrency", "$.providers[0].lane.quota[2].key"),
+            missing("n:concurrency", "$.providers[0].lane.limits[2].key"),
             'did you mean "m:concurrency"?',
         ),
-        (missing("m:concurency:rpm", "$.lanes.slow.quota[0]"), 'did you mean "m:concurrency"?'),
+        (missing("m:concurency:rpm", "$.lanes.slow.limits[0]"), 'did you mean "m:concurrency"?'),
         idle("m:concurrency", 1),
     ]
     assert warned(
-        quota={"limits": []}, providers=[{"id": "echo", "lane": {"quota": ["m:rpm"]}}]
-    ) == [(missing("m:rpm", "$.providers[0].lane.quota[0]"), "there are none")]
+        limits={"limits": []}, providers=[{"id": "echo", "lane": {"limits": ["m:rpm"]}}]
+    ) == [(missing("m:rpm", "$.providers[0].lane.limits[0]"), "there are none")]
 
 
 def test_keys_of_limits_that_others_keep_are_not_warned_of() -> None:
     """Those may be made at any time, and by anybody."""
-    lane = {"id": "echo", "lane": {"quota": ["x:rpm"]}}
-    assert warned(quota=REDIS, providers=[lane]) == []
-    assert warned(quota={**REDIS, "limits": [RPM]}, providers=[lane]) == []
+    lane = {"id": "echo", "lane": {"limits": ["x:rpm"]}}
+    assert warned(limits=REDIS, providers=[lane]) == []
+    assert warned(limits={**REDIS, "limits": [RPM]}, providers=[lane]) == []
 
 
 def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> None:
     """A limit of the file is one; a lane that stands in a file is told of where the file is named."""
     (tmp_path / "limits.json").write_text(json.dumps([RPM]))
     (tmp_path / "p.json").write_text(
-        json.dumps([{"id": "echo", "lane": {"quota": ["m:rpm", "n:rpm"]}}])
+        json.dumps([{"id": "echo", "lane": {"limits": ["m:rpm", "n:rpm"]}}])
     )
     assert warned(
-        quota={"limitsFile": "limits.json"}, directory=tmp_path, providers="file://p.json"
+        limits={"limitsFile": "limits.json"}, directory=tmp_path, providers="file://p.json"
     ) == [(missing("n:rpm", "$.providers"), 'did you mean "m:rpm"?')]
 
 
@@ -414,9 +416,9 @@ def test_what_tasks_have_from_the_top_is_warned_of_once(tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(
         """\
-quota: {limits: [{key: "m:rpm", kind: rolling, capacity: 1, windowSeconds: 1}]}
+limits: {limits: [{key: "m:rpm", kind: rolling, capacity: 1, windowSeconds: 1}]}
 lanes:
-  slow: {quota: ["n:rpm"]}
+  slow: {limits: ["n:rpm"]}
 providers: [{id: echo, lane: slow}]
 tasks:
   - {type: prompt_eval, prompts: [a]}
@@ -424,14 +426,14 @@ tasks:
     prompts: [b]
     providers:
       - id: echo
-        lane: {quota: ["o:rpm"]}
+        lane: {limits: ["o:rpm"]}
 """
     )
     found = [(one.path, one.line, one.column) for one in load_suite(file).warnings]
     assert found == [
-        ("$.lanes.slow.quota[0]", 3, 18),
-        ("$.tasks[1].providers[0].lane.quota[0]", 11, 24),
-        ("$.quota.limits[0]", 1, 18),
+        ("$.lanes.slow.limits[0]", 3, 19),
+        ("$.tasks[1].providers[0].lane.limits[0]", 11, 25),
+        ("$.limits.limits[0]", 1, 19),
     ]
 
 

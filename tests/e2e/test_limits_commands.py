@@ -1,4 +1,4 @@
-"""`trioeval quota`: real servers in processes of their own, and what people see of them."""
+"""`trioeval limits`: real servers in processes of their own, and what people see of them."""
 
 import json
 import os
@@ -30,8 +30,8 @@ SLOTS = {"key": "slots", "kind": "concurrency", "capacity": 8, "timeoutSeconds":
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the machine's environment, and no proxy before loopback."""
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("TRIOEVAL_QUOTA_URL", raising=False)
-    monkeypatch.delenv("TRIOEVAL_QUOTA_TOKEN", raising=False)
+    monkeypatch.delenv("TRIOEVAL_LIMITS_URL", raising=False)
+    monkeypatch.delenv("TRIOEVAL_LIMITS_TOKEN", raising=False)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -48,7 +48,7 @@ def headers_for(url: str) -> dict[str, str]:
 @contextmanager
 def serving(*flags: str, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server in a process, and its URL; it is over at the end of the block."""
-    command = [sys.executable, "-m", "trioeval", "quota", "serve", "--port", "0", *flags]
+    command = [sys.executable, "-m", "trioeval", "limits", "serve", "--port", "0", *flags]
     with subprocess.Popen(
         command, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -83,10 +83,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a `quota` command in this process: its code, and what it printed and said."""
+    """Runs a `limits` command in this process: its code, and what it printed and said."""
 
     def run(*words: str) -> tuple[int, str, str]:
-        code = run_command_line(["quota", *words])
+        code = run_command_line(["limits", *words])
         told = capsys.readouterr()
         return code, told.out, told.err
 
@@ -142,13 +142,13 @@ def test_a_token_keeps_others_out(
     """It comes from the environment, or stands in the URL; and nobody prints it."""
     path = limits_file(tmp_path, SLOTS)
     secret = "s3cret-t0ken"  # noqa: S105
-    with serving("--limits", str(path), TRIOEVAL_QUOTA_TOKEN=secret) as (url, process):
+    with serving("--limits", str(path), TRIOEVAL_LIMITS_TOKEN=secret) as (url, process):
         code, _, said = run("show", "--url", url)
         assert code == 2
         assert "does not know us: give the token that it was started with" in said
         assert run("show", "--url", url.replace("//", f"//:{secret}@"))[0] == 0
-        monkeypatch.setenv("TRIOEVAL_QUOTA_TOKEN", secret)
-        monkeypatch.setenv("TRIOEVAL_QUOTA_URL", url)
+        monkeypatch.setenv("TRIOEVAL_LIMITS_TOKEN", secret)
+        monkeypatch.setenv("TRIOEVAL_LIMITS_URL", url)
         assert run("show")[0] == 0
         code, said = stop(process, signal.SIGTERM)
     assert code == 0
@@ -221,7 +221,7 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
         (["serve", "--redis", "http://h"], "--redis must begin with redis://"),
         (
             ["serve", "--limits", "limits.json", "--host", "::"],
-            "--host :: can be reached from elsewhere: set TRIOEVAL_QUOTA_TOKEN, or give --token",
+            "--host :: can be reached from elsewhere: set TRIOEVAL_LIMITS_TOKEN, or give --token",
         ),
         (
             ["serve", "--limits", "limits.json", "--token", "a b"],
@@ -295,7 +295,7 @@ def test_watch_tells_what_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> 
     """A line for each limit, then one for each change; Ctrl-C is how one stops."""
     path = limits_file(tmp_path, RPM, SLOTS)
     with serving("--limits", str(path)) as (url, process):
-        watching = [sys.executable, "-m", "trioeval", "quota", "watch", "--url", url]
+        watching = [sys.executable, "-m", "trioeval", "limits", "watch", "--url", url]
         with subprocess.Popen(
             [*watching, "--every", "0.1", "--json"],
             env=environment(),
@@ -328,7 +328,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
     """In its place, again and again."""
     ours, theirs = pty.openpty()
-    watching = [sys.executable, "-m", "trioeval", "quota", "watch", "--url", url]
+    watching = [sys.executable, "-m", "trioeval", "limits", "watch", "--url", url]
     env = environment(TERM="xterm")
     with subprocess.Popen(
         [*watching, "--every", "0.1"], env=env, stdout=theirs, stderr=theirs
@@ -348,7 +348,7 @@ def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
 
 def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
     """As in `watch | head`: nobody is left who looks on for nobody."""
-    watching = [sys.executable, "-m", "trioeval", "quota", "watch", "slots", "--url", url]
+    watching = [sys.executable, "-m", "trioeval", "limits", "watch", "slots", "--url", url]
     with subprocess.Popen(
         [*watching, "--every", "0.1"], env=environment(), stdout=subprocess.PIPE, text=True
     ) as watcher:
@@ -361,7 +361,7 @@ def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
 
 def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:
     """It looks whether somebody is there whenever it looks at the limits."""
-    watching = [sys.executable, "-m", "trioeval", "quota", "watch", "--url", url, "--every", "0.1"]
+    watching = [sys.executable, "-m", "trioeval", "limits", "watch", "--url", url, "--every", "0.1"]
     with subprocess.Popen(
         watching, env=environment(), stdout=subprocess.PIPE, text=True
     ) as watcher:
@@ -392,7 +392,7 @@ def test_a_token_that_is_typed_comes_before_that_of_the_environment(
     """A URL names its server and its token; the environment is for URLs that name none."""
     path = limits_file(tmp_path, SLOTS)
     with serving("--limits", str(path), "--token", "right") as (url, _):
-        monkeypatch.setenv("TRIOEVAL_QUOTA_TOKEN", "another")
+        monkeypatch.setenv("TRIOEVAL_LIMITS_TOKEN", "another")
         code, _, told = run("show", "--url", url)
         assert code == 2
         assert "give the token that it was started with, as http://:TOKEN@host:8770" in told
@@ -422,8 +422,8 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     suite = {
-        "providers": [{"id": "echo", "lane": {"quota": ["gpt:rpm"]}}],
-        "quota": {"backend": "http", "url": url, "unreachable": "open", "patienceMs": 1},
+        "providers": [{"id": "echo", "lane": {"limits": ["gpt:rpm"]}}],
+        "limits": {"backend": "http", "url": url, "unreachable": "open", "patienceMs": 1},
         "prompts": ["{{word}}"],
         "tests": [{"vars": {"word": "one"}}],
     }

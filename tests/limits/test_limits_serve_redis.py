@@ -11,12 +11,12 @@ from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.cli.app import run_command_line
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Ask, Denied, Granted, Limit, Requirement, Settlement, Unknown
 from trioeval.limits.backend import make_missing
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.redis import open_redis
-from trioeval.limits.server import ServeSettings, serve_quota
+from trioeval.limits.server import ServeSettings, serve_limits
 
 pytestmark = [pytest.mark.network, needs_redis]
 
@@ -57,7 +57,7 @@ def test_two_servers_over_one_redis_are_one_limiter(redis: RedisServer) -> None:
             trio.open_nursery() as nursery,
         ):
             urls = [
-                await nursery.start(serve_quota, backend, ServeSettings(port=0))
+                await nursery.start(serve_limits, backend, ServeSettings(port=0))
                 for backend in (one, other)
             ]
             async with (
@@ -88,11 +88,11 @@ def test_a_redis_that_is_gone_is_no_denial() -> None:
                 open_redis(redis.url, request_timeout=PATIENCE) as backend,
                 trio.open_nursery() as nursery,
             ):
-                url = await nursery.start(serve_quota, backend, ServeSettings(port=0))
+                url = await nursery.start(serve_limits, backend, ServeSettings(port=0))
                 async with open_http_limits(url, request_timeout=PATIENCE) as client:
                     await client.define(SLOTS)
                     redis.kill()
-                    with pytest.raises(QuotaError, match=r"limiter_unavailable: .* status 503"):
+                    with pytest.raises(LimitError, match=r"limiter_unavailable: .* status 503"):
                         await client.reserve([ask("a")])
                     answers = await client.reserve([ask("a"), ask("b")])
                     assert [type(one) for one in answers] == [Unknown] * 2
@@ -109,14 +109,14 @@ def test_limits_in_redis_are_set_and_shown(
     monkeypatch.setattr("trioeval.limits.redis.open_redis", patient)
     where = ["--url", redis.url, "--namespace", "shown"]
     words = ["set", "daily", "--kind", "budget", "--capacity", "100"]
-    assert run_command_line(["quota", *words, *where]) == 0
+    assert run_command_line(["limits", *words, *where]) == 0
     assert capsys.readouterr().err == "daily: 0 of 100 in use (budget), active\n"
-    assert run_command_line(["quota", "show", "--json", *where]) == 0
+    assert run_command_line(["limits", "show", "--json", *where]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["key"], found["capacity"]) == ("daily", 100)
-    assert run_command_line(["quota", "show", "--url", redis.url, "--namespace", "empty"]) == 0
+    assert run_command_line(["limits", "show", "--url", redis.url, "--namespace", "empty"]) == 0
     assert capsys.readouterr().err == "no limits\n"
-    assert run_command_line(["quota", "set", "no", "--pause", "5", *where]) == 2
+    assert run_command_line(["limits", "set", "no", "--pause", "5", *where]) == 2
     assert "unknown_limit_key" in capsys.readouterr().err
 
 
@@ -143,5 +143,5 @@ def test_a_wrong_file_is_told_before_a_redis_is_asked(
     path = tmp_path / "limits.json"
     path.write_text("[{}]")
     words = ["serve", "--redis", redis.url, "--limits", str(path)]
-    assert run_command_line(["quota", *words]) == 2
+    assert run_command_line(["limits", *words]) == 2
     assert "[0].key: is missing" in capsys.readouterr().err

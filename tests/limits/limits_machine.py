@@ -14,9 +14,9 @@ import attrs
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
-from quota_model import Expected, Model
+from limits_model import Expected, Model
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Requirement, Settlement
 
 
@@ -36,11 +36,11 @@ class Subject(Protocol):
         ...
 
     def define(self, limit: Limit, now: float, /) -> LimitState:
-        """Make a limit or change it; `QuotaError` if its kind is another."""
+        """Make a limit or change it; `LimitError` if its kind is another."""
         ...
 
     def pause(self, key: str, until: float, now: float, /) -> LimitState:
-        """Close a limit until an instant; `QuotaError` if there is none."""
+        """Close a limit until an instant; `LimitError` if there is none."""
         ...
 
     def states(self, now: float, /) -> Sequence[LimitState]:
@@ -148,7 +148,7 @@ def check_answer(answer: Granted | Denied, expected: Expected) -> None:
         assert answer.message.startswith(answer.reason)
 
 
-class QuotaMachine(RuleBasedStateMachine):
+class LimitsMachine(RuleBasedStateMachine):
     """A subject beside the model, from its first limit on."""
 
     leases = Bundle("leases")
@@ -261,7 +261,7 @@ class QuotaMachine(RuleBasedStateMachine):
     def define(self, limit: Limit) -> None:
         kept = self.model.kept.get(limit.key)
         if kept is not None and kept.limit.kind != limit.kind:
-            with pytest.raises(QuotaError, match="invalid_request"):
+            with pytest.raises(LimitError, match="invalid_request"):
                 self.subject.define(limit, self.now)
             return
         self._define(limit)
@@ -283,7 +283,7 @@ class QuotaMachine(RuleBasedStateMachine):
         kept = self.model.kept.get(key)
         until = self.now + seconds
         if kept is None:
-            with pytest.raises(QuotaError, match="unknown_limit_key"):
+            with pytest.raises(LimitError, match="unknown_limit_key"):
                 self.subject.pause(key, until, self.now)
             return
         kept.paused_until = until
@@ -323,10 +323,10 @@ class QuotaMachine(RuleBasedStateMachine):
         return lease_id
 
 
-def machine(open_subject: Callable[[], Subject]) -> type[QuotaMachine]:
+def machine(open_subject: Callable[[], Subject]) -> type[LimitsMachine]:
     """A state machine over the subjects that `open_subject` makes."""
 
-    class Machine(QuotaMachine):
+    class Machine(LimitsMachine):
         def open_subject(self) -> Subject:
             return open_subject()
 
@@ -351,10 +351,10 @@ class RestartSubject(Subject, Protocol):
         ...
 
 
-def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[QuotaMachine]:
+def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[LimitsMachine]:
     """The same machine, in which the subject is ended and started again at any step."""
 
-    class Machine(QuotaMachine):
+    class Machine(LimitsMachine):
         subject: RestartSubject
 
         def open_subject(self) -> Subject:

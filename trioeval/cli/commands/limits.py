@@ -1,4 +1,4 @@
-"""The commands for limits that several programs share; `quota_limits` and `quota_serve` carry them out."""
+"""The commands for limits that several programs share; `limits_admin` and `limits_serve` carry them out."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ from trioeval.cli.flags import Count, Switch
 from trioeval.cli.interrupts import Interrupts
 from trioeval.limits.model import LONGEST_PAUSE
 
-quota = cyclopts.App(name="quota")
+limits = cyclopts.App(name="limits")
 
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
@@ -28,14 +28,14 @@ class Place:
     """Where limits are kept: by a server, or in a file."""
 
     url: str | None = attrs.field(default=None, repr=False)
-    """Where they are kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given."""
+    """Where they are kept, `http://…` or `redis://…`; TRIOEVAL_LIMITS_URL if not given."""
     limits: Path | None = None
     """The file that they are kept in, instead; to change it, nobody else may have it open."""
     namespace: _Namespace = None
     """What their keys in Redis begin with; trioeval if not given."""
 
 
-@quota.command(name="serve")
+@limits.command(name="serve")
 def serve(
     *,
     limits: Path | None = None,
@@ -61,11 +61,11 @@ def serve(
     port
         The port; 0 takes a free one and prints it.
     token
-        What clients have to send; TRIOEVAL_QUOTA_TOKEN if not given. Needed where others can connect.
+        What clients have to send; TRIOEVAL_LIMITS_TOKEN if not given. Needed where others can connect.
     """
-    from trioeval.cli.commands.quota_serve import serve_limits  # noqa: PLC0415 - imports wait until they are needed
+    from trioeval.cli.commands.limits_serve import run_limits_server  # noqa: PLC0415 - imports wait until they are needed
 
-    return serve_limits(
+    return run_limits_server(
         limits=limits,
         redis=redis,
         namespace=namespace,
@@ -76,7 +76,7 @@ def serve(
     )
 
 
-@quota.command(name="show")
+@limits.command(name="show")
 def show(
     keys: _Keys = (),
     /,
@@ -94,7 +94,7 @@ def show(
     json
         As JSON.
     """
-    from trioeval.cli.commands.quota_limits import checked_place, show_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import checked_place, show_limits  # noqa: PLC0415 - see above
 
     return show_limits(checked_place(place), keys, interrupts, as_json=json)
 
@@ -122,7 +122,7 @@ class Change:
     """What it is for."""
 
 
-@quota.command(name="set")
+@limits.command(name="set")
 def change(
     key: str,
     /,
@@ -141,12 +141,12 @@ def change(
     pause
         Grant nothing of it for so many seconds; 0 opens it again.
     """
-    from trioeval.cli.commands.quota_limits import change_limit, checked_place  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import change_limit, checked_place  # noqa: PLC0415 - see above
 
     return change_limit(checked_place(place), key, wanted, pause, interrupts)
 
 
-@quota.command(name="remove")
+@limits.command(name="remove")
 def remove(
     key: str,
     /,
@@ -161,12 +161,12 @@ def remove(
     key
         The limit.
     """
-    from trioeval.cli.commands.quota_limits import checked_place, remove_limit  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import checked_place, remove_limit  # noqa: PLC0415 - see above
 
     return remove_limit(checked_place(place), key, interrupts)
 
 
-@quota.command(name="watch")
+@limits.command(name="watch")
 def watch(
     keys: _Keys = (),
     /,
@@ -184,7 +184,7 @@ def watch(
     keys
         Only these limits.
     url
-        Where they are kept, `http://…` or `redis://…`; TRIOEVAL_QUOTA_URL if not given.
+        Where they are kept, `http://…` or `redis://…`; TRIOEVAL_LIMITS_URL if not given.
     namespace
         What their keys in Redis begin with; trioeval if not given.
     every
@@ -192,7 +192,7 @@ def watch(
     json
         A line of JSON for each change.
     """
-    from trioeval.cli.commands.quota_limits import checked_place, watch_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import checked_place, watch_limits  # noqa: PLC0415 - see above
 
     place = checked_place(Place(url=url, namespace=namespace))
     return watch_limits(place, keys, interrupts, every=every, as_json=json)

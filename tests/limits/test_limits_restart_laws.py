@@ -1,7 +1,7 @@
 """The laws of limits and leases over restarts at any step: of a book, a file, a server, and Redis.
 
 A server that is killed is one of which nothing is left but its files, as they were at that moment. Real
-processes and signals are in `tests/e2e/test_quota_restarts.py`.
+processes and signals are in `tests/e2e/test_limits_restarts.py`.
 """
 
 import itertools
@@ -18,9 +18,9 @@ import pytest
 import trio
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from limits_machine import restarting_machine
+from limits_portal import Asked, Portal, open_portal
 from patience import PATIENCE
-from quota_machine import restarting_machine
-from quota_portal import Asked, Portal, open_portal
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.limits import Ask
@@ -29,7 +29,7 @@ from trioeval.limits.file import open_filed
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.ledger import Book, Snapshot
 from trioeval.limits.redis import open_redis
-from trioeval.limits.server import ServeSettings, serve_quota
+from trioeval.limits.server import ServeSettings, serve_limits
 
 MANY = settings().max_examples
 _names = itertools.count()
@@ -99,7 +99,7 @@ async def _served(path: Path, now: Callable[[], float]) -> AsyncGenerator[Backen
     """The limits of a file, asked over HTTP."""
     stop = trio.Event()
     async with open_filed(path, now=now) as filed, trio.open_nursery() as nursery:
-        url = await nursery.start(partial(serve_quota, filed, ServeSettings(port=0), stop=stop))
+        url = await nursery.start(partial(serve_limits, filed, ServeSettings(port=0), stop=stop))
         async with open_http_limits(url, request_timeout=PATIENCE) as backend:
             yield backend
         stop.set()

@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Requirement, Settlement
-from trioeval.limits.backend import Backend, Quota
-from trioeval.limits.memory import MemoryQuota, MemoryStatistics
-from trioeval.limits.model import QuotaKey, Unit
+from trioeval.limits.backend import Backend, SharedLimits
+from trioeval.limits.memory import MemoryLimits, MemoryStatistics
+from trioeval.limits.model import LimitKey, Unit
 from trioeval.testing import run_virtual
 
 
@@ -29,8 +29,8 @@ def budget(key: str, capacity: int, reset: float | None = None) -> Limit:
     return Limit(key=key, kind="budget", capacity=capacity, reset=reset)
 
 
-def tokens_of(*keys: str) -> list[QuotaKey]:
-    return [QuotaKey(key, "tokens") for key in keys]
+def tokens_of(*keys: str) -> list[LimitKey]:
+    return [LimitKey(key, "tokens") for key in keys]
 
 
 def ask(lease_id: str, key: str, amount: int = 1) -> Ask:
@@ -41,7 +41,7 @@ def ask(lease_id: str, key: str, amount: int = 1) -> Ask:
 class Clients:
     """Calls that take leases of some keys, and when they got them."""
 
-    quota: MemoryQuota
+    limits: MemoryLimits
     nursery: trio.Nursery
     granted: dict[str, float] = attrs.field(factory=dict)
     refused: dict[str, str] = attrs.field(factory=dict)
@@ -51,17 +51,17 @@ class Clients:
 
     async def come(self, name: str, *keys: str, tokens: int = 1, unit: Unit = "tokens") -> None:
         """One call comes, and waits until it is served or all others wait too."""
-        self.nursery.start_soon(self._client, name, [QuotaKey(key, unit) for key in keys], tokens)
+        self.nursery.start_soon(self._client, name, [LimitKey(key, unit) for key in keys], tokens)
         await trio.testing.wait_all_tasks_blocked()
 
-    async def _client(self, name: str, keys: Sequence[QuotaKey], tokens: int) -> None:
+    async def _client(self, name: str, keys: Sequence[LimitKey], tokens: int) -> None:
         self.told[name] = []
         with trio.CancelScope() as self.scopes[name]:
             try:
-                permit = await self.quota.permits(name, keys).take(
+                permit = await self.limits.permits(name, keys).take(
                     0, tokens, 0.0, self.told[name].append
                 )
-            except QuotaError as error:
+            except LimitError as error:
                 self.refused[name] = f"{trio.current_time():g} {error.reason}"
             else:
                 self.granted[name] = trio.current_time()
@@ -79,18 +79,18 @@ def played(
 
     async def main() -> Clients:
         async with trio.open_nursery() as nursery:
-            clients = Clients(MemoryQuota(states), nursery)
+            clients = Clients(MemoryLimits(states), nursery)
             await scene(clients)
         return clients
 
     return run_virtual(main)
 
 
-def test_it_is_a_quota_and_a_backend() -> None:
+def test_memory_limits_are_limits_and_a_backend() -> None:
     async def main() -> None:
-        quota = MemoryQuota()
-        assert isinstance(quota, Backend)
-        checked: Quota = quota
+        limits = MemoryLimits()
+        assert isinstance(limits, Backend)
+        checked: SharedLimits = limits
         assert await checked.states() == []
 
     run_virtual(main)
@@ -104,9 +104,9 @@ def test_ql_10_a_free_hold_is_granted_in_the_step_in_which_it_is_given_back() ->
         await clients.come("second", "slots")
         await trio.sleep(7)
         clients.done("first")
-        assert clients.quota.statistics() == MemoryStatistics(leases=1, waiting=0, granted=2)
-        assert clients.quota.permits("new", tokens_of("slots")).take_nowait(0, 1, 0.0) is None
-        assert repr(clients.quota) == "<MemoryQuota: 1 leases, 0 waiting>"
+        assert clients.limits.statistics() == MemoryStatistics(leases=1, waiting=0, granted=2)
+        assert clients.limits.permits("new", tokens_of("slots")).take_nowait(0, 1, 0.0) is None
+        assert repr(clients.limits) == "<MemoryLimits: 1 leases, 0 waiting>"
 
     assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "second": 7.0}
 
@@ -128,10 +128,10 @@ def test_ql_11_an_abandoned_hold_is_granted_when_it_expires() -> None:
     """The waiter's timer: at the instant, not later; the old id is told that it is too late."""
 
     async def scene(clients: Clients) -> None:
-        assert await clients.quota.reserve([ask("gone", "slots")]) == [Granted(0.0)]
+        assert await clients.limits.reserve([ask("gone", "slots")]) == [Granted(0.0)]
         await clients.come("second", "slots")
         await trio.sleep(4)
-        [denied] = await clients.quota.reserve([ask("gone", "slots")])
+        [denied] = await clients.limits.reserve([ask("gone", "slots")])
         assert isinstance(denied, Denied)
         assert (denied.reason, denied.terminal) == ("lease_expired", True)
 
@@ -145,7 +145,7 @@ def test_ql_12_a_hold_does_not_expire_while_its_call_goes_on() -> None:
         await clients.come("first", "slots")
         await clients.come("second", "slots")
         for second in range(60):
-            [decision] = await clients.quota.reserve([ask(f"lease-{second}", "slots")])
+            [decision] = await clients.limits.reserve([ask(f"lease-{second}", "slots")])
             assert isinstance(decision, Denied)
             assert not decision.terminal
             await trio.sleep(1)
@@ -160,7 +160,7 @@ def test_ql_13_a_larger_capacity_wakes_who_waits_for_it() -> None:
         for name in "abcdef":
             await clients.come(name, "slots")
         await trio.sleep(1)
-        state = await clients.quota.define(concurrency("slots", 8))
+        state = await clients.limits.define(concurrency("slots", 8))
         assert (state.limit.capacity, state.used) == (8, 5)
         await clients.come("g", "slots")
         await clients.come("h", "slots")
@@ -175,17 +175,17 @@ def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("large", "tpm", tokens=50)
         await clients.come("small", "tpm", tokens=30)
-        await clients.quota.define(rolling("tpm", 60))
+        await clients.limits.define(rolling("tpm", 60))
         await clients.come("waits", "tpm", tokens=10)
         [shortage] = clients.told["waits"]
         assert (shortage.kind, shortage.keys) == ("limit_decreasing", ("tpm",))
         await trio.sleep(1)
         clients.done("small", tokens=11)
-        [state] = await clients.quota.states()
+        [state] = await clients.limits.states()
         assert (state.status, state.pending_capacity, state.used) == ("decreasing", 60, 61)
         await trio.sleep(1)
         clients.done("large", tokens=49)
-        [state] = await clients.quota.states()
+        [state] = await clients.limits.states()
         assert (state.status, state.limit.capacity, state.used) == ("active", 60, 60)
         assert clients.told["waits"][1:] == [Shortage("rate_limit", ("tpm",), 60.0)]
 
@@ -201,7 +201,7 @@ def test_ql_18_a_refund_of_a_budget_wakes_who_fits_then() -> None:
         assert shortage == Shortage("rate_limit", ("budget",), None)
         await trio.sleep(3)
         clients.done("outstanding", tokens=50)
-        [state] = await clients.quota.states()
+        [state] = await clients.limits.states()
         assert (state.used, state.outstanding) == (750, 250)
 
     limit = LimitState(limit=budget("budget", 1000), used=700)
@@ -220,7 +220,7 @@ def test_ql_19_what_a_budget_can_never_pay_is_refused_at_once() -> None:
         await clients.come("does not need it", "rpm")
         await trio.sleep(5)
         clients.done("outstanding", tokens=200)
-        assert clients.quota.statistics().waiting == 1
+        assert clients.limits.statistics().waiting == 1
 
     spent = LimitState(limit=budget("budget", 1000), used=700)
     clients = played([spent, concurrency("slots", 1), rolling("rpm", 1)], scene)
@@ -242,7 +242,7 @@ def test_ql_30_a_waiter_that_is_cancelled_in_the_step_of_its_grant_has_taken_not
         clients.scopes["cancelled"].cancel()
         clients.done("first")
         await trio.testing.wait_all_tasks_blocked()
-        assert clients.quota.statistics() == MemoryStatistics(leases=1, waiting=0, granted=3)
+        assert clients.limits.statistics() == MemoryStatistics(leases=1, waiting=0, granted=3)
 
     assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "last": 2.0}
 
@@ -256,7 +256,7 @@ def test_a_waiter_that_is_granted_and_then_cancelled_in_one_step_has_its_lease()
         clients.done("first")
         clients.scopes["second"].cancel()
         await trio.testing.wait_all_tasks_blocked()
-        assert clients.quota.statistics() == MemoryStatistics(leases=1, waiting=0, granted=2)
+        assert clients.limits.statistics() == MemoryStatistics(leases=1, waiting=0, granted=2)
         clients.done("second")
 
     assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "second": 0.0}
@@ -266,12 +266,12 @@ def test_a_call_that_is_cancelled_when_it_asks_takes_nothing() -> None:
     """`take` is a checkpoint also where there is room."""
 
     async def scene(clients: Clients) -> None:
-        permits = clients.quota.permits("lane", tokens_of("rpm"))
+        permits = clients.limits.permits("lane", tokens_of("rpm"))
         with trio.CancelScope() as scope:
             scope.cancel()
             await permits.take(0, 1, 0.0, print)
         assert scope.cancelled_caught
-        [state] = await clients.quota.states()
+        [state] = await clients.limits.states()
         assert state.used == 0
         permits.take_nowait(0, 1, 0.0)
 
@@ -321,14 +321,14 @@ def test_an_opened_key_wakes_those_that_were_parked_in_order() -> None:
     """Rule 4: while it is paused it holds back nobody on the other key; then the numbers count again."""
 
     async def scene(clients: Clients) -> None:
-        await clients.quota.pause("a", 60)
+        await clients.limits.pause("a", 60)
         await clients.come("parked", "a", "shared", tokens=9)
         await clients.come("too", "a", "shared", tokens=1)
         assert clients.told["parked"] == [Shortage("rate_limit", ("a",), 60.0)]
         await trio.sleep(1)
         await clients.come("passes", "b", "shared", tokens=9)
         await trio.sleep(29)
-        await clients.quota.pause("a", 0)
+        await clients.limits.pause("a", 0)
         assert [said.keys for said in clients.told["parked"]] == [
             ("a",),
             ("shared",),
@@ -343,7 +343,7 @@ def test_an_opened_key_wakes_those_that_were_parked_in_order() -> None:
 
 def test_a_pause_ends_by_itself() -> None:
     async def scene(clients: Clients) -> None:
-        await clients.quota.pause("slots", 12.5)
+        await clients.limits.pause("slots", 12.5)
         await clients.come("waits", "slots")
         assert clients.told["waits"] == [Shortage("rate_limit", ("slots",), 12.5)]
 
@@ -375,7 +375,7 @@ def test_nobody_waits_for_a_refund_that_nobody_will_give() -> None:
     """A lease that its holder never completes counts in full in the end: then there is no hope."""
 
     async def scene(clients: Clients) -> None:
-        await clients.quota.reserve([ask("gone", "budget", 60)])
+        await clients.limits.reserve([ask("gone", "budget", 60)])
         await clients.come("hopes", "budget", tokens=50)
 
     assert played([budget("budget", 100)], scene).refused == {"hopes": "600 budget_exhausted"}
@@ -387,7 +387,7 @@ def test_one_that_waits_is_refused_when_its_limit_becomes_too_small() -> None:
         await clients.come("large", "tpm", tokens=90)
         await clients.come("small", "tpm", tokens=50)
         await trio.sleep(2)
-        await clients.quota.define(rolling("tpm", 80))
+        await clients.limits.define(rolling("tpm", 80))
         assert not any(said.kind == "limit_decreasing" for said in clients.told["small"])
 
     clients = played([rolling("tpm", 100)], scene)
@@ -400,18 +400,18 @@ def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]
     """An unknown key, or more than there ever is: nobody waits for that, and nothing is kept of it."""
 
     async def main() -> list[tuple[str, tuple[str, ...]]]:
-        quota = MemoryQuota([rolling("tpm", 100)])
+        limits = MemoryLimits([rolling("tpm", 100)])
         told: list[tuple[str, tuple[str, ...]]] = []
         for key, tokens in (("other", 1), ("tpm", 101)):
-            permits = quota.permits("lane", tokens_of(key))
+            permits = limits.permits("lane", tokens_of(key))
             try:
                 if tries == "take":
                     await permits.take(0, tokens, 0.0, print)
                 else:
                     permits.take_nowait(0, tokens, 0.0)
-            except QuotaError as error:
+            except LimitError as error:
                 told.append((str(error), error.keys))
-        assert quota.statistics() == MemoryStatistics(leases=0, waiting=0, granted=0)
+        assert limits.statistics() == MemoryStatistics(leases=0, waiting=0, granted=0)
         return told
 
     assert run_virtual(main) == [
@@ -422,10 +422,10 @@ def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]
 
 def test_keys_that_mean_nothing_are_refused_before_any_call() -> None:
     async def main() -> None:
-        quota = MemoryQuota()
+        limits = MemoryLimits()
         for keys in ([], tokens_of(" "), tokens_of("a", "a"), tokens_of(*map(str, range(33)))):
-            with pytest.raises(QuotaError, match=r"^invalid_request: "):
-                quota.permits("lane", keys)
+            with pytest.raises(LimitError, match=r"^invalid_request: "):
+                limits.permits("lane", keys)
 
     run_virtual(main)
 
@@ -435,19 +435,19 @@ def test_a_permit_that_is_given_back_counts_nowhere() -> None:
 
     async def scene(clients: Clients) -> None:
         keys = [
-            QuotaKey("rpm", "requests"),
-            QuotaKey("tpm", "tokens"),
-            QuotaKey("spent", "cost_micro"),
+            LimitKey("rpm", "requests"),
+            LimitKey("tpm", "tokens"),
+            LimitKey("spent", "cost_micro"),
         ]
-        permit = clients.quota.permits("lane", keys).take_nowait(0, 70, 0.02)
+        permit = clients.limits.permits("lane", keys).take_nowait(0, 70, 0.02)
         assert permit is not None
-        assert [state.used + state.outstanding for state in await clients.quota.states()] == [
+        assert [state.used + state.outstanding for state in await clients.limits.states()] == [
             1,
             20_000,
             70,
         ]
         permit.give_back()
-        assert not any(state.used for state in await clients.quota.states())
+        assert not any(state.used for state in await clients.limits.states())
 
     played([rolling("rpm", 1), rolling("tpm", 100), budget("spent", 1_000_000)], scene)
 
@@ -457,14 +457,14 @@ def test_what_a_call_has_used_is_settled_by_unit() -> None:
 
     async def scene(clients: Clients) -> None:
         keys = [
-            QuotaKey("rpm", "requests"),
-            QuotaKey("tpm", "tokens"),
-            QuotaKey("spent", "cost_micro"),
-            QuotaKey("slots", "slots"),
+            LimitKey("rpm", "requests"),
+            LimitKey("tpm", "tokens"),
+            LimitKey("spent", "cost_micro"),
+            LimitKey("slots", "slots"),
         ]
-        permit = await clients.quota.permits("lane", keys).take(0, 70, 0.02, print)
+        permit = await clients.limits.permits("lane", keys).take(0, 70, 0.02, print)
         permit.settle(30, 0.0125)
-        used = {state.limit.key: state.used for state in await clients.quota.states()}
+        used = {state.limit.key: state.used for state in await clients.limits.states()}
         assert used == {"rpm": 1, "tpm": 30, "spent": 12_500, "slots": 0}
 
     limits = [
@@ -481,21 +481,21 @@ def test_another_program_does_not_pass_who_waits_here() -> None:
 
     async def scene(clients: Clients) -> None:
         granted = [Granted(0.0)]
-        assert await clients.quota.reserve([ask("lease-1", "tpm", 50)]) == granted
+        assert await clients.limits.reserve([ask("lease-1", "tpm", 50)]) == granted
         await clients.come("large", "tpm", tokens=90)
         await trio.sleep(1)
-        [denied] = await clients.quota.reserve([ask("lease-2", "tpm", 10)])
+        [denied] = await clients.limits.reserve([ask("lease-2", "tpm", 10)])
         assert isinstance(denied, Denied)
         assert (denied.reason, denied.keys, denied.terminal) == ("no_capacity", ("tpm",), False)
         assert denied.retry_after > 0
-        assert await clients.quota.reserve([ask("lease-1", "tpm", 50)]) == granted
-        assert await clients.quota.extend(["lease-1", "lease-2"]) == [True, False]
+        assert await clients.limits.reserve([ask("lease-1", "tpm", 50)]) == granted
+        assert await clients.limits.extend(["lease-1", "lease-2"]) == [True, False]
         settled = Settlement("lease-1", "somebody else", (Actual("tpm", 10),))
-        await clients.quota.complete([settled, settled])
+        await clients.limits.complete([settled, settled])
         await trio.testing.wait_all_tasks_blocked()
         clients.done("large", tokens=80)
-        assert await clients.quota.reserve([ask("lease-2", "tpm", 10)]) == [denied]
-        assert await clients.quota.reserve([ask("lease-3", "tpm", 10)]) == [Granted(1.0)]
+        assert await clients.limits.reserve([ask("lease-2", "tpm", 10)]) == [denied]
+        assert await clients.limits.reserve([ask("lease-3", "tpm", 10)]) == [Granted(1.0)]
 
     assert played([rolling("tpm", 100)], scene).granted == {"large": 1.0}
 
@@ -507,11 +507,11 @@ def test_a_waiter_is_told_once_for_each_reason() -> None:
         for name in ("one", "two"):
             await clients.come(name, "slots")
         await clients.come("rate", "rpm", "slots", unit="requests")
-        await clients.quota.reserve([ask("other", "rpm")])
+        await clients.limits.reserve([ask("other", "rpm")])
         await clients.come("waits", "slots", "rpm", unit="requests")
         for _ in range(3):
             await trio.sleep(1)
-            await clients.quota.define(concurrency("slots", 2))
+            await clients.limits.define(concurrency("slots", 2))
         clients.done("one")
         clients.done("two")
         await trio.testing.wait_all_tasks_blocked()
@@ -548,8 +548,8 @@ def test_a_waiter_is_told_that_its_limit_is_about_to_be_smaller() -> None:
         await clients.come("first", "tpm", tokens=90)
         await clients.come("waits", "tpm", tokens=50)
         await trio.sleep(1)
-        await clients.quota.define(rolling("tpm", 60))
-        await clients.quota.define(rolling("tpm", 60))
+        await clients.limits.define(rolling("tpm", 60))
+        await clients.limits.define(rolling("tpm", 60))
 
     clients = played([rolling("tpm", 100)], scene)
     assert clients.told["waits"] == [
@@ -574,17 +574,17 @@ def test_who_waits_for_a_limit_that_is_removed_is_refused() -> None:
     """And no longer keeps others waiting; who has its lease goes on, and ends it."""
 
     async def scene(clients: Clients) -> None:
-        quota = clients.quota
+        limits = clients.limits
         await clients.come("holder", "gone")
         await clients.come("both", "gone", "stays", tokens=10)
         await clients.come("small", "stays", tokens=5)
         assert "small" not in clients.granted
         await trio.sleep(1)
-        await quota.remove("gone")
+        await limits.remove("gone")
         await trio.testing.wait_all_tasks_blocked()
         assert clients.refused == {"both": "1 unknown_limit_key"}
         assert clients.granted["small"] == 1
         clients.done("holder")
-        assert [state.limit.key for state in await quota.states()] == ["stays"]
+        assert [state.limit.key for state in await limits.states()] == ["stays"]
 
     played([rolling("gone", 10), rolling("stays", 10)], scene)

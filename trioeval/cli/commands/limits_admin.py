@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import trio
 
-from trioeval.cli.commands.quota import Change, Place
+from trioeval.cli.commands.limits import Change, Place
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, draw, has_reader, open_console, say, show
-from trioeval.errors import QuotaError, SuiteError, UsageError
+from trioeval.errors import LimitError, SuiteError, UsageError
 from trioeval.limits.backend import Backend
 from trioeval.limits.file import filed_states
 from trioeval.limits.json import DEFINITION, from_json, limit_data
@@ -28,8 +28,8 @@ from trioeval.limits.open import needing
 if TYPE_CHECKING:
     from rich.table import Table
 
-URL_VARIABLE = "TRIOEVAL_QUOTA_URL"
-TOKEN_VARIABLE = "TRIOEVAL_QUOTA_TOKEN"  # noqa: S105 - the name of it
+URL_VARIABLE = "TRIOEVAL_LIMITS_URL"
+TOKEN_VARIABLE = "TRIOEVAL_LIMITS_TOKEN"  # noqa: S105 - the name of it
 
 NAMESPACE = "trioeval"
 """What keys in Redis begin with unless a flag says otherwise."""
@@ -72,7 +72,7 @@ async def open_place(
 
     Raises:
         UsageError: A package for it is not installed.
-        QuotaError: The URL is not valid.
+        LimitError: The URL is not valid.
         SuiteError: The file cannot be read.
     """
     if place.limits is not None:
@@ -228,7 +228,7 @@ def show_limits(
 
     Raises:
         UsageError: There is no such limit.
-        QuotaError: Whoever keeps them refuses to tell.
+        LimitError: Whoever keeps them refuses to tell.
         SuiteError: The file of them cannot be read.
     """
     states = _states(place, interrupts)
@@ -254,7 +254,7 @@ def remove_limit(place: Place, key: str, interrupts: Interrupts) -> int:
     """Forget a limit.
 
     Raises:
-        QuotaError: There is none, or whoever keeps it refuses.
+        LimitError: There is none, or whoever keeps it refuses.
         SuiteError: The file of limits cannot be read.
         OutputError: It cannot be written.
     """
@@ -302,7 +302,7 @@ def change_limit(
 
     Raises:
         UsageError: It says nothing, or makes no limit; or a file is to be paused.
-        QuotaError: Whoever keeps it refuses.
+        LimitError: Whoever keeps it refuses.
         SuiteError: The file of limits cannot be read.
         OutputError: It cannot be written.
     """
@@ -338,7 +338,7 @@ def watch_limits(
 
     Raises:
         UsageError: There is no such limit.
-        QuotaError: The first look failed: nobody is there, or refuses to tell.
+        LimitError: The first look failed: nobody is there, or refuses to tell.
         OutputError: The lines cannot be written.
     """
 
@@ -366,7 +366,7 @@ async def _follow(
         await trio.sleep(every)
         try:
             found = await backend.states()
-        except QuotaError as error:
+        except LimitError as error:
             if error.reason != "limiter_unavailable":
                 raise
             if not is_away:

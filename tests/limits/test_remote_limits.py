@@ -9,13 +9,13 @@ import pytest
 import trio
 from faulty_network import Fault, FaultyNetwork
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Permits, Shortage
 from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
 from trioeval.limits.backend import actuals_of
 from trioeval.limits.ledger import Book
-from trioeval.limits.model import QuotaKey
-from trioeval.limits.remote import RemoteQuota, open_remote
+from trioeval.limits.model import LimitKey
+from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
 
 SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=3.0)
@@ -29,13 +29,13 @@ BACK = "holds come back by themselves"
 class Program:
     """One that uses the limits, and what it was told."""
 
-    quota: RemoteQuota
+    limits: RemoteLimits
     network: FaultyNetwork
     warnings: list[str]
     shortages: list[Shortage]
 
     def permits(self, *units: tuple[str, Any], lane: str = "lane") -> Permits:
-        return self.quota.permits(lane, [QuotaKey(key, unit) for key, unit in units])
+        return self.limits.permits(lane, [LimitKey(key, unit) for key, unit in units])
 
     async def take(self, permits: Permits, index: int = 0, tokens: int = 1) -> Permit:
         return await permits.take(index, tokens, 0.0, self.shortages.append)
@@ -68,9 +68,9 @@ def with_program(
                 ids=lambda: next(ids),
                 spread=lambda: spread,
                 **settings,
-            ) as quota:
+            ) as shared:
                 await trio.testing.wait_all_tasks_blocked()
-                await body(Program(quota, between, warnings, []))
+                await body(Program(shared, between, warnings, []))
         return between
 
     return run_virtual(main)
@@ -142,7 +142,7 @@ def test_ql_16_and_ql_17_what_is_never_granted_is_asked_for_once(
     """No waiting, no second request."""
 
     async def body(program: Program) -> None:
-        with pytest.raises(QuotaError) as caught:
+        with pytest.raises(LimitError) as caught:
             await program.take(program.permits((key, "tokens")), tokens=tokens)
         assert (caught.value.reason, caught.value.keys) == (reason, (key,))
         assert trio.current_time() == 0
@@ -242,13 +242,13 @@ def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
         with pytest.raises(
-            QuotaError, match=r"for 30 s, at last: (no answer in 2 s|the keeper is confused)"
+            LimitError, match=r"for 30 s, at last: (no answer in 2 s|the keeper is confused)"
         ) as caught:
             await program.take(permits)
         assert caught.value.reason == "limiter_unavailable"
         # The first failure is noticed after 2 s; the one that is under way at 32 s is waited for.
         assert 31 <= (failed_at := trio.current_time()) <= 34
-        with pytest.raises(QuotaError):
+        with pytest.raises(LimitError):
             await program.take(permits, 1)
         assert trio.current_time() == failed_at
         await trio.sleep(60)
@@ -259,7 +259,7 @@ def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -
     assert {one.lease_id for one in network.completed} == {"id-1", "id-3"}
 
 
-def test_an_open_quota_goes_on_without_leases() -> None:
+def test_limits_that_fail_open_continue_without_leases() -> None:
     """Told once in each outage."""
 
     async def body(program: Program) -> None:
@@ -337,9 +337,9 @@ def test_the_end_is_bounded_when_nobody_answers() -> None:
             faults = [Fault(), Fault(), *[Fault(loses="message")] * 100]
             network = FaultyNetwork.over(nursery, [SLOTS], faults)
             warnings: list[str] = []
-            async with open_remote(network, warn=warnings.append) as quota:
+            async with open_remote(network, warn=warnings.append) as limits:
                 await trio.testing.wait_all_tasks_blocked()
-                await body(Program(quota, network, [], []))
+                await body(Program(limits, network, [], []))
             ended_at = trio.current_time()
             assert ended_at == 5.0
             assert warnings == [
@@ -618,8 +618,8 @@ def test_a_question_that_nobody_asks_again_begins_no_outage() -> None:
     """The program asks how limits stand, once, in vain; a minute later all is well."""
 
     async def body(program: Program) -> None:
-        with pytest.raises(QuotaError):
-            await program.quota.states()
+        with pytest.raises(LimitError):
+            await program.limits.states()
         await trio.sleep(60)
         permits = program.permits(("rpm", "requests"))
         asked_at = trio.current_time()
@@ -682,7 +682,7 @@ def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
         program.network.book = Book()
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         assert used(program.network, "rpm", trio.current_time()) == 1
-        with pytest.raises(QuotaError, match="unknown_limit_key: gone") as caught:
+        with pytest.raises(LimitError, match="unknown_limit_key: gone") as caught:
             await program.take(program.permits(("gone", "requests")))
         assert caught.value.keys == ("gone",)
 
@@ -697,7 +697,7 @@ def test_limits_that_cannot_be_made_again_are_told_at_once() -> None:
     async def body(program: Program) -> None:
         program.network.book = Book()
         permits = program.permits(("rpm", "requests"), ("gone", "requests"))
-        with pytest.raises(QuotaError, match="unknown_limit_key: gone"):
+        with pytest.raises(LimitError, match="unknown_limit_key: gone"):
             await program.take(permits)
         assert trio.current_time() == 0
 
@@ -710,7 +710,7 @@ class Strict(FaultyNetwork):
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         await super().complete([one for one in settlements if one.lease_id != "id-2"])
         if any(one.lease_id == "id-2" for one in settlements):
-            raise QuotaError("invalid_request", "id-2 means nothing")
+            raise LimitError("invalid_request", "id-2 means nothing")
 
 
 def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() -> None:
@@ -730,7 +730,7 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
             await trio.sleep(1.0)
             for lease in leases:
                 lease.settle(1, 0.0)
-        await program.quota.flush(60.0)
+        await program.limits.flush(60.0)
         [told] = program.warnings
         assert told == (
             f"what calls used (1 lease) is refused: invalid_request: id-2 means nothing; {BACK}"
@@ -742,11 +742,11 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
 
 def test_less_than_nothing_was_used_by_nobody() -> None:
     """A reply that says so must not cost the lease its end."""
-    keys = [QuotaKey("tpm", "tokens"), QuotaKey("money", "cost_micro")]
+    keys = [LimitKey("tpm", "tokens"), LimitKey("money", "cost_micro")]
     assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))
 
 
-def test_in_a_cancelled_block_a_quota_opens_and_closes_at_once() -> None:
+def test_limits_in_a_cancelled_block_open_and_close_at_once() -> None:
     """Its own tasks are shielded, and end all the same."""
 
     async def main() -> None:

@@ -8,15 +8,15 @@ import trio
 from asked_questions import RIGHT, Pupil, asked, quiz
 
 from trioeval import Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
-from trioeval.errors import QuotaError, SuiteError
+from trioeval.errors import LimitError, SuiteError
 from trioeval.evaluation.metering import Meter
-from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import Limit
 from trioeval.providers import Usage
 from trioeval.providers.metering import Metering
 from trioeval.question_eval.result import question_of
 from trioeval.run import PreparedSuite
-from trioeval.run.shared_limits import open_suite_quota, permits_of
+from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.testing import run_virtual
 
 
@@ -26,12 +26,12 @@ def limited(folder: Path, size: int, limit: dict[str, Any], **entry: Any) -> Any
         folder,
         size,
         entry=entry,
-        providers=[{"id": "pupil", "lane": {"quota": [limit["key"]]}}],
-        quota={"limits": [limit]},
+        providers=[{"id": "pupil", "lane": {"limits": [limit["key"]]}}],
+        limits={"limits": [limit]},
     )
 
 
-def test_a_run_opens_the_quota_of_its_suite(tmp_path: Path) -> None:
+def test_a_run_opens_the_limits_of_its_suite(tmp_path: Path) -> None:
     """The second question waits for the window, without a slot, and says so."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
     ran = asked(limited(tmp_path, 2, limit, workers=2), Pupil())
@@ -39,7 +39,7 @@ def test_a_run_opens_the_quota_of_its_suite(tmp_path: Path) -> None:
     assert ran.outcomes == ["correct", "correct"]
     assert ran.questions[1].wait_s == 60
     assert "waiting_rate_limit" in ran.names(1)
-    assert ran.rows[1].waits == {"quota": 60}
+    assert ran.rows[1].waits == {"shared_limit": 60}
 
 
 def test_who_is_started_late_says_how_long_and_which_limits_held_up_the_line(
@@ -64,7 +64,7 @@ def test_qe_23_the_ceiling_of_a_reply_is_the_budget_of_its_question(tmp_path: Pa
     for spare, outcome in ((0, "correct"), (-1, "runtime_error")):
         limit = {"key": "pupils:tokens", "kind": "budget", "capacity": prompt + 500 + spare}
         document = limited(tmp_path, 1, limit, budget={"maxTokens": 500})
-        document["quota"]["maxOutputTokens"] = 100
+        document["limits"]["maxOutputTokens"] = 100
         ran = asked(document, Pupil())
         assert ran.outcomes == [outcome]
     error = ran.questions[0].run_error
@@ -101,10 +101,10 @@ def test_what_a_provider_does_not_count_is_settled_as_it_is_told(
         rows.append(row)
 
     async def main() -> int:
-        async with open_suite_quota(suite) as quota:
-            assert quota is not None
-            await run_suite(suite, emit=emit, lanes=make_lanes(suite, quota=quota))
-            (state,) = await quota.states()
+        async with open_suite_limits(suite) as limits:
+            assert limits is not None
+            await run_suite(suite, emit=emit, lanes=make_lanes(suite, limits=limits))
+            (state,) = await limits.states()
             return state.used
 
     counted = run_virtual(main)
@@ -130,41 +130,41 @@ def test_a_limit_that_is_used_up_ends_the_question(tmp_path: Path) -> None:
     assert (error.kind, error.retryable) == ("budget_exhausted", False)
 
 
-def test_a_quota_that_nobody_counts_against_is_not_opened(tmp_path: Path) -> None:
+def test_limits_that_no_lane_uses_are_not_opened(tmp_path: Path) -> None:
     """It costs nothing, and whoever keeps it need not be there."""
-    document = quiz(tmp_path, 1, quota={"backend": "redis", "url": "redis://127.0.0.1:1"})
+    document = quiz(tmp_path, 1, limits={"backend": "redis", "url": "redis://127.0.0.1:1"})
     assert asked(document, Pupil()).outcomes == ["correct"]
 
 
 @pytest.mark.parametrize("are_said", [True, False])
-def test_a_quota_that_is_not_there_is_told_before_anything_is_asked(
+def test_unreachable_limits_are_reported_before_any_call(
     tmp_path: Path,
     are_said: bool,  # noqa: FBT001
 ) -> None:
     """The run does not begin, whether or not limits are to be made there."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
     document = limited(tmp_path, 1, limit)
-    document["quota"] |= {
+    document["limits"] |= {
         "backend": "redis",
         "url": "redis://127.0.0.1:1",
         "patienceMs": 50,
         "requestTimeoutMs": 50,
     }
     if not are_said:
-        del document["quota"]["limits"]
+        del document["limits"]["limits"]
     pupil = Pupil()
-    with pytest.raises(QuotaError) as caught:
+    with pytest.raises(LimitError) as caught:
         asked(document, pupil, run=trio.run)
     assert caught.value.reason == "limiter_unavailable"
     assert not pupil.requests
 
 
-def prepared(quota: list[Any]) -> PreparedSuite:
+def prepared(limits: list[Any]) -> PreparedSuite:
     suite = parse_suite(
         {
-            "providers": [{"id": "pupil", "lane": {"quota": quota}}],
+            "providers": [{"id": "pupil", "lane": {"limits": limits}}],
             "prompts": ["hi"],
-            "quota": {
+            "limits": {
                 "limits": [
                     {"key": key, "kind": "budget", "capacity": 9} for key in ("a:rpm", "b:tokens")
                 ]
@@ -190,7 +190,7 @@ def test_suites_that_share_lanes_share_their_limits() -> None:
         async def states(self) -> list[Any]:
             return []
 
-    make_lanes(one, other, quota=Seen())
+    make_lanes(one, other, limits=Seen())
     assert keys == [("pupil", [("a:rpm", "requests"), ("b:tokens", "tokens")])]
 
 
@@ -201,7 +201,7 @@ def test_two_units_of_one_limit_on_a_lane_are_refused() -> None:
         "lane pupil counts requests of its calls in one place and tokens in another against a:rpm"
     )
     with pytest.raises(SuiteError, match=told):
-        permits_of(MemoryQuota(now=0.0), one, other)
+        permits_of(MemoryLimits(now=0.0), one, other)
 
 
 def test_a_prompt_evaluation_counts_against_limits_as_well() -> None:
@@ -209,15 +209,15 @@ def test_a_prompt_evaluation_counts_against_limits_as_well() -> None:
     suite = prepared(["a:rpm"])
 
     async def main() -> list[Any]:
-        async with open_suite_quota(suite) as quota:
-            assert quota is not None
-            lanes = make_lanes(suite, quota=quota)
+        async with open_suite_limits(suite) as limits:
+            assert limits is not None
+            lanes = make_lanes(suite, limits=limits)
 
             async def emit(_row: Any) -> None:
                 pass
 
             await run_suite(suite, emit=emit, lanes=lanes)
-            return [(state.limit.key, state.used) for state in await quota.states()]
+            return [(state.limit.key, state.used) for state in await limits.states()]
 
     assert run_virtual(main) == [("a:rpm", 1), ("b:tokens", 0)]
 
@@ -298,18 +298,18 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quota", "told"),
+    ("settings", "told"),
     [
         ({"maxOutputTokens": 1000}, []),
-        ({"maxOutputTokens": 1001}, [("$.providers[1]", "maxOutputTokens of $.quota says so")]),
+        ({"maxOutputTokens": 1001}, [("$.providers[1]", "maxOutputTokens of $.limits says so")]),
         ({"backend": "redis", "url": "redis://127.0.0.1:1"}, None),
     ],
 )
 def test_replies_that_are_longer_than_a_limit_are_warned_of(
-    quota: dict[str, Any], told: list[tuple[str, str]] | None
+    settings: dict[str, Any], told: list[tuple[str, str]] | None
 ) -> None:
     """In every task, of tokens and of money, and only where the limits are known."""
-    lane = {"quota": ["a:tpm", "b:cost_micro"]}
+    lane = {"limits": ["a:tpm", "b:cost_micro"]}
     paid = {"max_tokens": 2000, "apiKey": "sk-1234", "price": {"input": 0, "output": 4}}
     limits = [
         {"key": "a:tpm", "kind": "budget", "capacity": 1000},
@@ -322,7 +322,7 @@ def test_replies_that_are_longer_than_a_limit_are_warned_of(
                 {"id": "pupil", "lane": lane},
             ],
             "prompts": ["hi"],
-            "quota": {"limits": limits, **quota},
+            "limits": {"limits": limits, **settings},
         }
     )
     found = prepare(suite, providers={"pupil": Pupil()}, environ={}).warnings
@@ -365,5 +365,5 @@ def test_definitions_of_limits_are_those_of_the_suite(tmp_path: Path) -> None:
     """As they stand there."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 3, "windowSeconds": 60}
     suite = parse_suite(limited(tmp_path, 1, limit), allow_outside=True)
-    assert suite.quota is not None
-    assert suite.quota.limits == (Limit(key="pupils:rpm", kind="rolling", capacity=3, window=60),)
+    assert suite.limits is not None
+    assert suite.limits.limits == (Limit(key="pupils:rpm", kind="rolling", capacity=3, window=60),)

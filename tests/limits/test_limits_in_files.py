@@ -14,7 +14,7 @@ import pytest
 import trio
 from patience import PATIENCE
 
-from trioeval.errors import OutputError, QuotaError, SuiteError
+from trioeval.errors import LimitError, OutputError, SuiteError
 from trioeval.limits import (
     Actual,
     Ask,
@@ -200,7 +200,7 @@ def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
             # What is appended to a file that is open goes through; what replaces it does not.
             limits._journal.close()  # type: ignore[attr-defined]
             for _twice in range(2):
-                with pytest.raises(QuotaError, match=r"limiter_unavailable: .*cannot be written"):
+                with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot be written"):
                     await limits.reserve([ask("a", 60)])
             away.rename(folder)
             assert isinstance((await limits.reserve([ask("a", 60)]))[0], Granted)
@@ -353,7 +353,7 @@ def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> Non
     async def main() -> None:
         async with open_filed(path) as limits:
             shutil.rmtree(folder)
-            with pytest.raises(QuotaError, match=r"limiter_unavailable: .*cannot be written"):
+            with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot be written"):
                 await limits.define(DAILY)
             (state,) = await limits.states()
             assert state.limit == DAILY

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
+from limits_machine import machine
+from limits_portal import Asked, open_portal
 from patience import PATIENCE
-from quota_machine import machine
-from quota_portal import Asked, open_portal
 from redis_server import needs_redis, open_server
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import Actual, Ask, Denied, Limit, Requirement, Settlement
 from trioeval.limits.ledger import Book
 from trioeval.limits.redis import open_redis
@@ -116,7 +116,7 @@ def _told(subject: Any, now: float, name: str, *values: Any) -> object:
         values = (key, now + length)
     try:
         answer = getattr(subject, name)(*values, now)
-    except QuotaError as error:
+    except LimitError as error:
         return str(error)
     # The book says which keys have room again; Redis tells that on a channel.
     return None if name == "complete" else answer
