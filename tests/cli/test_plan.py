@@ -156,7 +156,7 @@ def test_limits_that_others_keep_are_told_as_such() -> None:
             "the run takes as long as its calls and the shared limits let it; nothing was asked"
         )
     _, limit, _ = shared({"limits": []}, "a:rpm")
-    assert limit == "  limit a:rpm: there is no such limit"
+    assert limit == "  limit a:rpm: unknown limit"
 
 
 CONVERSATION = "{% for turn in _conversation %}{{ turn.output }}{% endfor %}{{x}}"

@@ -124,7 +124,7 @@ def test_a_server_is_filled_looked_at_and_keeps_its_file(tmp_path: Path, run: Ru
         assert run("set", "gpt:rmp", "--kind", "budget", "--capacity", "1", "--url", url)[0] == 0
         assert run("remove", "gpt:rmp", "--url", url) == (0, "", "gpt:rmp is removed\n")
         code, _, told = run("remove", "gpt:rmp", "--url", url)
-        assert (code, "there is no limit 'gpt:rmp'" in told) == (2, True)
+        assert (code, "unknown limit 'gpt:rmp'" in told) == (2, True)
         kept = Path(os.environ["XDG_RUNTIME_DIR"], "trioeval", f"limits-{urlsplit(url).port}.token")
         token = kept.read_text().strip()
         code, said = stop(process)
@@ -145,7 +145,7 @@ def test_a_token_keeps_others_out(
     with serving("--limits", str(path), TRIOEVAL_LIMITS_TOKEN=secret) as (url, process):
         code, _, said = run("show", "--url", url)
         assert code == 2
-        assert "does not know us: give the token that it was started with" in said
+        assert "does not accept the token: give the token that the server was started with" in said
         assert run("show", "--url", url.replace("//", f"//:{secret}@"))[0] == 0
         monkeypatch.setenv("TRIOEVAL_LIMITS_TOKEN", secret)
         monkeypatch.setenv("TRIOEVAL_LIMITS_URL", url)
@@ -207,7 +207,7 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
         (["set", "slots", "--pause", "5", "--limits", "limits.json"], "--pause needs --url"),
         (
             ["set", "slots", "--kind", "budget", "--limits", "limits.json"],
-            "--timeout: is not for a budget limit\n  it may have resetSeconds",
+            "--timeout: is not allowed for a budget limit\n  it may have resetSeconds",
         ),
         (
             ["set", "x", "--kind", "rolling", "--window", "-1", "--limits", "limits.json"],
@@ -378,7 +378,7 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path, run: Run) -> None:
     """Nor does a change of it go past its server."""
     path = limits_file(tmp_path, SLOTS)
     with serving("--limits", str(path)) as (url, _):
-        refused = f"{path} is open in another process: if it serves the limits, ask it with --url"
+        refused = f"{path} is open in another process; if that process serves the limits, use --url"
         for words in (["serve", "--port", "0"], ["set", "slots", "--capacity", "9"]):
             code, out, told = run(*words, "--limits", str(path))
             assert (code != 0, out) == (True, "")
@@ -433,8 +433,8 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     warnings = [line for line in capsys.readouterr().err.splitlines() if line]
     last = warnings.pop()
     assert last.endswith("exit 0: every row passed")
-    [left] = [line for line in warnings if "was not told within" in line]
+    [left] = [line for line in warnings if "not reported within" in line]
     assert left.startswith(
-        "warning: whether leases were granted (1 lease) was not told within 3 s: "
+        "warning: whether leases were granted (1 lease) not reported within 3 s: "
     )
     assert f"{url.removeprefix('http://')} refused the connection" in left

@@ -150,8 +150,8 @@ def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
     keeper = Keeper(decide)
     told = {
         "lost": "no connection",
-        "short": "1 answers came to 2 requests",
-        "long": "3 answers came to 2 requests",
+        "short": "1 answers for 2 requests",
+        "long": "3 answers for 2 requests",
     }
 
     async def main() -> None:
@@ -236,14 +236,14 @@ def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
             async with open_batching(keeper, flush=1000) as backend:
                 nursery.start_soon(hand_in, backend, 0.0, [ask("a"), ask("b")], answers)
                 await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(LimitError, match="it was closed before it was asked"):
+            with pytest.raises(LimitError, match="closed before the request was sent"):
                 await backend.reserve([ask("c")])
 
     run_virtual(main)
     assert answers == {"a": (1, Granted(2)), "b": (1, Granted(2))}
     keeper.latency = 1000.0
     run_virtual(main)
-    late = Unknown("closed before it had answered")
+    late = Unknown("closed before an answer arrived")
     assert answers == {"a": (CLOSE_GRACE, late), "b": (CLOSE_GRACE, late)}
 
 

@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_written_is_told_once(
     with caplog.at_level(logging.WARNING):
         in_trio(main)
     (record,) = caplog.records
-    assert "cannot be written" in record.getMessage()
+    assert "cannot write the limits" in record.getMessage()
 
 
 def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
             # What is appended to a file that is open goes through; what replaces it does not.
             limits._journal.close()  # type: ignore[attr-defined]
             for _twice in range(2):
-                with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot be written"):
+                with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot write leases"):
                     await limits.reserve([ask("a", 60)])
             away.rename(folder)
             assert isinstance((await limits.reserve([ask("a", 60)]))[0], Granted)
@@ -231,7 +231,7 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
         journal.write_bytes(b"".join(damaged))
         with pytest.raises(SuiteError, match=rf"journal:{number + 1}: .*damaged") as caught:
             in_trio(use)
-        assert "remove it to begin" in str(caught.value)
+        assert "remove it to start" in str(caught.value)
     journal.write_bytes(whole.replace(b'"journal":1', b'"journal":9'))
     with pytest.raises(SuiteError, match="damaged"):
         in_trio(use)
@@ -353,12 +353,12 @@ def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> Non
     async def main() -> None:
         async with open_filed(path) as limits:
             shutil.rmtree(folder)
-            with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot be written"):
+            with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot write the limits"):
                 await limits.define(DAILY)
             (state,) = await limits.states()
             assert state.limit == DAILY
 
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write the limits"):
         in_trio(main)
 
 
@@ -373,7 +373,7 @@ def test_a_file_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Pat
     path.write_text("[{}]")
     with pytest.raises(SuiteError, match="key: is missing"):
         trio.run(opened, path)
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write the limits"):
         trio.run(opened, tmp_path / "nowhere" / "limits.json")
     with pytest.raises(KeyError, match="mine"):
         trio.run(opened, tmp_path / "new.json")
@@ -401,7 +401,7 @@ def test_a_file_has_one_user_at_a_time(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_filed(path) as limits:
             for name in (path, linked):
-                with pytest.raises(OutputError, match=r"is open in another process: .* --url"):
+                with pytest.raises(OutputError, match=r"is open in another process; .* --url"):
                     async with open_filed(name):
                         pytest.fail("it was opened twice")
             await limits.define(DAILY)

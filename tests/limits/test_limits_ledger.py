@@ -330,7 +330,7 @@ def test_ql_19_what_a_budget_will_never_have_is_refused_for_good() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (Ask("1", "job", (Requirement("a", 1), Requirement("a", 1))), "a is there more than once"),
+        (Ask("1", "job", (Requirement("a", 1), Requirement("a", 1))), "a: more than one requirement for the same limit"),
         (ask("1", a=0), "the amount of a is 0, 1 to 2^53-1 are allowed"),
         (ask("1", a=2**53), f"the amount of a is {2**53}, 1 to 2^53-1 are allowed"),
         (ask("1"), "0 requirements, 1 to 32 are allowed"),
@@ -355,13 +355,13 @@ def test_a_denial_for_good_says_what_is_asked_for_and_what_there_is() -> None:
     book.define(rolling("rpm", 1), 0)
     denied = book.reserve(ask("1", tpm=2087, rpm=2, daily=1), 0)
     assert isinstance(denied, Denied)
-    told = "asks for 2,087 of tpm, which has 1,000; asks for 2 of rpm, which has 1"
+    told = "2,087 of tpm requested, the capacity is 1,000; 2 of rpm requested, the capacity is 1"
     assert denied.message == f"exceeds_capacity:tpm,rpm: {told}"
     book.reserve(ask("2", daily=900), 0)
     book.complete(end("2", daily=950), 0)
     denied = book.reserve(ask("3", daily=51), 86399.5)
     assert isinstance(denied, Denied)
-    told = "asks for 51 of daily, which has 50 of 1,000 left and begins anew in 1 s"
+    told = "51 of daily requested, 50 of 1,000 left, resets in 1 s"
     assert denied.message == f"budget_exhausted:daily: {told}"
     assert book.reserve(ask("4", daily=51), 86400) == Granted(86400)
 

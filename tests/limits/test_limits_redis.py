@@ -447,7 +447,7 @@ def test_a_password_is_given_and_never_told() -> None:
         address = f"127.0.0.1:{server.port}"
 
         async def refused(limits: RedisLimits) -> None:
-            with pytest.raises(LimitError, match=r"^invalid_request: .* refuses us: ") as caught:
+            with pytest.raises(LimitError, match=r"^invalid_request: .* rejects this client: ") as caught:
                 await limits.states()
             assert "wrong" not in str(caught.value)
 
@@ -578,7 +578,7 @@ def test_a_limit_is_removed(server: RedisServer) -> None:
         assert isinstance(granted, Granted)
         for key in ("slots", "rpm"):
             await limits.remove(key)
-            with pytest.raises(LimitError, match=f"unknown_limit_key: there is no limit '{key}'"):
+            with pytest.raises(LimitError, match=f"unknown_limit_key: unknown limit '{key}'"):
                 await limits.remove(key)
         assert await limits.reserve([both]) == [granted]
         assert await limits.extend(["a"]) == [True]

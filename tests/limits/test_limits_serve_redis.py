@@ -130,8 +130,8 @@ def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) ->
             mine = Limit(key="theirs", kind="budget", capacity=7)
             told = await make_missing(backend, [SLOTS, mine])
             assert [state.limit for state in await backend.states()] == [SLOTS, theirs]
-        stands = "stays as it is kept (capacity 5), not as it is given here (capacity 7)"
-        assert told == [f"the limit 'theirs' {stands}"]
+        stands = "stays as it is (capacity 5); the different definition here (capacity 7) is ignored"
+        assert told == [f"limit 'theirs' {stands}"]
 
     in_trio(main)
 

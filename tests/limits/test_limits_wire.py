@@ -194,7 +194,7 @@ RIGHT = {"lease_id": "a", "job_id": "j", "requirements": [{"key": "rpm", "amount
     [
         (
             {"priority": 1},
-            "$.priority: is not known here; known are lease_id, requirements, job_id",
+            "$.priority: is not a known field; known fields are lease_id, requirements, job_id",
         ),
         ({"lease_id": 7}, "$.lease_id: must be text, got 7"),
         ({"job_id": None}, "$.job_id: must be text, got None"),
@@ -221,7 +221,7 @@ def test_all_problems_of_a_request_are_told_at_once() -> None:
     """Not the first only."""
     wrong = {"lease": "a", "requirements": [{"key": 1, "amount": "x"}]}
     assert problems(read_ask, wrong) == [
-        "$.lease: is not known here; known are lease_id, requirements, job_id",
+        "$.lease: is not a known field; known fields are lease_id, requirements, job_id",
         "$.lease_id: is required",
         "$.requirements[0].key: must be text, got 1",
         "$.requirements[0].amount: must be a whole number, got 'x'",
@@ -270,7 +270,7 @@ def test_leases_are_extended_one_or_many() -> None:
         "$.lease_ids: must be a list of 1 to 256 texts of at most 256 characters, got ['a', 1]"
     ]
     assert problems(read_extended, {"lease_ids": ["a"], "lease_id": "a"}) == [
-        "$.lease_id: is not known here; known are lease_ids"
+        "$.lease_id: is not a known field; known fields are lease_ids"
     ]
 
 

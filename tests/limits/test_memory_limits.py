@@ -415,8 +415,8 @@ def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]
         return told
 
     assert run_virtual(main) == [
-        ("unknown_limit_key: other: there is no such limit", ("other",)),
-        ("exceeds_capacity: tpm: asks for 101 of tpm, which has 100", ("tpm",)),
+        ("unknown_limit_key: other: unknown limit", ("other",)),
+        ("exceeds_capacity: tpm: 101 of tpm requested, the capacity is 100", ("tpm",)),
     ]
 
 

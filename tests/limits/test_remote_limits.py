@@ -22,7 +22,7 @@ SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=3.0)
 RPM = Limit(key="rpm", kind="rolling", capacity=2, window=60.0)
 TPM = Limit(key="tpm", kind="rolling", capacity=1000, window=60.0)
 LOST = Fault(loses="answer")
-BACK = "holds come back by themselves"
+BACK = "holds end by their timeout"
 
 
 @attrs.define(eq=False)
@@ -227,7 +227,7 @@ def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
         permit = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(20)
         assert [told.partition(":")[0] for told in program.warnings] == [
-            *["the holds of calls under way (1) cannot be put off now"] * 2,
+            *["the holds of 1 running call cannot be extended now"] * 2,
             "the hold of a call expired while it runs",
         ]
         permit.settle(1, 0.0)
@@ -242,7 +242,7 @@ def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
         with pytest.raises(
-            LimitError, match=r"for 30 s, at last: (no answer in 2 s|the keeper is confused)"
+            LimitError, match=r"for 30 s, last failure: (no answer in 2 s|the keeper is confused)"
         ) as caught:
             await program.take(permits)
         assert caught.value.reason == "limiter_unavailable"
@@ -343,8 +343,8 @@ def test_the_end_is_bounded_when_nobody_answers() -> None:
             ended_at = trio.current_time()
             assert ended_at == 5.0
             assert warnings == [
-                "what calls used (1 lease) cannot be told now, and will be: no answer in 2 s",
-                f"what calls used (1 lease) was not told within 5 s: no answer in 2 s; {BACK}",
+                "what calls used (1 lease) cannot be reported now, will be retried: no answer in 2 s",
+                f"what calls used (1 lease) not reported within 5 s: no answer in 2 s; {BACK}",
             ]
 
     assert run_virtual(main) < 8
@@ -481,7 +481,7 @@ def test_a_lease_is_over_once() -> None:
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("rpm", "requests")))
         permit.give_back()
-        with pytest.raises(RuntimeError, match="id-1 of lane\\[0\\] is over already"):
+        with pytest.raises(RuntimeError, match="id-1 of lane\\[0\\] is already over"):
             permit.settle(1, 0.0)
 
     with_program(body, [RPM])
@@ -652,7 +652,7 @@ def test_in_a_long_outage_one_call_asks_once_if_nobody_else_does() -> None:
         holding = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(3.05)
         [told] = program.warnings
-        assert told.startswith("the holds of calls under way (1) cannot be put off now: ")
+        assert told.startswith("the holds of 1 running call cannot be extended now: ")
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         holding.settle(1, 0.0)
 
@@ -666,7 +666,7 @@ def test_a_long_silence_is_told_once_with_its_reason() -> None:
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         [told] = program.warnings
         assert told == (
-            "no lease was decided about for 7 s: no answer in 2 s; calls wait until it is 30 s"
+            "no lease decision for 7 s: no answer in 2 s; calls wait for up to 30 s"
         )
 
     with_program(body, [RPM], [LOST] * 6)
@@ -733,7 +733,7 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
         await program.limits.flush(60.0)
         [told] = program.warnings
         assert told == (
-            f"what calls used (1 lease) is refused: invalid_request: id-2 means nothing; {BACK}"
+            f"what calls used (1 lease) refused: invalid_request: id-2 means nothing; {BACK}"
         )
 
     network = with_program(body, [slots], network=Strict)

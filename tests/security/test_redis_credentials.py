@@ -125,7 +125,7 @@ def test_commands_are_refused_alike(
     url = f"redis://mallory:{WRONG}@127.0.0.1:{server.port}"
     assert run_command_line(["limits", *words, "--url", url]) == 2
     told = capsys.readouterr().err
-    assert "(user 'mallory') refuses us: " in told
+    assert "(user 'mallory') rejects this client: " in told
     assert WRONG not in told
     assert "Traceback" not in told
 

@@ -241,7 +241,7 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
                 ):
                     await backend.states()
                 stale = keep_token(server.port, "of-the-server-before")
-                with pytest.raises(LimitError, match="does not know us"):
+                with pytest.raises(LimitError, match="does not accept the token"):
                     await backend.states()
                 path = keep_token(server.port, TOKEN)
                 assert path == stale
@@ -249,7 +249,7 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
                 assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
                 assert len(await backend.states()) == 1
             async with open_http_limits(server.url, token="wrong") as backend:  # noqa: S106
-                with pytest.raises(LimitError, match="does not know us"):
+                with pytest.raises(LimitError, match="does not accept the token"):
                     await backend.states()
             forget_token(path, "of-another-server")
             assert read_token(server.port) == TOKEN

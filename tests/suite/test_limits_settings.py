@@ -172,8 +172,8 @@ def test_all_that_is_wrong_with_limits_is_told_where_it_stands(tmp_path: Path) -
     wrong = [{**RPM, "capacity": 0}, {**HOLDS, "window_seconds": 1}, RPM, RPM]
     said = [
         "[0].capacity: 0 is too small",
-        "[1].window_seconds: is not for a concurrency limit",
-        '[3].key: [2] has the key "m:rpm" as well',
+        "[1].window_seconds: is not allowed for a concurrency limit",
+        '[3].key: [2] also has the key "m:rpm"',
     ]
     assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in said]
     text = ",\n ".join(map(json.dumps, wrong))

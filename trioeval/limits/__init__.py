@@ -1,6 +1,6 @@
 """Limits that are shared beyond this process, held through leases: reserve, then complete.
 
-This package's front imports neither trio nor a network: what a suite file says of limits is read with it.
+Importing this package imports neither trio nor a network client, because suite files are read with it.
 """
 
 from trioeval.limits.model import Actual as Actual

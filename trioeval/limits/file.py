@@ -1,15 +1,13 @@
-# Apart from `cli.commands.limits_admin`: keeping limits in a file is no matter of commands.
+# Apart from `cli.commands.limits_admin`: limits in a file do not depend on commands.
 """Limits that outlive their server in a file, and their leases in a journal beside it.
 
-The file has the definitions, for people to read and to change while no server has it open; what of them is
-in use stands there too, as it was some seconds ago. The journal has all of it, and each lease: what was
-granted, completed, extended or changed is on the disk before it is answered. So a server that is started
-again after any end knows every lease that it has answered for, whether it was stopped, killed or cut off
-from its power.
+The file has the definitions, for people to read, and to change while no server has it open; it also has their
+usage as of some seconds ago. The journal has the whole state and each lease: every grant, completion,
+extension and change is on disk before it is answered. So a restarted server knows every lease that it has
+answered for, whether it was stopped, killed or lost power.
 
-Instants are in Unix time, so that they go on while there is no server. Where the clock was set back
-meanwhile they go on from the last one in the journal: windows then pass as they should, and nothing that
-was taken is forgotten.
+Instants are in Unix time, so that time passes while no server runs. If the clock was set back meanwhile, time
+continues from the last instant in the journal: windows then pass as they should, and no usage is lost.
 """
 
 import logging
@@ -33,51 +31,52 @@ from trioeval.limits.limits_file import read_limits, write_limits
 from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
 from trioeval.nurseries import open_plain_nursery
 
-# One user at a time of a file that is replaced whenever it is written.
+# Exclusive access to a file that is replaced whenever it is written.
 #
-# The lock is on another file beside it: that one stays the same.
+# The lock is on a separate file beside it, which is never replaced.
 
 
 @contextmanager
 def only_user(path: Path) -> Iterator[None]:
-    """Be the only one that uses a file so, of all processes of this machine, for as long as the block.
+    """Lock a file against all other processes of this machine for as long as the block.
 
-    A process that is killed is no user any more; an empty file `.NAME.lock` is left of it.
+    The lock of a killed process is released; an empty file `.NAME.lock` may remain.
 
     Args:
-        path: The file; it need not be there.
+        path: The file; it need not exist.
 
     Raises:
-        OutputError: Somebody uses it, or its folder cannot be written.
+        OutputError: Another process has it locked, or its folder cannot be written.
     """
     target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():  # the lock would make it
-        msg = f"{path}: the limits cannot be written: there is no folder {target.parent}"
+    if not target.parent.is_dir():  # the lock would create it
+        msg = f"{path}: cannot write the limits: folder {target.parent} not found"
         raise OutputError(msg)
     beside = target.with_name(f".{target.name}.lock")
     lock = FileLock(beside, timeout=0, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
-        msg = f"{path} is open in another process: if it serves the limits, ask it with --url"
+        msg = f"{path} is open in another process; if that process serves the limits, use --url"
         raise OutputError(msg) from None
     except OSError as error:
-        msg = f"{path}: the limits cannot be written: {error.strerror or error}"
+        msg = f"{path}: cannot write the limits: {error.strerror or error}"
         raise OutputError(msg) from error
     try:
         yield
     finally:
-        # While it is held: whoever waits for this very file sees that it is gone, and makes a new one.
+        # While the lock is held: a process that waits for this file sees that it is gone, and creates a new
+        # one.
         with suppress(OSError):  # some systems keep open files
             beside.unlink()
         lock.release()
 
 
 PERIOD = 5.0
-"""Seconds between two looks whether there is something to write into the file of limits."""
+"""Seconds between two checks for changes to write into the file of limits."""
 
 LAST_GRACE = 5.0
-"""Seconds that the last writing may take."""
+"""Seconds that the last write may take."""
 
 _logger = logging.getLogger(__name__)
 
@@ -86,18 +85,18 @@ _logger = logging.getLogger(__name__)
 async def open_filed(
     path: Path, *, period: float = PERIOD, now: Callable[[], float] | None = None
 ) -> AsyncGenerator[Backend]:
-    """Limits of a file, kept in memory and written back to it.
+    """Open the limits of a file, kept in memory and written back to it.
 
-    While it is open the file is its own: what others write there is lost, and nobody else can open it so.
+    While it is open, other processes cannot open it, and what they write into it is lost.
 
     Args:
-        path: The file; it is made if it is not there.
-        period: Seconds between two looks whether there is something to write into the file of limits.
-        now: The instant in seconds, for tests that give it; None for Unix time, which is read once.
+        path: The file; created if it does not exist.
+        period: Seconds between two checks for changes to write into the file.
+        now: Returns the instant in seconds, for tests; None for Unix time, which is read once.
 
     Raises:
-        SuiteError: It, or the journal beside it, cannot be read, with everything that is wrong with it.
-        OutputError: It is open elsewhere; or what was used could not be written at the end.
+        SuiteError: The file, or the journal beside it, cannot be read; with all its problems.
+        OutputError: The file is open elsewhere; or the usage could not be written at the end.
     """
     with only_user(path):
         async with _open(path, period, now or _unix_clock()) as filed:
@@ -105,10 +104,10 @@ async def open_filed(
 
 
 def filed_states(path: Path) -> list[LimitState]:
-    """How the limits of a file stand, by key, without opening it: another process may have it open.
+    """Return the states of a file's limits, by key, without opening it: another process may have it open.
 
     Raises:
-        SuiteError: It, or the journal beside it, cannot be read.
+        SuiteError: The file, or the journal beside it, cannot be read.
     """
     known = read_limits(path)
     recorded = read_journal(_journal_of(path))
@@ -120,7 +119,7 @@ def filed_states(path: Path) -> list[LimitState]:
 
 
 def _unix_clock() -> Callable[[], float]:
-    """Unix time that no change of the machine's clock disturbs."""
+    """Return Unix time that no change of the machine's clock disturbs."""
     ahead = time.time() - trio.current_time()
     return lambda: trio.current_time() + ahead
 
@@ -140,10 +139,10 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
         filed = _FiledLimits(path, recorded.book, lambda: clock() + behind)
         _take_over(recorded.book, known, filed.now())
     periods_known = all(one.limit.reset is None or one.began_at is not None for one in known)
-    if periods_known and path.exists():  # noqa: ASYNC240 - a moment, as reading it is
+    if periods_known and path.exists():  # noqa: ASYNC240 - as short as reading it
         filed.saved = sorted(known, key=lambda state: state.limit.key)
     else:
-        await filed.save()  # where it cannot be written that is told now
+        await filed.save()  # a file that cannot be written is reported now
     try:
         async with open_plain_nursery() as nursery:
             nursery.start_soon(filed.keep, period)
@@ -152,15 +151,15 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
             finally:
                 nursery.cancel_scope.cancel("closed")
     finally:
-        # What was used counts when it is opened again, also where this was cancelled.
+        # The usage counts when it is opened again, also if this was cancelled.
         with trio.move_on_after(LAST_GRACE, shield=True):
             await filed.close()
 
 
 def _take_over(book: Book, known: Sequence[LimitState], now: float) -> None:
-    """Define limits as a file does where it differs: it was changed, or is another one.
+    """Apply the definitions of a file that differ from the journal's: it was changed, or replaced.
 
-    What is in use of those that are of the same kind is known to the book.
+    The usage of limits that keep their kind is known to the ledger.
     """
     given = {state.limit.key: state for state in known}
     there: dict[str, Limit] = {}
@@ -185,9 +184,9 @@ class _FiledLimits:
     _path: Path
     _book: Book
     now: Callable[[], float]
-    """The instant on the book's clock."""
+    """Returns the instant on the ledger's clock."""
     saved: list[LimitState] | None = attrs.field(init=False, default=None)
-    """What stands in the file; None before it is there."""
+    """The content of the file; None before it exists."""
     _journal: Journal = attrs.field(init=False)
     _saving: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     """An older state must not be written over a newer one."""
@@ -249,10 +248,10 @@ class _FiledLimits:
         await self._commit(key, in_file=True)
 
     async def _commit(self, *keys: str, in_file: bool = False) -> None:
-        """Wait until all that was done is in the journal, and in the file if it is to be. A checkpoint.
+        """Wait until all changes are in the journal, and in the file if `in_file`. A checkpoint.
 
         Raises:
-            LimitError: `limiter_unavailable`: it cannot be written.
+            LimitError: `limiter_unavailable`: they cannot be written.
         """
         try:
             await self._journal.commit()
@@ -262,12 +261,12 @@ class _FiledLimits:
             raise LimitError("limiter_unavailable", str(error), keys=keys) from error
 
     def standing(self) -> list[LimitState]:
-        """What is to stand in the file: all limits, without pauses."""
+        """Return the states to write into the file: all limits, without pauses."""
         states = self._book.states(self.now())
         return [attrs.evolve(state, paused_until=None) for state in states]
 
     async def save(self) -> None:
-        """Write what has changed into the file of limits.
+        """Write changes into the file of limits.
 
         Raises:
             OutputError: It cannot be written.
@@ -279,22 +278,22 @@ class _FiledLimits:
                 self.saved = states
 
     async def keep(self, period: float) -> None:
-        """Save now and then, until cancelled."""
+        """Save periodically, until cancelled."""
         failed = False
         while True:
             await trio.sleep(period)
             try:
-                await self._journal.commit()  # of requests that were cancelled
+                await self._journal.commit()  # entries of cancelled requests
                 await self.save()
             except OutputError as error:
-                if not failed:  # it is tried again; once told is enough
-                    _logger.warning("%s; what is used is kept in memory", error)
+                if not failed:  # it is retried; one warning is enough
+                    _logger.warning("%s; usage is kept in memory", error)
                 failed = True
             else:
                 failed = False
 
     async def close(self) -> None:
-        """Write all that is not written. No journal is left that says no more than the file does.
+        """Write all that is not written yet. A journal that adds nothing to the file is removed.
 
         Raises:
             OutputError: It cannot be written.

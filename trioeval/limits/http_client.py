@@ -1,8 +1,8 @@
 """Limits that a server keeps, over HTTP: the client of `trioeval limits serve`.
 
-A request whose answer did not come, or cannot be understood, has an unknown outcome and is told as such: only
-a whole answer of the server grants or denies. Nothing is repeated here; that is for the user of the leases,
-who knows their ids.
+A request without an answer, or with an unusable one, has an unknown outcome and is reported as such: only a
+complete answer of the server grants or denies. Requests are not repeated here; that is up to the user of the
+leases, who knows their ids.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -42,16 +42,16 @@ T = TypeVar("T")
 async def open_http_limits(
     url: str, *, token: str | None = None, request_timeout: float = 2.0
 ) -> AsyncGenerator[Backend]:
-    """Limits that a server keeps. Nothing is sent before the first request.
+    """Open the limits of a server. No request is sent before the first operation.
 
     Args:
         url: Its base URL, as `trioeval limits serve` prints it.
-        token: What it demands, unless that is the password of the URL, as in `http://:token@host:8770`. None
-            looks for what a server of this user on this machine has told.
+        token: The token that the server requires, unless it is the password of the URL, as in
+            `http://:token@host:8770`. None looks for the token file of this user's server on this machine.
         request_timeout: Seconds that one request may take, > 0.
 
     Raises:
-        LimitError: `invalid_request`: the URL is none of HTTP.
+        LimitError: `invalid_request`: the URL is not an HTTP URL.
 
     Example:
         ```python
@@ -67,7 +67,7 @@ async def open_http_limits(
 
 
 def _address(url: str) -> tuple[str, str | None]:
-    """The URL that requests begin with, and the password that was in it."""
+    """Return the base URL of requests, and the password that was in it."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -83,7 +83,7 @@ def _address(url: str) -> tuple[str, str | None]:
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """Return a URL without its secrets."""
     before, at, after = url.rpartition("@")
     return f"{before.partition('//')[0]}//…@{after}" if at else url
 
@@ -94,18 +94,18 @@ class _Credentials:
 
     _given: str | None = attrs.field(repr=False)
     port: int | None
-    """Of a server on this machine, which may have told its token; None elsewhere."""
+    """The port of a server on this machine, which may have a token file; None elsewhere."""
     _found: str | None = attrs.field(init=False, default=None, repr=False)
 
     def headers(self) -> Mapping[str, str]:
-        """What says it."""
+        """Return the headers with the token, if any."""
         if self._given is None and self._found is None:
             self.renew()
         token = self._given or self._found
         return {} if token is None else {"authorization": f"Bearer {token}"}
 
     def renew(self) -> bool:
-        """Look again, since a server that was started again has another; whether there is another."""
+        """Read the token file again, since a restarted server has a new token; return whether it changed."""
         if self._given is not None or self.port is None:
             return False
         before, self._found = self._found, read_token(self.port)
@@ -114,7 +114,7 @@ class _Credentials:
 
 @attrs.frozen
 class _HttpLimits:
-    """A `Backend` somewhere else."""
+    """A `Backend` on another server."""
 
     _client: HttpClient
     _base: str
@@ -133,7 +133,7 @@ class _HttpLimits:
             except LimitError as error:
                 if error.reason != "limiter_unavailable":
                     raise
-                # Not raised: what another batch was granted would be forgotten.
+                # Not raised: the grants of other batches would be lost.
                 decisions += [Unknown(error.message)] * len(batch)
             else:
                 decisions += map(self._decision, results)
@@ -184,23 +184,23 @@ class _HttpLimits:
     async def _ask(
         self, method: str, path: str, data: Json | None = None, *, key: str | None = None
     ) -> object:
-        """The JSON of an answer with status 200.
+        """Return the JSON of an answer with status 200.
 
         Args:
-            method: Of HTTP.
-            path: Behind the base URL.
+            method: The HTTP method.
+            path: The path after the base URL.
             data: The body; None sends none.
-            key: The limit that it is about: that it is not there is what status 404 means then.
+            key: The limit that it concerns: status 404 then means that the limit does not exist.
 
         Raises:
-            LimitError: The server refuses it for good; or `limiter_unavailable`: there is no such answer.
+            LimitError: The server refuses it for good; or `limiter_unavailable`: no such answer arrived.
         """
         body = None if data is None else to_body(data)
         with trio.move_on_after(self._timeout):
             try:
                 reply = await self._send(method, path, body)
                 if reply.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew():
-                    reply = await self._send(method, path, body)  # nothing was done before
+                    reply = await self._send(method, path, body)  # the refused request did nothing
             except ProviderError as error:
                 raise unavailable(error.message) from error
             return self._read(reply, key)
@@ -221,12 +221,12 @@ class _HttpLimits:
             case 200 if answer is not None:
                 return answer
             case 400 if said.get("error") == INVALID:
-                raise LimitError("invalid_request", f"{self._base} refuses it: {message}")
+                raise LimitError("invalid_request", f"{self._base} rejects the request: {message}")
             case 401:
-                hint = "give the token that it was started with, as http://:TOKEN@host:8770"
+                hint = "give the token that the server was started with, as http://:TOKEN@host:8770"
                 if self._credentials.port is not None:
                     hint += "; programs of the user who started it need none"
-                raise LimitError("invalid_request", f"{self._base} does not know us: {hint}")
+                raise LimitError("invalid_request", f"{self._base} does not accept the token: {hint}")
             case 404 if key is not None and said.get("error") == "not_found":
                 raise no_such_limit(key)
             case status:
@@ -256,12 +256,12 @@ class _HttpLimits:
             case {"ok": True}:
                 pass
             case {"error": "invalid_request"}:
-                raise LimitError("invalid_request", f"{self._base} refuses it: {answer}")
+                raise LimitError("invalid_request", f"{self._base} rejects the request: {answer}")
             case _:
                 raise self._not_understood(answer)
 
     def _not_understood(self, answer: object) -> LimitError:
-        return unavailable(f"the answer of {self._base} is not understood: {str(answer)[:80]}")
+        return unavailable(f"invalid answer from {self._base}: {str(answer)[:80]}")
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

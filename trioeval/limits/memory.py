@@ -1,16 +1,16 @@
 # Apart from `limits.open`: together they exceed 600 lines.
-"""Limits kept in this process: who must wait is served in the very step in which there is room.
+"""Limits kept in this process: waiting calls are served in the very step in which room appears.
 
-Whatever may make room (a lease is over, a limit is changed or opened again, something has expired) serves
-those that wait before it returns: it takes their leases for them and wakes just these. So nobody polls,
-nobody is woken in vain, and no lease is free while one who may have it waits. What expires by itself needs a
-timer: the wait of the first waiter ends then, so while nobody waits there is none.
+Every step that may make room (a lease ends, a limit is changed or resumed, a share expires) serves the
+waiters before it returns: it takes their leases for them and wakes exactly these. So nothing polls, no
+wake-up is wasted, and no lease is free while a waiter could have it. Room that appears by itself needs a
+timer: the first waiter has it, so there is no timer while nothing waits.
 
-The lease of a permit belongs to the call that has it. Its holds do not expire while the call goes on,
-however long that takes, and end in the step in which the call is over.
+The lease of a permit belongs to its call. Its holds do not expire while the call runs, however long that
+takes, and end in the step in which the call ends.
 
-Rejected: a background task (somebody would have to own it), a condition that wakes everybody to look
-(512 waiters would look 512 times for each of 512 leases).
+Rejected: a background task (it would need an owner), and a condition that wakes all waiters to look (512
+waiters would look 512 times for each of 512 leases).
 
 Laws: LEASE, EAGER.
 """
@@ -43,50 +43,50 @@ from trioeval.limits.model import (
 )
 from trioeval.limits.waiting import Order, Room, Waiter
 
-# One call that waits for its lease, in a line that others serve.
+# A call that waits for its lease, in a queue that other tasks serve.
 #
-# Whoever makes room says how the wait ends, and the waiter finds that when it wakes. One of all that wait
-# also has a timer, for the room that comes by itself; it can be set while its waiter sleeps.
+# The task that makes room sets the end of the wait, and the waiter finds it when it wakes. One of the waiters
+# also has a timer, for room that appears by itself; it can be set while that waiter sleeps.
 
 
 @attrs.define(eq=False)
 class LeaseWaiter(Waiter):
-    """One that waits for its lease."""
+    """A call that waits for its lease."""
 
     job_id: str
     requirements: tuple[Requirement, ...]
     _told: Callable[[Shortage], None]
     said: Shortage | None = None
-    """What it was told last."""
+    """The last reported reason for waiting."""
     end: Ask | LimitError | None = None
-    """What its lease was granted for, or why it never gets one; None while it waits."""
+    """The granted request, or the terminal error; None while it waits."""
     wake_at: float = math.inf
-    """When it looks what has expired, for all that wait."""
+    """The instant at which it looks for expired shares on behalf of all waiters."""
     _over: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope | None = None
 
     def set_timer(self, wake_at: float) -> None:
-        """It is this one that looks what has expired, and then."""
+        """Let this waiter look for expired shares at an instant."""
         if wake_at != self.wake_at:
             self.wake_at = wake_at
             if self._scope is not None:
                 self._scope.deadline = wake_at
 
     def tell(self, shortage: Shortage) -> None:
-        """It waits for this."""
+        """Report the reason for waiting."""
         self.said = shortage
         self._told(shortage)
 
     def serve(self, end: Ask | LimitError) -> None:
-        """Its wait is over."""
+        """End the wait."""
         self.end = end
         self._over.set()
 
     async def wait(self) -> Ask | LimitError | None:
-        """Sleep until its wait is over; None when it is time to look. A checkpoint."""
+        """Sleep until the wait is over; None when the timer fires. A checkpoint."""
         with trio.CancelScope(deadline=self.wake_at) as self._scope:
             await self._over.wait()
-        # Not whether the sleep was cut short: it may have been served in that very step.
+        # Does not check how the sleep ended: the waiter may have been served in that very step.
         return self.end
 
 
@@ -97,19 +97,19 @@ class MemoryStatistics:
     leases: int
     """Permits that are neither settled nor given back."""
     waiting: int
-    """Calls that wait for theirs."""
+    """Calls that wait for a permit."""
     granted: int
-    """Permits so far."""
+    """Permits granted so far."""
 
 
 class MemoryLimits:
-    """Limits of this process, for its own lanes and, as a `Backend`, for whoever asks it.
+    """The limits of this process, for its own lanes, and a `Backend` for servers.
 
-    Used in one `trio.run`.
+    Must be used within one `trio.run`.
 
     Args:
-        states: The limits, and how they stand where that is known. What was in use counts on from now.
-        now: The instant from which it does, in seconds on the Trio clock; that of the call if None.
+        states: The limits, with their usage if known. Earlier usage counts from now on.
+        now: The instant of these states, in seconds on the Trio clock; None for the current one.
 
     Raises:
         LimitError: `invalid_request`: two limits have the same key.
@@ -137,21 +137,21 @@ class MemoryLimits:
         self._waiting: OrderedDict[LeaseWaiter, None] = OrderedDict()
         """By arrival; the first has the timer."""
         self._awaited: set[str] = set()
-        """Keys that somebody waits for."""
+        """Keys that a call waits for."""
         self._leases = self._granted = 0
 
     def __repr__(self) -> str:
         return f"<MemoryLimits: {self._leases} leases, {len(self._waiting)} waiting>"
 
     def statistics(self) -> MemoryStatistics:
-        """A snapshot. Not a checkpoint."""
+        """Return a snapshot. Not a checkpoint."""
         return MemoryStatistics(self._leases, len(self._waiting), self._granted)
 
     def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
-        """What the calls of one lane ask before they start. See `SharedLimits`.
+        """Return the permits that the calls of one lane acquire; see `SharedLimits`.
 
         Raises:
-            LimitError: `invalid_request`: a key is blank or there twice, or there are none or too many.
+            LimitError: `invalid_request`: a key is blank or occurs twice, or there are none or too many.
         """
         wrong = wrong_ask(Ask("a call of it", lane, requirements_of(keys, 0, 0.0)))
         if wrong is not None:
@@ -159,9 +159,9 @@ class MemoryLimits:
         return LanePermits(self, lane, tuple(keys))
 
     async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
-        """Decide about each. A checkpoint. See `Backend`.
+        """Decide about each request. A checkpoint. See `Backend`.
 
-        No lease is granted that one of this process waits for: it would be passed.
+        A lease that would overtake a waiter of this process is denied.
         """
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
@@ -175,20 +175,20 @@ class MemoryLimits:
             self._news(self._book.complete(settlement, now), now)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
-        """Put off the expiry of the holds of leases. A checkpoint. See `Backend`."""
+        """Postpone the expiry of the holds of leases. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
         return self._book.extend(lease_ids, trio.current_time())
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key. A checkpoint."""
+        """Return all limits, by key. A checkpoint."""
         await trio.lowlevel.checkpoint()
         return self._book.states(trio.current_time())
 
     async def define(self, limit: Limit, /) -> LimitState:
-        """Make a limit, or change one. A checkpoint. See `Backend`.
+        """Create or change a limit. A checkpoint. See `Backend`.
 
         Raises:
-            LimitError: `invalid_request`: there is one of another kind under this key, or it is out of range.
+            LimitError: `invalid_request`: it exists with another kind, or it is out of range.
         """
         await trio.lowlevel.checkpoint()
         limit.check()
@@ -199,10 +199,10 @@ class MemoryLimits:
         return state
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        """Grant nothing of a limit for so many seconds; 0 opens it again. A checkpoint.
+        """Grant nothing of a limit for `seconds`; 0 resumes it. A checkpoint.
 
         Raises:
-            LimitError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+            LimitError: `unknown_limit_key`; `invalid_request`: `seconds` is out of range.
         """
         await trio.lowlevel.checkpoint()
         check_pause(key, seconds)
@@ -212,7 +212,7 @@ class MemoryLimits:
         return state
 
     async def remove(self, key: str, /) -> None:
-        """Forget a limit; who waits for it is refused. A checkpoint. See `Backend`."""
+        """Remove a limit; its waiters are denied. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         self._book.remove(key, now)
@@ -220,10 +220,10 @@ class MemoryLimits:
         self._serve(now)
 
     def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> Ask | None:
-        """A lease that can be had in this step and passes nobody, else None; for permits.
+        """Return a lease that is available at once without overtaking a waiter, or None; for permits.
 
         Raises:
-            LimitError: It can never be had.
+            LimitError: It will never be granted.
         """
         now = trio.current_time()
         denied = self._book.check(requirements, now)
@@ -241,10 +241,10 @@ class MemoryLimits:
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
     ) -> Ask:
-        """Wait for a lease. A checkpoint; cancelled, it has taken nothing. For permits.
+        """Wait for a lease, for a permit. A checkpoint; a cancelled call keeps nothing.
 
         Raises:
-            LimitError: It can never be had.
+            LimitError: It will never be granted.
         """
         now = trio.current_time()
         denied = self._book.check(requirements, now)
@@ -273,29 +273,29 @@ class MemoryLimits:
                 self._withdraw(waiter)
 
     def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
-        """The call of a permit is over. Not a checkpoint."""
+        """End the lease of a permit. Not a checkpoint."""
         self._leases -= 1
         now = trio.current_time()
         self._news(self._book.complete(Settlement(ask.lease_id, ask.job_id, actuals), now), now)
 
     def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> Ask:
-        """Take a lease, for which there is room."""
+        """Take a lease, for which there must be room."""
         ask = Ask(f"this process/{self._granted}", job_id, requirements)
         decision = self._book.reserve(ask, now, held=True)
         if not isinstance(decision, Granted):
-            msg = f"there was room for {requirements}, then not: {decision}; please report this"
+            msg = f"the room for {requirements} was not granted: {decision}; please report this"
             raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
         self._leases += 1
         self._granted += 1
         return ask
 
     def _start(self, waiter: LeaseWaiter, now: float) -> None:
-        """Grant what one waits for that has left the order."""
+        """Grant the lease of a waiter that has left the queue."""
         del self._waiting[waiter]
         waiter.serve(self._take(waiter.job_id, waiter.requirements, now))
 
     def _withdraw(self, waiter: LeaseWaiter) -> None:
-        """One is cancelled: as if it had never come."""
+        """Remove a cancelled waiter without trace."""
         if isinstance(waiter.end, Ask):  # granted in the step in which it was cancelled
             self.end(waiter.end, nothing_of(waiter.requirements))
         elif waiter in self._waiting:
@@ -307,13 +307,13 @@ class MemoryLimits:
         del self._waiting[waiter]
 
     def _news(self, keys: Iterable[str], now: float) -> None:
-        """There may be more room of these, or less of a budget."""
+        """Serve the waiters after some limits got more room, or a budget got less."""
         if self._waiting:
             self._refuse(set(filter(self._is_budget, keys)), now)
             self._serve(now)
 
     def _refuse(self, keys: set[str], now: float) -> None:
-        """Send away those that need one of these and can never have it any more."""
+        """Deny the waiters for these limits that can never be granted any more."""
         if not keys:
             return
         for waiter in list(self._waiting):
@@ -325,7 +325,7 @@ class MemoryLimits:
                 waiter.serve(refusal(denied))
 
     def _serve(self, now: float, *, anew: bool = False) -> None:
-        """Grant all leases that may be granted; tell the others what they wait for."""
+        """Grant all leases that may be granted; report to the other waiters why they wait."""
         held = self._order.serve(self._room(now), partial(self._start, now=now))
         self._awaited.clear()
         self._await({key for _, keys in held for key in keys}, now)
@@ -333,9 +333,9 @@ class MemoryLimits:
             self._tell(waiter, keys, now, anew=anew)
 
     def _await(self, keys: Iterable[str], now: float) -> None:
-        """Somebody waits for these: the first in order sleeps until one may have room by itself.
+        """Set the timer of the first waiter to the instant at which one of these limits may get room.
 
-        What is granted to others later does not come in: nobody waits for what they have.
+        Limits of leases that are granted later are not included, because no call waits for them.
         """
         new = set(keys) - self._awaited
         if not self._waiting:
@@ -346,10 +346,10 @@ class MemoryLimits:
         self._awaited |= new
 
     def _tell(self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
-        """Say what one waits for, if that has changed, or the instant that was named has come in vain."""
+        """Report why a call waits, if that has changed, or its announced instant has passed in vain."""
         said = waiter.said
         due = said is not None and said.until is not None and said.until <= now
-        # A limit begins to decrease when it is defined anew, and at no other time.
+        # A limit starts to decrease when it is redefined, and at no other time.
         if (
             said is not None
             and said.keys == keys
@@ -364,14 +364,14 @@ class MemoryLimits:
 
     def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:
         if denied is None:
-            return Shortage("rate_limit", keys)  # only those before it are in its way
+            return Shortage("rate_limit", keys)  # only earlier waiters are in its way
         kind: Literal["limit_decreasing", "rate_limit"]
         kind = "limit_decreasing" if denied.reason == "limit_decreasing" else "rate_limit"
         until = now + denied.retry_after if all(self._is_timed(key, now) for key in keys) else None
         return Shortage(kind, keys, until)
 
     def _is_timed(self, key: str, now: float) -> bool:
-        """Whether it is known when there is room of a key, if nothing is given back before."""
+        """Return whether the time of the next room of a limit is known, if nothing is returned before."""
         limit = self._book.limit(key)
         return (limit is not None and limit.kind == "rolling") or self._book.room(key, now) is None
 
@@ -380,7 +380,7 @@ class MemoryLimits:
         return limit is not None and limit.kind == "budget"
 
     def _passed(self, now: float) -> Callable[[Sequence[Requirement]], tuple[str, ...]] | None:
-        """Says on which keys a lease for somebody else would pass those that wait here."""
+        """Return a function that names the limits on which another lease would overtake a waiter."""
         if not self._waiting:
             return None
         room = self._room(now)
@@ -390,7 +390,7 @@ class MemoryLimits:
         return partial(self._book.room, now=now)
 
     def _needs(self, requirements: Iterable[Requirement]) -> dict[str, int]:
-        """What a lease takes: of a concurrency limit one hold, whatever the amount."""
+        """Return the amounts that a lease takes: one hold of a concurrency limit, whatever it requests."""
         return {one.key: self._amount(one) for one in requirements}
 
     def _amount(self, requirement: Requirement) -> int:

@@ -1,16 +1,16 @@
 # Apart from `limits.open`: together they exceed 600 lines.
-"""Limits that somebody else keeps, as lanes use them: over Redis, over HTTP, over any `Backend`.
+"""Limits of a remote backend as lanes use them: over Redis, over HTTP, over any `Backend`.
 
-**The problem.** A message may be lost, and so may its answer: then nobody knows whether a lease was
-granted. To ask anew would take the limit's room twice; not to ask would keep it taken until it expires.
+**The problem.** A message may be lost, and so may its answer: then the client does not know whether a lease
+was granted. A new request would take the limit's room twice; no request would keep it taken until it expires.
 
-**The rules.** A lease is asked for under an id of its own. Without an answer the same id asks again,
-which grants at most once. After a denial a new id asks, at the instant that the denial names and a
-little chance later, or as soon as a lease of this program is over, or the keeper tells of room. A
-denial for good is never asked again. Who is cancelled without an answer leaves the question to an
-`Outbox`, which ends the lease if there is one. After a long outage calls fail at once, or go on
-without a lease, until somebody answers; who finds nobody that still asks, asks once. Limits that this
-program has brought and that are gone are made again: whoever keeps them may have lost everything.
+**The rules.** A lease is requested under an id of its own. Without an answer the request is repeated with the
+same id, which grants at most once. After a denial a new id is used, at the instant that the denial names plus
+some jitter, or as soon as a lease of this program ends, or the backend reports room. A terminal denial is
+never retried. A call that is cancelled without an answer leaves the request to an `Outbox`, which ends the
+lease if it was granted. After a long outage calls fail at once, or run without a lease, until the backend
+answers; a call that finds no other request in progress sends one. Limits that this program defines and that
+have disappeared are created again, since the backend may have lost its state.
 
 Law: LEASE.
 """
@@ -55,21 +55,21 @@ from trioeval.limits.turns import Turn, Turns
 from trioeval.nurseries import open_plain_nursery
 
 Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
-"""Runs until it is cancelled and tells which limits may have room again; none named means all of them."""
+"""Runs until cancelled and reports which limits may have room again; no keys means all of them."""
 
 
 Kind: TypeAlias = Literal["rate_limit", "limit_decreasing", "limiter_error"]
 
 PATIENCE = 30.0
-"""Seconds without an answer after which nobody waits for one."""
+"""Seconds without an answer after which calls no longer wait for one."""
 FLUSH_WITHIN = 5.0
-"""Seconds at the end of a block in which what is left is told; what is not told then is left to expire."""
+"""Seconds at the end of a block in which pending messages are sent; the rest is left to expire."""
 LONG_WAIT = 2.0
-"""Seconds that no hint of a keeper exceeds: a longer wait is known to be that long."""
+"""Seconds that no retry hint of a backend exceeds: the length of a longer wait is known."""
 LONG_SILENCE = 5.0
-"""Seconds without an answer after which people are told so."""
+"""Seconds without an answer after which a warning is given."""
 MOMENT = 0.05
-"""Seconds without an answer after which a lane is told to wait, or twice as long as the last answer took."""
+"""Seconds without an answer after which a lane reports a wait, or twice the time of the last answer."""
 
 
 @asynccontextmanager
@@ -86,17 +86,17 @@ async def open_remote(
 ) -> AsyncGenerator["RemoteLimits"]:
     """Open limits over a backend that stays open for longer; their lanes must be done before the block ends.
 
-    At the end everything is told that leases have used, for at most `FLUSH_WITHIN` seconds, also
-    if the block is cancelled.
+    At the end the usage of all leases is reported, for at most `FLUSH_WITHIN` seconds, also if the block is
+    cancelled.
 
     Args:
-        backend: Whoever keeps the limits.
-        wakes: What the backend has to tell of room; without it a waiter learns of what other programs give
-            back when it asks again.
+        backend: The backend of the limits.
+        wakes: The backend's notifications of room; without them a waiter notices what other programs return
+            when it retries.
         patience: Seconds without an answer after which calls do not wait for one, ≥ 0.
-        unreachable: What becomes of them then: they fail (`closed`), or are made without a lease (`open`).
-        limits: Those that are made when a call needs one of them and it is not there (any more).
-        warn: Called synchronously with what goes wrong and ends no call; must not raise.
+        unreachable: What happens to them then: they fail (`closed`), or are made without a lease (`open`).
+        limits: Limits that are created when a call needs one of them and it does not exist (any more).
+        warn: Called synchronously with problems that end no call; must not raise.
         ids: Makes the ids of leases.
         spread: Draws a number from 0 to 1 without 1.
 
@@ -135,18 +135,18 @@ class RemoteLimits:
     _heartbeat: Heartbeat = attrs.field(init=False)
     _settlements: Outbox[Settlement] = attrs.field(init=False)
     _doubts: Outbox[Ask] = attrs.field(init=False)
-    """Requests of which nobody knows the answer, and whose calls do not want it any more."""
+    """Requests with an unknown outcome whose calls do not need them any more."""
     _background: trio.Nursery = attrs.field(init=False)
     _serving: trio.CancelScope = attrs.field(
         init=False, factory=lambda: trio.CancelScope(shield=True)
     )
-    """The shield around it: what a cancelled block leaves is told too."""
+    """The shield around it: the messages of a cancelled block are sent too."""
     _usual: float = attrs.field(init=False, default=0.0)
     """Seconds that the last answer took."""
     _unleased_since: float | None = attrs.field(init=False, default=None)
-    """The beginning of the outage in which the last call without a lease was made."""
+    """The start of the outage in which the last call without a lease was made."""
     _silent_since: float | None = attrs.field(init=False, default=None)
-    """Likewise, of the last one that people were told of."""
+    """The start of the last outage that was warned of."""
     _making: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     def __attrs_post_init__(self) -> None:
@@ -157,29 +157,29 @@ class RemoteLimits:
 
     @property
     def untold(self) -> int:
-        """How many leases there are of which something is still to be told."""
+        """The number of leases with messages that are still to be sent."""
         return len(self._settlements.items) + len(self._doubts.items)
 
     def permits(self, lane: str, keys: Sequence[LimitKey]) -> LanePermits:
-        """What the calls of one lane ask before they start.
+        """Return the permits that the calls of one lane acquire before they start.
 
         Args:
-            lane: Its name, for people.
-            keys: What each of its calls counts against.
+            lane: Its name, for messages.
+            keys: The limits that each of its calls counts against.
         """
         return LanePermits(self, lane, tuple(keys))
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key. A checkpoint.
+        """Return all limits, by key. A checkpoint.
 
         Raises:
-            LimitError: They cannot be asked for.
+            LimitError: The backend is unreachable, or refuses.
         """
         with self._reach.asking(is_repeated=False):
             return await self._reach.backend.states()
 
     async def serve(self, wakes: Wakes | None, opened: trio.Event) -> None:
-        """Tell what leases have used, and keep them alive, until `stop_serving`; nothing else ends it."""
+        """Report the usage of leases, and keep them alive, until `stop_serving`; nothing else ends it."""
         with self._serving:
             async with trio.open_nursery() as self._background:
                 for run in (self._settlements.run, self._doubts.run, self._heartbeat.run):
@@ -189,11 +189,11 @@ class RemoteLimits:
                 opened.set()
 
     def stop_serving(self) -> None:
-        """End `serve`, also if it has not begun. Synchronous."""
+        """End `serve`, also if it has not started. Synchronous."""
         self._serving.cancel("the limits are closed")
 
     async def flush(self, within: float) -> None:
-        """Wait until everything is told of leases that are over, for so many seconds also if cancelled."""
+        """Wait until the ends of all leases are reported, for so many seconds also if cancelled."""
         with trio.move_on_after(within, shield=True):
             await self._doubts.wait_empty()  # first: they become settlements
             await self._settlements.wait_empty()
@@ -201,7 +201,7 @@ class RemoteLimits:
         self._doubts.leave(within)
 
     def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> None:
-        """No lease can be had without a message."""
+        """Return None: a lease always needs a message."""
 
     async def take(
         self,
@@ -212,10 +212,10 @@ class RemoteLimits:
         """Wait for a lease. A checkpoint.
 
         Returns:
-            What it was granted for; None if the call is to be made without a lease.
+            The granted request; None if the call is to be made without a lease.
 
         Raises:
-            LimitError: There will be none.
+            LimitError: The lease will not be granted.
         """
 
         def told_behind(keys: frozenset[str]) -> None:
@@ -237,7 +237,7 @@ class RemoteLimits:
                     self._give_up(turn.keys)
                     return None
                 if decision.reason == "lease_expired":
-                    # While nobody answered; a new id may be granted.
+                    # During an outage; a new id may be granted.
                     self.end(ask, nothing_of(requirements))
                     continue
                 if not is_made and self._lacks_own(decision):
@@ -252,7 +252,7 @@ class RemoteLimits:
             self._turns.leave(turn)
 
     def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
-        """A lease is over. Synchronous."""
+        """End a lease. Synchronous."""
         self._heartbeat.remove(ask.lease_id)
         used = {one.key: one.amount for one in actuals}
         freed = [
@@ -264,7 +264,7 @@ class RemoteLimits:
         self._settlements.put(ask.lease_id, settlement, freed)
 
     async def _complete(self, settlements: Sequence[Settlement]) -> str | None:
-        """Tell what leases have used; returns what is in the way, if anything is."""
+        """Report the usage of leases; return what prevents it, if anything."""
         try:
             with self._reach.asking():
                 await self._reach.backend.complete(settlements)
@@ -278,14 +278,14 @@ class RemoteLimits:
         return None
 
     async def _ask_again(self, asks: Sequence[Ask]) -> str | None:
-        """Find out about doubtful leases; returns what is in the way of the rest, if anything is."""
+        """Resolve requests with an unknown outcome; return what prevents the rest, if anything."""
         trouble: str | None = None
         for ask, decision in zip(asks, await self._reach.reserve(asks), strict=True):
             if isinstance(decision, Unknown):
                 trouble = decision.message
                 continue
             keys = self._doubts.take(ask.lease_id)
-            # One that has expired holds nothing any more, and still counts in windows and budgets.
+            # An expired lease holds nothing any more, but still counts in windows and budgets.
             if isinstance(decision, Granted) or decision.reason == "lease_expired":
                 unused = Settlement(ask.lease_id, ask.job_id, nothing_of(ask.requirements))
                 self._settlements.put(ask.lease_id, unused, keys)
@@ -294,10 +294,10 @@ class RemoteLimits:
     async def _decide(
         self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]
     ) -> tuple[float, Granted | Denied | None]:
-        """Ask until there is an answer; None if nobody gives one for too long.
+        """Request a lease until an answer arrives; None if none arrives for too long.
 
         Returns:
-            An instant at which the keeper had not yet granted or extended the lease; and the answer.
+            An instant at which the backend had not yet granted or extended the lease; and the answer.
 
         Raises:
             LimitError: The backend refuses altogether, or does not answer.
@@ -329,12 +329,12 @@ class RemoteLimits:
         return said_at, None
 
     async def _reserve(self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]) -> Decision:
-        """Ask once; a lane keeps its turn at the cap over all lanes meanwhile, until it is told to wait."""
+        """Send one request; its lane keeps its turn at the cap of all lanes until the request takes long."""
         asked_at, waiting = trio.current_time(), trio.CancelScope()
 
         async def tell_silence() -> None:
             with waiting:
-                # Sooner would cost a lane far from its keeper that turn with every question.
+                # Sooner would cost a lane far from its backend that turn with every request.
                 await trio.sleep(max(MOMENT, 2 * self._usual))
                 told(Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet"))
                 self._turns.unheard(turn)
@@ -346,36 +346,36 @@ class RemoteLimits:
                 self._usual = trio.current_time() - asked_at
             return decision
         finally:
-            waiting.cancel("nobody waits for an answer")
+            waiting.cancel("an answer arrived")
 
     def _is_in_vain(self, *, has_asked: bool) -> bool:
-        """Whether an outage lasts, and to ask is for others, or was done."""
+        """Return whether an outage lasts, and another request probes the backend, or this one already has."""
         is_lasting = trio.current_time() >= self._reach.lasts_at
         return is_lasting and (has_asked or self.untold > 0)
 
     def _tell_silence(self) -> None:
-        """Once in each outage that takes a while."""
+        """Warn once in each outage that lasts for a while."""
         since = self._reach.since
         if since is None or since == self._silent_since:
             return
         if (seconds := trio.current_time() - since) >= LONG_SILENCE:
             self._silent_since = since
-            message = f"no lease was decided about for {seconds:.0f} s: {self._reach.reason}"
-            patience = f"calls wait until it is {self._reach.patience:g} s"
+            message = f"no lease decision for {seconds:.0f} s: {self._reach.reason}"
+            patience = f"calls wait for up to {self._reach.patience:g} s"
             self._warn(f"{message}; {patience}")
 
     def _lacks_own(self, denial: Denied) -> bool:
-        """Whether a limit is not there that this program has brought."""
+        """Return whether a limit is missing that this program defines."""
         own = {one.key for one in self._limits}
         return denial.reason == "unknown_limit_key" and not own.isdisjoint(denial.keys)
 
     async def _make_missing(
         self, turn: Turn, told: Callable[[Shortage], None], since: float
     ) -> bool:
-        """Make the limits that were found to be gone at an instant; whether there was an answer.
+        """Create the limits that were found missing at an instant; return whether an answer arrived.
 
         Raises:
-            LimitError: They cannot be made.
+            LimitError: They cannot be created.
         """
         try:
             async with self._making:
@@ -395,7 +395,7 @@ class RemoteLimits:
         return self._heartbeat.is_stale(turn.keys, said_at, trio.current_time())
 
     async def _revive(self, ask: Ask, granted: Granted) -> Granted | Denied | Unknown:
-        """What a grant is worth that was so long on its way that its hold may be over."""
+        """Extend a grant that took so long to arrive that its hold may have expired."""
         try:
             with self._reach.asking():
                 [lives] = await self._reach.backend.extend((ask.lease_id,))
@@ -404,7 +404,7 @@ class RemoteLimits:
         return granted if lives else denied("lease_expired")
 
     async def _wait(self, turn: Turn, denial: Denied, told: Callable[[Shortage], None]) -> None:
-        """Wait until a denied lease is worth asking for again, and it is its turn."""
+        """Wait until a denied lease is worth requesting again, and it is this waiter's turn."""
         until = trio.current_time() + after_denial(denial.retry_after, self._spread())
         is_long = denial.retry_after > LONG_WAIT
         keys = await self._long_lacks(turn, denial) if is_long else denial.keys
@@ -416,9 +416,9 @@ class RemoteLimits:
         self._turns.want(turn)
 
     async def _long_lacks(self, turn: Turn, denial: Denied) -> Collection[str]:
-        """The limits for which a long wait is: paused ones, which nobody gets; else windows.
+        """Return the limits that a long wait is for: paused ones, which grant nothing; else windows.
 
-        For what others give back no long wait is named, and they may do so at any instant.
+        A long wait is never announced for what other leases return, since they may do so at any instant.
         """
         try:
             states = await self.states()
@@ -429,13 +429,13 @@ class RemoteLimits:
         return turn.keys & paused or windows.intersection(denial.keys) or denial.keys
 
     def _give_up(self, keys: frozenset[str]) -> None:
-        """Nobody has answered for too long.
+        """Handle an outage longer than the patience.
 
         Raises:
-            LimitError: Calls are not made then.
+            LimitError: Calls fail in an outage.
         """
         seconds, reason = self._reach.patience, self._reach.reason
-        message = f"no lease was decided about for {seconds:g} s, at last: {reason}"
+        message = f"no lease decision for {seconds:g} s, last failure: {reason}"
         if self._unreachable == "closed":
             raise LimitError("limiter_unavailable", message, keys=tuple(sorted(keys)))
         if self._unleased_since != self._reach.since:  # once in each outage

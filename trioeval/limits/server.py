@@ -1,13 +1,13 @@
 # Apart from `cli.commands.limits_serve`: loaded when it is used.
-"""Limits served over HTTP, so that programs in any language share them: starlette on a server of our own.
+"""Limits served over HTTP, so that programs in any language share them: Starlette on a server of our own.
 
-No decision about a lease is made here: requests are read, handed to a `Backend`, and its answers written.
-A denial is an answer like any other, with status 200. Where the backend does not know what became of a
-request the status is 503; it may be repeated with the same lease id.
+No decision about a lease is made here: requests are read, passed to a `Backend`, and its answers written. A
+denial is an answer like any other, with status 200. If the backend does not know the outcome of a request,
+the status is 503; the request may be repeated with the same lease id.
 
-Limits are for programs, and no page of a browser is let in: whatever one sends tells where it comes from, is
-of another type than JSON, has no token, or calls the server by a name that is none of its own. A token alone
-would do; without one, as where the server is part of another program, the rest still holds.
+Limits are for programs, so requests of web pages are rejected: they name their origin, are not JSON, have no
+token, or address the server by another host name. A token alone would suffice; without one, as where the
+server is part of another program, the other rules still hold.
 """
 
 import socket
@@ -55,7 +55,7 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 """Largest request that is read: 256 leases of 32 limits with long keys are smaller."""
 
 STOP_GRACE = 3.0
-"""Seconds that requests under way may take after the stop."""
+"""Seconds that pending requests may take after the stop."""
 
 _BOUNDS = Bounds(connections=512)
 _HEALTH = "/healthz"
@@ -69,13 +69,13 @@ _Carry: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
 
 @attrs.frozen(kw_only=True)
 class ServeSettings:
-    """Where limits are served, and to whom."""
+    """The address and the token of a limit server."""
 
     host: str = "127.0.0.1"
     port: int = 8770
-    """0 takes a free one."""
+    """0 takes a free port."""
     token: str | None = attrs.field(default=None, repr=False)
-    """What clients must send as a bearer token; None serves every program that can connect."""
+    """The bearer token that clients must send; None serves every program that can connect."""
     bounds: Bounds = _BOUNDS
     """Of each client, and of all."""
 
@@ -87,12 +87,12 @@ async def serve_limits(
     stop: trio.Event | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve limits until cancelled, or until requests under way are answered after a stop.
+    """Serve limits until cancelled, or until pending requests are answered after a stop.
 
     Args:
-        backend: Who keeps them.
-        settings: Where they are served.
-        stop: Once it is set, nobody is let in, and this returns within `STOP_GRACE` seconds; None never.
+        backend: The backend of the limits.
+        settings: The address and the token.
+        stop: Once it is set, no connections are accepted, and this returns within `STOP_GRACE` seconds.
         task_status: Gets the base URL as soon as connections are accepted.
 
     Raises:
@@ -116,32 +116,32 @@ async def serve_limits(
 
 @attrs.frozen
 class Guard:
-    """The application behind its door."""
+    """An application that only admits requests of programs, with the right token."""
 
     _app: Starlette
     _names: OwnNames
     _token: str | None = attrs.field(repr=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
+        """Admit a request, or reject it."""
         refusal = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Why a request is not let in; None if it is."""
+        """Return the response that rejects a request; None if it is admitted."""
         if is_of_foreign_page(headers):
-            return _no(403, "forbidden", "a page of a browser sends this: limits are for programs")
+            return _no(403, "forbidden", "requests of web pages are rejected: limits are for programs")
         is_known = self._is_known(headers.get("authorization", ""))
-        # A client that knows the token is not a page, and may use any name.
+        # A client that knows the token is not a web page, and may use any host name.
         if not (is_known and self._token) and not self._names.has(headers.get("host", "")):
-            message = "this server has another name: call it by its address in numbers"
+            message = "unknown host name: use the numeric address of this server"
             return _no(421, "misdirected", message)
         if not is_known and scope["path"] != _HEALTH:
-            message = "send the server's token, as `Authorization: Bearer TOKEN`"
+            message = "send the server's token as `Authorization: Bearer TOKEN`"
             return _no(401, "unauthorized", message, {"www-authenticate": "Bearer"})
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] in _WITH_BODY and kind != "application/json":
-            message = "send JSON, and say so: `Content-Type: application/json`"
+            message = "send JSON with the header `Content-Type: application/json`"
             return _no(415, "unsupported_media_type", message)
         return None
 
@@ -157,10 +157,10 @@ def _no(status: int, error: str, message: str, more: Mapping[str, str] = {}) -> 
 
 
 def make_app(backend: Backend) -> Starlette:
-    """The ASGI application, without its door.
+    """Return the ASGI application, without its guard.
 
     Args:
-        backend: Who keeps the limits.
+        backend: The backend of the limits.
     """
     inside = _Inside(backend)
     app = Starlette(
@@ -179,7 +179,7 @@ def make_app(backend: Backend) -> Starlette:
 
 @attrs.frozen
 class _Inside:
-    """Where requests are read and answers written."""
+    """The routes of the application: read requests and write answers."""
 
     _backend: Backend
 
@@ -189,7 +189,7 @@ class _Inside:
             data = await _read(request) if method in _WITH_BODY else request.path_params
             return _reply(await by_method[method](self._backend, data))
         except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
+            return Response(status_code=400)  # the client is gone
         except MalformedError as error:
             return _reply(error_json(INVALID, str(error)), 400)
         except LimitError as error:
@@ -198,7 +198,7 @@ class _Inside:
 
 
 async def _read(request: Request) -> object:
-    """The JSON that was sent; a body that is too large is not read to its end."""
+    """Return the JSON of a request; a body that is too large is not read to its end."""
     body = bytearray()
     async with aclosing(request.stream()) as chunks:
         async for chunk in chunks:
@@ -213,7 +213,7 @@ def _reply(data: Json, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - or it gets a thread
-    """What is no request of ours: another path, another method, too large."""
+    """Reject a request with another path, another method, or too large a body."""
     if not isinstance(error, HTTPException):
         raise error
     name = _ERROR_BY_STATUS.get(error.status_code, INVALID)
@@ -226,10 +226,10 @@ async def _tell_health(_request: Request) -> Response:  # noqa: ASYNC124 - or it
 
 
 def _read_sound(data: object, at: str = "$") -> Ask:
-    """A request for a lease that may be granted, if the limits are so; else nobody is asked about it.
+    """Read a lease request that is valid under any limits; the backend never gets an invalid one.
 
     Raises:
-        MalformedError: It is none.
+        MalformedError: It is invalid.
     """
     ask = read_ask(data, at)
     if (wrong := wrong_ask(ask)) is not None:

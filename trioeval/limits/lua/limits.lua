@@ -3,21 +3,21 @@
 -- KEYS[1]  {namespace}: everything is kept under this hash tag, so that one node of a cluster has all of it
 -- ARGV     operation; now in whole microseconds (empty: the server's clock); its items as JSON
 --
---   {ns}              hash    retention: microseconds for which a lease is remembered that is not heard of;
+--   {ns}              hash    retention: microseconds for which a lease is remembered after its last request;
 --                             last: the last instant; behind: how much the clock was set back, in all;
---                             forgotten: leases that were last heard of by then were due under a retention
---                             that has changed since
+--                             forgotten: leases whose last request was before this instant were due under a
+--                             retention that has changed since
 --   {ns}:keys         set     the keys of all limits
---   {ns}:k:<key>      string  a limit and how it stands, packed: a hash of numbers costs three times as much
---   {ns}:z:<key>      zset    what leases take of it: "<amount>:<lease id>", scored by the instant at which
---                             it was taken, put off, or (of a budget) heard of last
---   {ns}:l:<lease id> string  what is remembered of a lease; Redis drops it when it is due
---   {ns}:room         channel on which keys are told that have room again while somebody waits for it
+--   {ns}:k:<key>      string  a limit and its usage, packed: a hash of numbers costs three times as much
+--   {ns}:z:<key>      zset    the shares of leases: "<amount>:<lease id>", scored by the instant at which it
+--                             was taken, extended, or (of a budget) last requested
+--   {ns}:l:<lease id> string  the record of a lease; Redis drops it when it is due
+--   {ns}:room         channel for the keys that have room again while a client waits for it
 --
--- Rules and answers are those of the book of limits in book.py; the same machine tests both. All amounts
--- and instants are whole numbers below 2^53, which doubles hold exactly. Whatever is over is found when a
--- limit is looked at, never by a timer. A record tells when it was heard of: one that is due does not count
--- even if Redis has not dropped it yet.
+-- Rules and answers are those of ledger.py; the same state machine tests both. All amounts and instants are
+-- whole numbers below 2^53, which doubles hold exactly. Expired shares are found when a limit is read, never by
+-- a timer. A record has the instant of its last request: one that is due does not count, even if Redis has not
+-- dropped it yet.
 
 local MOST = 9007199254740991
 local HINT, LONGEST_HINT = 50000, 2000000
@@ -36,8 +36,8 @@ if given == '' then
   local time = call('TIME')
   clock = time[1] * 1000000 + time[2]
 end
--- Where the clock was set back, time goes on from the last instant: what is stored with later instants ends
--- when it would have, and not as much later as the clock went back.
+-- If the clock was set back, time continues from the last instant: what is stored with later instants ends on
+-- time, and not later by the difference.
 local behind = math.max(tonumber(stored[3] or 0), tonumber(stored[2] or 0) - clock)
 local now = clock + behind
 
@@ -46,10 +46,10 @@ local function whole(number) return string.format('%.0f', number) end
 -- Limits ----------------------------------------------------------------------------------------------
 
 -- key, kind, capacity, span (0: a budget without end), overage, unit, description, pending (0: none), used,
--- outstanding, debt, paused (until), streak (of denials), wanted (until when somebody waits), began.
-local limits = {}  -- those looked at, by key; false where there is none
+-- outstanding, debt, paused (until), streak (of denials), wanted (until when a client waits), began.
+local limits = {}  -- those read, by key; false for an unknown key
 local packed = {}  -- as they were written
-local roomy = {}  -- whether they have got room
+local roomy = {}  -- true for those that got room
 
 local function entries_of(limit) return ns .. ':z:' .. limit.key end
 
@@ -57,20 +57,20 @@ local function taken(limit) return limit.used + limit.outstanding end
 
 local function target(limit) return limit.pending > 0 and limit.pending or limit.capacity end
 
--- A smaller capacity holds as soon as so much is free.
+-- Applies a smaller capacity once that much is free.
 local function decrease(limit)
   if limit.pending > 0 and taken(limit) <= limit.pending then
     limit.capacity, limit.pending = limit.pending, 0
   end
 end
 
--- Something of it was given back, or has ended.
+-- Records that a share was returned or has expired.
 local function freed(limit)
   roomy[limit.key] = true
   decrease(limit)
 end
 
--- Takes out what was taken up to an instant; the sum of it.
+-- Removes the shares taken up to an instant; returns their sum.
 local function take_out(limit, instant)
   local sum, count = 0, 0
   repeat
@@ -82,7 +82,7 @@ local function take_out(limit, instant)
   return sum
 end
 
--- What nobody settles for so long may all have been used, in the period in which it is given up.
+-- An unsettled share that is due counts as fully used, in the period in which its lease is dropped.
 local function refresh_budget(limit)
   if limit.span > 0 and limit.began + limit.span <= now then
     limit.began = now - (now - limit.began) % limit.span
@@ -104,7 +104,7 @@ local function refresh(limit)
   end
 end
 
--- The limit of a key as it stands now; false if there is none.
+-- Returns the current state of a limit; false for an unknown key.
 local function find(key)
   local limit = limits[key]
   if limit ~= nil then return limit end
@@ -115,7 +115,7 @@ local function find(key)
   return limit
 end
 
--- Writes down how the limits stand that were looked at, and tells whoever waits for one of them.
+-- Stores the limits that were read, and notifies the clients that wait for one of them.
 local function save()
   local told = {}
   for key, limit in pairs(limits) do
@@ -123,22 +123,22 @@ local function save()
     if now_packed ~= packed[key] then call('SET', ns .. ':k:' .. key, now_packed) end
     if limit and roomy[key] and limit.wanted > now then told[#told + 1] = key end
   end
-  -- A server that is full refuses it where nothing else was written, and must not refuse a mere look.
+  -- A full server rejects this if nothing else was written, and must not reject a mere read.
   redis.pcall('HSET', ns, 'last', whole(now), 'behind', whole(behind))
   if #told > 0 then call('PUBLISH', ns .. ':room', cjson.encode(told)) end
 end
 
--- A hold is one, whatever is asked for.
+-- A hold counts as one, whatever the requested amount.
 local function share_of(limit, amount) return limit.kind == 'concurrency' and 1 or amount end
 
 local function fits(limit, amount)
   return limit.pending == 0 and share_of(limit, amount) <= limit.capacity - taken(limit)
 end
 
--- Microseconds until there is room for so much: exact for a window, else a hint.
+-- Returns the microseconds until there is room for an amount: exact for a window, else a hint.
 local function until_room(limit, amount)
   if limit.kind ~= 'rolling' then
-    -- Six doublings are beyond the bound already; a streak may be of any length.
+    -- Six doublings already exceed the bound; a streak may have any length.
     local hint = math.min(HINT * 2 ^ math.min(limit.streak, 6), LONGEST_HINT)
     return limit.span > 0 and math.min(hint, limit.span) or hint
   end
@@ -150,14 +150,14 @@ local function until_room(limit, amount)
       missing = missing - string.match(entries[i], '^%d+')
       if missing <= 0 then return entries[i + 1] + limit.span - now end
     end
-    from, count = from + count, math.min(2 * count, CHUNK)  -- mostly the first one is enough
+    from, count = from + count, math.min(2 * count, CHUNK)  -- the first one is mostly enough
   end
   return 0
 end
 
 -- Leases ----------------------------------------------------------------------------------------------
--- A record: {'denied', heard at, reason, retry after, keys}, as is one that is over,
---        or {'granted', heard at, reserved at, {{key, amount}...}}.
+-- A record: {'denied', last request at, reason, retry after, keys}, also for a lease that is over,
+--        or {'granted', last request at, reserved at, {{key, amount}...}}.
 
 local function recall(lease)
   local packed = call('GET', ns .. ':l:' .. lease)
@@ -192,7 +192,7 @@ local function is_same(asked, requirements)
   return true
 end
 
--- A lease was heard of: what it has of budgets stays outstanding, and its holds go on if that is meant.
+-- Records a request about a lease: its budget shares stay outstanding; its holds are extended if requested.
 local function hear(lease, record, is_extended)
   for _, share in ipairs(record[4]) do
     local limit = find(share[1])
@@ -212,7 +212,7 @@ local function again(lease, record, requirements)
   return record
 end
 
--- Why a new lease is denied, the reason that lasts longest first; nil if it is granted.
+-- Returns the denial of a new lease, terminal reasons first; nil if it is granted.
 local function refusal(requirements)
   local keys = {
     unknown_limit_key = {}, exceeds_capacity = {}, budget_exhausted = {}, limit_decreasing = {},
@@ -220,7 +220,7 @@ local function refusal(requirements)
   }
   local wait = 0
   local function add(reason, what) table.insert(keys[reason], what) end
-  -- What it asks for, what there is at most, what of a budget is not settled, and when that begins anew.
+  -- The requested amount, the capacity, the unsettled part of a budget, and its reset.
   local function lack(limit, amount)
     local is_budget = limit.kind == 'budget'
     local anew = is_budget and limit.span > 0 and limit.began + limit.span - now or -1
@@ -267,7 +267,7 @@ local function reserve(lease, requirements)
   for _, one in ipairs(requirements) do
     local limit, amount = limits[one[1]], one[2]
     limit.streak = 0
-    -- The same id may be used anew when its record is dropped; an entry that is left of it counts once.
+    -- An id may be used again when its record is dropped; an entry that is left of it counts once.
     if call('ZADD', entries_of(limit), now, entry(limit, amount, lease)) == 1 then
       local field = limit.kind == 'budget' and 'outstanding' or 'used'
       limit[field] = limit[field] + share_of(limit, amount)
@@ -276,7 +276,7 @@ local function reserve(lease, requirements)
   return remember(lease, {'granted', now, now, requirements})
 end
 
--- So much of a share of a window was used: what is beyond it counts there as far as there is room.
+-- Records the actual usage of a window's share: usage beyond it counts as far as there is room.
 local function settle_window(limit, lease, amount, actual)
   local excess = actual - amount
   if excess == 0 or (excess > 0 and limit.overage == 'deny') then return end
@@ -339,10 +339,10 @@ end
 local function retain()
   local longest = LEAST_RETENTION
   for _, key in ipairs(call('SMEMBERS', ns .. ':keys')) do
-    local limit = find(key)  -- what is due by now is due by what held until now
+    local limit = find(key)  -- what is due by now is due under the definition until now
     if limit.kind ~= 'budget' then longest = math.max(longest, limit.span) end
   end
-  -- A longer retention brings nothing back that was due.
+  -- A longer retention restores nothing that was due.
   forgotten = math.max(forgotten, now - retention)
   call('HSET', ns, 'retention', whole(longest), 'forgotten', whole(forgotten))
 end
@@ -357,7 +357,7 @@ local function define(key, kind, capacity, span, overage, unit, description)
     }
     limits[key] = limit
   end
-  -- Another period begins now, and what is settled counts in it.
+  -- A new period starts now, and settled amounts count in it.
   if span ~= limit.span then limit.began = now end
   limit.span, limit.overage, limit.unit, limit.description = span, overage, unit, description
   roomy[key] = capacity >= limit.capacity
@@ -381,7 +381,7 @@ local function pause(key, microseconds)
   return {1, stand(limit)}
 end
 
--- Leases that took of it live on with what else they have. Whoever waits for it is to hear that it is gone.
+-- Leases with a share of it keep their other shares. Clients that wait for it are notified of its removal.
 local function remove(key)
   local limit = find(key)
   if not limit then return 0 end
