@@ -105,7 +105,7 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
     """What the lane says of itself while its only permit is out."""
 
     async def main() -> tuple[object, ...]:
-        lanes = Lanes([LaneSpec("a", width=3)], permits={"a": never()})
+        lanes = Lanes([LaneSpec("a", max_concurrency=3)], permits={"a": never()})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one_call, lanes, [])
             await trio.testing.wait_all_tasks_blocked()

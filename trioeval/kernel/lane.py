@@ -47,7 +47,7 @@ from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 class Lane:
     """One lane; made by `Lanes`, not by users.
 
-    Users read `statistics()`, set `width`, and call `retune`, `pause` and `resume`.
+    Users read `statistics()`, set `max_concurrency`, and call `retune`, `pause` and `resume`.
     """
 
     spec: LaneSpec
@@ -99,14 +99,14 @@ class Lane:
         return f"<Lane {self.spec.name!r}: {', '.join(said)}>"
 
     @property
-    def width(self) -> int:
+    def max_concurrency(self) -> int:
         """Calls that may be in flight at most; may be set at any time, ≥ 1."""
-        return self.throttle.limit.width
+        return self.throttle.limit.max_concurrency
 
-    @width.setter
-    def width(self, width: int) -> None:
-        attrs.evolve(self.spec, width=width)  # refuses what no lane could have
-        self.throttle.retune(width)
+    @max_concurrency.setter
+    def max_concurrency(self, max_concurrency: int) -> None:
+        attrs.evolve(self.spec, max_concurrency=max_concurrency)  # refuses what no lane could have
+        self.throttle.retune(max_concurrency)
         self._apply_limit()
 
     def retune(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
@@ -324,7 +324,7 @@ class Lane:
         throttle = self.throttle
         return LaneStatistics(
             name=self.spec.name,
-            width=self.width,
+            max_concurrency=self.max_concurrency,
             limit=0 if self._paused else throttle.allowed,
             in_flight=self.in_flight,
             waiting=len(self._queue.waiters),

@@ -64,7 +64,7 @@ class LaneSpec:
     """
 
     name: str = attrs.field(validator=_must_be("a text that is not empty", bool))
-    width: int = attrs.field(validator=_is_whole(1), default=4)
+    max_concurrency: int = attrs.field(validator=_is_whole(1), default=4)
     """Calls in flight at once, ≥ 1; the adaptive limit moves between 1 and this."""
     rpm: float | None = attrs.field(validator=_IS_RATE, default=None, kw_only=True)
     """Requests per minute, > 0 and finite; None sets no rate."""
@@ -120,11 +120,11 @@ class LaneSpec:
     def _make_limit(self) -> Limit:
         match self.adaptive:
             case "aimd":
-                return AimdLimit(self.width, self.slow_start)
+                return AimdLimit(self.max_concurrency, self.slow_start)
             case "latency":
-                return GradientLimit(self.width)
+                return GradientLimit(self.max_concurrency)
             case "off":
-                return Limit(self.width)
+                return Limit(self.max_concurrency)
             case other:
                 assert_never(other)
 
@@ -134,9 +134,9 @@ class LaneStatistics:
     """A snapshot of a lane; later changes do not appear in it."""
 
     name: str
-    width: int
+    max_concurrency: int
     limit: int
-    """Calls that may be in flight now, ≤ `width`; 0 while the lane is paused or closed."""
+    """Calls that may be in flight now, ≤ `max_concurrency`; 0 while the lane is paused or closed."""
     in_flight: int
     waiting: int
     """Calls, and next jobs of runs, that stand in line."""

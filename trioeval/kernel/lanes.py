@@ -113,7 +113,7 @@ class Lanes(Mapping[str, Lane]):
         PlanError: Two lanes have one name, permits are of no lane, or the cap is out of its range.
 
     Example:
-        >>> lanes = Lanes([LaneSpec("fast", width=8), LaneSpec("slow", rpm=60)])
+        >>> lanes = Lanes([LaneSpec("fast", max_concurrency=8), LaneSpec("slow", rpm=60)])
         >>> lanes["fast"].width = 4  # at any time, also while runs go on
         >>> lanes["fast"]
         <Lane 'fast': 0 of 4 in flight, 0 in line>

@@ -294,7 +294,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         if self._live < (_SPARE if most is None else most):
             return False
         if most is None:
-            most = _SPARE + sum(lane.width for lane in self.running.lanes.values())
+            most = _SPARE + sum(lane.max_concurrency for lane in self.running.lanes.values())
         return self._live - self._resting >= most or self._live >= _WITH_RESTING * most
 
     async def _lead(self) -> Job[P] | None:

@@ -59,13 +59,13 @@ class Refusal:
 class Limit:
     """A limit of the calls in flight: the width, unless a subclass adapts it; 1 ≤ `limit` ≤ `width`."""
 
-    width: int
+    max_concurrency: int
     limit: int = attrs.field(init=False)
     epoch: int = attrs.field(init=False, default=0)
     """Cuts so far; a call remembers it at its start."""
 
     def __attrs_post_init__(self) -> None:
-        self.limit = self.width
+        self.limit = self.max_concurrency
 
     @property
     def calm(self) -> bool:
@@ -84,9 +84,9 @@ class Limit:
     def congested(self, refusal: Refusal) -> None:
         """Count a refusal of one call too many."""
 
-    def retune(self, width: int) -> None:
+    def retune(self, max_concurrency: int) -> None:
         """Take another configured width, ≥ 1."""
-        self.width = self.limit = width
+        self.max_concurrency = self.limit = max_concurrency
 
 
 @attrs.define(eq=False)
@@ -128,12 +128,12 @@ class AimdLimit(Limit):
     """Seconds of a call, on average; 0 if there is none yet."""
 
     def __attrs_post_init__(self) -> None:
-        self.limit = 1 if self.slow_start else self.width
+        self.limit = 1 if self.slow_start else self.max_concurrency
 
     @property
     def calm(self) -> bool:
         """At full width and not to try it, and no refusal to hold a second one against."""
-        return self.width == self.limit <= self._ceiling and not self._refused
+        return self.max_concurrency == self.limit <= self._ceiling and not self._refused
 
     def begun(self, in_flight: int) -> None:
         """Remember how much of the limit was used."""
@@ -173,12 +173,12 @@ class AimdLimit(Limit):
             self._begin_round()
             self._refused = True
 
-    def retune(self, width: int) -> None:
+    def retune(self, max_concurrency: int) -> None:
         """A full limit stays full, as far as nothing smaller was learned; a learned one is only bounded."""
         most = self.limit
-        if self.limit == self.width and not self.slow_start:
-            most = int(min(width, max(self.limit, self._ceiling)))
-        self.width, self.limit = width, min(most, width)
+        if self.limit == self.max_concurrency and not self.slow_start:
+            most = int(min(max_concurrency, max(self.limit, self._ceiling)))
+        self.max_concurrency, self.limit = max_concurrency, min(most, max_concurrency)
 
     def _complete(self) -> None:
         self._completions += 1
@@ -202,18 +202,18 @@ class AimdLimit(Limit):
 
     def _grow(self) -> None:
         if self.slow_start:
-            self.limit = min(2 * self.limit, self.width)
+            self.limit = min(2 * self.limit, self.max_concurrency)
         elif self.limit > self._ceiling:  # the trial was served
             self._ceiling, self._trial_after = math.inf, _TRIAL_AFTER
             self.slow_start, self._wait = self._by_wait, 0.0
-            self.limit = min(self.limit + 1, self.width)
+            self.limit = min(self.limit + 1, self.max_concurrency)
         elif self.limit < self._ceiling:
-            self.limit = min(self.limit + 1, self.width)
+            self.limit = min(self.limit + 1, self.max_concurrency)
         else:
             self._clean_rounds += 1
             if self._clean_rounds >= self._trial_after and self._has_paid_for_trial:
                 self._clean_rounds = 0
-                self.limit = min(self.limit + 1, self.width)
+                self.limit = min(self.limit + 1, self.max_concurrency)
 
     def _end_trial(self) -> None:
         self.limit = max(1, self.limit - 1)
@@ -236,7 +236,7 @@ class AimdLimit(Limit):
         """Cut to what is in flight beside a refused call, or to `limit` if nothing is."""
         if beside:
             limit = ceiling = min(ceiling, beside)
-        self.limit, self._ceiling = min(limit, self.width), ceiling
+        self.limit, self._ceiling = min(limit, self.max_concurrency), ceiling
 
 
 # How many calls a lane may have in flight: a limit that learns from latency.
@@ -352,10 +352,10 @@ class GradientLimit(Limit):
             self._aim = max(1, int(_CUT_TO * self._aim))
             self._move(min(self.limit, self._aim))
 
-    def retune(self, width: int) -> None:
+    def retune(self, max_concurrency: int) -> None:
         """The configured width is another now, ≥ 1."""
-        self.width = width
-        self._aim = min(self._aim, width)
+        self.max_concurrency = max_concurrency
+        self._aim = min(self._aim, max_concurrency)
         self._move(min(self.limit, self._aim))
 
     def _tells(self) -> bool:
@@ -382,7 +382,7 @@ class GradientLimit(Limit):
         wanted = self.limit * _SLOWDOWN * self.base / latency if latency > 0 else math.inf
         most = (2 * self.limit if self.epoch == 0 else self.limit + 1) if may_grow else self.limit
         least = self.limit / 2
-        self._aim = max(1, round(max(least, min(wanted, most, self.width))))
+        self._aim = max(1, round(max(least, min(wanted, most, self.max_concurrency))))
 
     def _move(self, limit: int) -> None:
         """Begin a round, at this limit."""

@@ -346,9 +346,9 @@ class Throttle:
             self._block(now, hint.tokens.until_some)
         self._settle_flags()
 
-    def retune(self, width: int) -> None:
+    def retune(self, max_concurrency: int) -> None:
         """The configured width is another now."""
-        self.limit.retune(width)
+        self.limit.retune(max_concurrency)
         self._settle_flags()
 
     def repace(self, now: float, rpm: float | None, tpm: float | None) -> None:
