@@ -96,7 +96,7 @@ def test_statistics_and_repr_are_snapshots() -> None:
         tpm=None,
     )
     assert during == attrs.evolve(fresh, in_flight=2, next_start_at=4.0, started=2, succeeded=0)
-    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight, 0 in line>]>"
+    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight, 0 queued>]>"
     assert after == fresh
 
 

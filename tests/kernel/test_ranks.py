@@ -387,7 +387,7 @@ BLOCKS = "the readiness of the plan blocks job "
         ),
         (
             Told([4, 0], {0: Freed([4])}),
-            NAMES + "4 as ready, which it left to the run to run again",
+            NAMES + "4 as ready, although it left the time of its round to the run",
         ),
         (Told([4, 0], again={4: Freed([4, 4])}), NAMES + "4 as ready twice"),
         (Told([4, 0], {4: Freed([4])}, {4: Freed([4])}), NAMES + "4 as ready, which is over"),

@@ -102,7 +102,7 @@ def test_a_paused_lane_says_so() -> None:
         lane.pause()
         seen = lane.statistics()
         assert (seen.paused, seen.limit, seen.max_concurrency) == (True, 0, 4)
-        assert repr(lane) == "<Lane 'a': 0 of 4 in flight, 0 in line, paused>"
+        assert repr(lane) == "<Lane 'a': 0 of 4 in flight, 0 queued, paused>"
         lane.resume()
         assert not lane.statistics().paused
 
@@ -141,7 +141,7 @@ def test_resume_opens_a_lane_that_was_closed() -> None:
 
     first, shown, state, second = run_virtual(main)
     assert isinstance(first, Failed)
-    assert shown == "<Lane 'a': 0 of 0 in flight, 0 in line, breaker open>"
+    assert shown == "<Lane 'a': 0 of 0 in flight, 0 queued, breaker open>"
     assert state is BreakerState.OPEN
     assert second == Done(0, 0.0, 1.0, 0.0, 1, None)
 

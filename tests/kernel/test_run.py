@@ -273,7 +273,7 @@ def test_no_call_starts_after_the_deadline_in_a_shield_either(rpm: float | None)
     lanes = Lanes([LaneSpec("a", rpm=rpm)])
     (outcome,) = run_virtual(lambda: collect(plan_of(1), body, lanes=lanes, deadline=5.0))
     at = 8.0 if rpm is None else 10.0
-    assert errors == [f"{at}: job 0 asked for a call after the run's deadline"]
+    assert errors == [f"{at}: job 0 requested a call after the run's deadline"]
     assert isinstance(outcome, Done)
     assert outcome.calls == (2 if rpm is None else 1)
     assert lanes["a"].in_flight == 0
@@ -308,7 +308,7 @@ def test_a_handle_is_of_no_use_after_its_job() -> None:
     assert done == Done(0, 0.0, 1.0, 0.0, 1, 1)
     assert isinstance(timed_out, TimedOut)
     assert timed_out.finished_at - timed_out.started_at - timed_out.waited == 5.0
-    assert errors == ["job 0 asked for a call after it was over"] * 2
+    assert errors == ["job 0 requested a call after it was over"] * 2
 
 
 def test_waits_for_the_serial_gate_are_told() -> None:
@@ -350,7 +350,7 @@ def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
 
     with pytest.raises(PlanError) as caught:
         run_virtual(main)
-    assert str(caught.value) == "the plan cannot give its job 1: KeyError: 1"
+    assert str(caught.value) == "the plan cannot return job 1: KeyError: 1"
     assert isinstance(caught.value.__cause__, KeyError)
     assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, Cut.FAULT), NotRun(1, Cut.FAULT)]
 

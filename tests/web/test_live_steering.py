@@ -66,7 +66,7 @@ def test_a_lane_without_a_rate_of_requests_gets_one() -> None:
     refused, lanes, _ = refusal_of(
         {"do": "retune", "lane": "b", "rpm": 30, "maxConcurrency": 2, "tpm": 9}
     )
-    assert refused == "lane 'b': has no rate of tokens that could be changed, got tpm=9"
+    assert refused == "lane 'b': tpm cannot be changed on a lane without one, got tpm=9"
     assert standing(lanes)[1] == (4, None, None, False)  # all of it or nothing
 
 
