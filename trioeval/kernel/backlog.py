@@ -90,16 +90,16 @@ class Backlog(Generic[P]):
         self._seen: Job[P] | None = None
         """The last job that the walk found, which mostly is the next one handed out."""
         self.looks = plan.needs_no_lane is not None
-        """Whether jobs may leave their lanes."""
+        """True if jobs may leave their lanes."""
         self._looked: dict[int, Job[P]] = {}
         """Jobs that were inspected and are not started; those on no lane have left theirs."""
         self._held_back = False
-        """Whether a lane's next job is not inspected because too many jobs have left their lanes."""
+        """True if a lane's next job is not inspected because too many jobs have left their lanes."""
         self.has_news = False
-        """Whether a lane may have a next job that had none; the caller notifies the others."""
+        """True if a lane may have a next job that had none; the caller notifies the others."""
         self._keys = OnePerKey()
         self.tracking = bool(plan.edges) or plan.readiness is not None
-        """Whether outcomes can release jobs."""
+        """True if outcomes can release jobs."""
         self._order = AfterEdges(plan.edges) if plan.edges else InOrder()
         if plan.readiness is not None:
             self._order = CheckedReadiness(plan.readiness, self._size, self._skip)
@@ -108,12 +108,12 @@ class Backlog(Generic[P]):
 
     @property
     def walked(self) -> bool:
-        """Whether the cursor has passed every job."""
+        """True if the cursor has passed every job."""
         return self._cursor == self._size
 
     @property
     def empty(self) -> bool:
-        """Whether every job that may start has been handed out."""
+        """True if every job that may start has been handed out."""
         return self.walked and not any(self._queues.values())
 
     def has(self, lane: str | None, *, look: bool = True) -> bool | None:

@@ -70,9 +70,9 @@ class Call(CallRequest):
     failures: int = 0
     """All failures so far, including those of earlier salvage rounds."""
     is_exhausted: bool = False
-    """Whether `max_retries` allows no further attempt, not even in a salvage round."""
+    """True if `max_retries` allows no further attempt, not even in a salvage round."""
     is_own: bool = False
-    """Whether the last failure is a refusal that the other calls of the lane do not share."""
+    """True if the last failure is a refusal that the other calls of the lane do not share."""
     _served: int = 0
     """Calls that the lane had served at the last refusal, since this call began."""
     _alone_since: float = 0.0
@@ -80,7 +80,7 @@ class Call(CallRequest):
 
     @property
     def passes(self) -> bool:
-        """Whether the call, as a retry, goes before new calls.
+        """True if the call, as a retry, goes before new calls.
 
         A call that was refused several times does not: it may be refused for ever, and on a lane of small max
         concurrency nothing else would be served.
@@ -203,7 +203,7 @@ class Calls(Generic[P]):
     failed: Call | None = None
     """The call that failed last, possibly in an earlier round; None if none has failed."""
     withdrawn: bool = False
-    """Whether the job was cut off because of a stop."""
+    """True if the job was cut off because of a stop."""
     _made: int = attrs.field(init=False)
     """Requests of earlier rounds."""
     _over: bool = False
@@ -224,7 +224,7 @@ class Calls(Generic[P]):
 
     @property
     def refused_alone(self) -> bool:
-        """Whether the call that failed last was refused several times while others were served."""
+        """True if the call that failed last was refused several times while others were served."""
         return self.failed is not None and self.failed.is_own
 
     def waited(self, now: float) -> float:
@@ -391,7 +391,7 @@ class Calls(Generic[P]):
 
     @property
     def _stopped_first(self) -> bool:
-        """Whether the run was stopped before the job has made a request; it is withdrawn then."""
+        """True if the run was stopped before the job has made a request; it is withdrawn then."""
         if self._context.stop.is_set():
             self.withdraw()
         return self.withdrawn

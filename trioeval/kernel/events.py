@@ -129,7 +129,7 @@ class CallEnded:
     money: float = 0.0
     """Cost as far as known, else the amount reserved; ≥ 0."""
     is_told: bool = True
-    """Whether the amounts are known, not those reserved."""
+    """True if the amounts are known, not those reserved."""
 
 
 @attrs.frozen

@@ -134,7 +134,7 @@ class Plan(Generic[P]):
     readiness: Callable[[], Readiness] | None = None
     """Makes the object that decides, instead of edges, which jobs may start; None lets all of them start."""
     needs_no_lane: Callable[[Job[P]], bool] | None = None
-    """Whether a job no longer needs a call on its lane, because its reply is known.
+    """True if a job no longer needs a call on its lane, because its reply is known.
 
     Called when the job becomes the next of its lane. If true, the job leaves the lane and starts without
     waiting for it. Must return at once; an exception counts as false. None leaves every job on its lane.

@@ -70,9 +70,9 @@ class Lane:
     admitted: object | None = None
     """The job whose first call passes the queue, until anything else uses the lane."""
     shared: bool = attrs.field(init=False)
-    """Whether calls need permits."""
+    """True if calls need permits."""
     _alone: bool = attrs.field(init=False)
-    """Whether calls need only the lane and, possibly, a budget."""
+    """True if calls need only the lane and, possibly, a budget."""
     _paused: bool = False
     _started: int = 0
     served: int = 0
@@ -142,12 +142,12 @@ class Lane:
 
     @property
     def slot_free(self) -> bool:
-        """Whether one more call could be in flight."""
+        """True if one more call could be in flight."""
         return self.in_flight < self._slots
 
     @property
     def in_line(self) -> bool:
-        """Whether the queue has waiters."""
+        """True if the queue has waiters."""
         return bool(self._queue.waiters)
 
     @property

@@ -83,7 +83,7 @@ class LaneSpec:
     )
     """How the limit moves: by refusals (`aimd`), by latency as well (`latency`), or not at all (`off`)."""
     slow_start: bool = attrs.field(default=False, kw_only=True)
-    """Whether the limit starts at 1 and doubles until the first trouble; for `aimd`."""
+    """True if the limit starts at 1 and doubles until the first trouble; for `aimd`."""
     retries: int = attrs.field(validator=_is_whole(0), default=3, kw_only=True)
     """Attempts after the first for a call with transient failures, ≥ 0."""
     max_retries: int | None = attrs.field(validator=_is_whole(0), default=None, kw_only=True)

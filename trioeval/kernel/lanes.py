@@ -34,12 +34,12 @@ class Gate:
 
     @property
     def open(self) -> bool:
-        """Whether a parallel job may enter now."""
+        """True if a parallel job may enter now."""
         return not self._serial
 
     @property
     def idle(self) -> bool:
-        """Whether no job runs and none waits to run alone."""
+        """True if no job runs and none waits to run alone."""
         return self.open and not self._parallel
 
     async def wait_open(self) -> None:

@@ -120,7 +120,7 @@ class CallRequest:
     used: tuple[int, float] | None = None
     """Tokens and money that it used; None while it is in flight, and if it was cancelled there."""
     is_told: bool = False
-    """Whether its reply reported the tokens."""
+    """True if its reply reported the tokens."""
 
     def __init__(
         self,

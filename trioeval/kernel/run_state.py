@@ -34,7 +34,7 @@ class JobSource(Generic[P]):
 
     @property
     def idle(self) -> bool:
-        """Whether no job of this source is running and none could start."""
+        """True if no job of this source is running and none could start."""
         return False
 
     def admit_nowait(self, now: float) -> Job[P] | None:  # noqa: ARG002 - subclasses look at the lane
@@ -108,11 +108,11 @@ class RunState(CallContext, Generic[P, V]):
 
     @property
     def over(self) -> bool:
-        """Whether every job has its outcome."""
+        """True if every job has its outcome."""
         return self.ledger.recorded == self.ledger.size
 
     def admits(self, now: float) -> bool:
-        """Whether new jobs may still start."""
+        """Return whether new jobs may still start."""
         if self.failure is not None:
             return False
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None

@@ -64,7 +64,7 @@ class Cap:
 
     @property
     def idle(self) -> bool:
-        """Whether no call holds a part of it and no lane waits for one."""
+        """True if no call holds a part of it and no lane waits for one."""
         return not self._limiter.borrowed_tokens and not self._queue
 
     def admits(self, lane: Follower) -> bool:
@@ -74,7 +74,7 @@ class Cap:
 
     @property
     def free(self) -> bool:
-        """Whether a slot is free, regardless of waiting lanes."""
+        """True if a slot is free, regardless of waiting lanes."""
         return self._limiter.available_tokens > 0
 
     def join(self, lane: Follower, *, again: bool = False) -> None:

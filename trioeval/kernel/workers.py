@@ -226,7 +226,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
 
     @property
     def idle(self) -> bool:
-        """Whether no job is live and none that may start is waiting."""
+        """True if no job is live and none that may start is waiting."""
         if self._live:
             return False
         backlog = self.running.backlog
@@ -292,7 +292,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
 
     @property
     def _full(self) -> bool:
-        """Whether no more jobs may be live now."""
+        """True if no more jobs may be live now."""
         most = self.max_live
         if self._live < (_SPARE if most is None else most):
             return False
