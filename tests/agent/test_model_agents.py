@@ -163,7 +163,7 @@ class Bench:
         async def main() -> Outcome[AttemptEnd] | None:
             self.scope = trio.CancelScope()
             jobs = [Job(0, "cases", None), *([Job(1, "m", None)] if busy else [])]
-            lanes = Lanes([LaneSpec("m", width=1, max_retries=0), LaneSpec("cases")])
+            lanes = Lanes([LaneSpec("m", max_concurrency=1, max_retries=0), LaneSpec("cases")])
             with trio.fail_after(60), self.scope:
                 outcome, *_ = await collect(Plan.of(jobs), perform, lanes=lanes)
                 return outcome

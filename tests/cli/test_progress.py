@@ -29,15 +29,15 @@ from trioeval.testing import run_virtual
 def lane(name: str, **more: Any) -> LaneState:
     """A lane that rests, but for what is said."""
     rests: dict[str, Any] = {
-        "mood": "open", "width": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None, "tpm": None,
-        "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
+        "mood": "open", "max_concurrency": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None,
+        "tpm": None, "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
         "refused": 0, "retried": 0, "tokens": 0, "cost": 0.0,
     }  # fmt: skip
     return LaneState(name=name, **{**rests, **more})
 
 
 BUSY = lane(
-    "openai:gpt-mini", in_flight=3, limit=3, width=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
+    "openai:gpt-mini", in_flight=3, limit=3, max_concurrency=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
     used_tpm=9_950, why=Why.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
 )  # fmt: skip
 CLOSED = lane("other", mood="closed", limit=0, reason="401\x1b[2J: no key")

@@ -384,7 +384,7 @@ def test_lanes_with_one_key_are_one_lane() -> None:
     )
     prepared = trioeval.prepare(suite)
     assert prepared.lane_names == ("the box", "the box", "the box", "sim:d")
-    assert [spec.width for spec in prepared.lane_specs] == [2, 4]
+    assert [spec.max_concurrency for spec in prepared.lane_specs] == [2, 4]
 
 
 @pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])

@@ -217,7 +217,7 @@ def test_a_call_asks_for_amounts_of_at_least_nothing(want: Use) -> None:
     (outcome,) = spend([want], Budget())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, PlanError)
-    assert "at least 0 is right" in str(outcome.error)
+    assert "both at least 0" in str(outcome.error)
 
 
 @pytest.mark.parametrize(("oversize", "start"), [("alone", 8.0), ("refuse", None)])
@@ -243,7 +243,7 @@ def test_a_call_of_more_tokens_than_a_minute_has_starts_alone_or_is_refused(
         assert isinstance(outcomes[1], Failed)
         assert isinstance(outcomes[1].error, CallError)
         assert outcomes[1].error.fault is Fault.REFUSED
-        assert str(outcomes[1].error) == "the call needs 64 tokens; lane 'a' allows 60 a minute"
+        assert str(outcomes[1].error) == "the call needs 64 tokens; lane 'a' allows 60 per minute"
 
 
 def test_tokens_that_were_not_used_let_the_next_call_start_earlier() -> None:

@@ -13,7 +13,7 @@ def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
     """Every wait has its reason and end; the last line sums up."""
     refused = (Attempt(1.0, Fault.RATE_LIMITED, 5.0), Attempt(0.5))
     scenario = Scenario(
-        (LaneSpec("a", width=1),),
+        (LaneSpec("a", max_concurrency=1),),
         (Script("a", (Call("a", 2.0),)), Script("a", (Call("a", 0.0, attempts=refused),))),
     )
     history = explain(run_scenario(scenario).events, 1)
@@ -83,7 +83,7 @@ def test_jobs_that_never_ran_say_why() -> None:
     """A closed lane, and a dependency that failed."""
     dead = Call("a", 0.0, attempts=(Attempt(1.0, Fault.QUOTA_EXHAUSTED),))
     scenario = Scenario(
-        (LaneSpec("a", width=1),), (Script("a", (dead,)),) * 3, edges={2: (Edge(0),)}
+        (LaneSpec("a", max_concurrency=1),), (Script("a", (dead,)),) * 3, edges={2: (Edge(0),)}
     )
     trace = run_scenario(scenario)
     assert explain(trace.events, 1).moments[-1] == (

@@ -32,8 +32,8 @@ from trioeval.testing import run_virtual
 def lane(name: str, **more: Any) -> LaneState:
     """A lane that rests, but for what is said."""
     rests: dict[str, Any] = {
-        "mood": "open", "width": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None, "tpm": None,
-        "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
+        "mood": "open", "max_concurrency": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None,
+        "tpm": None, "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
         "refused": 0, "retried": 0, "tokens": 0, "cost": 0.0,
     }  # fmt: skip
     return LaneState(name=name, **{**rests, **more})

@@ -279,7 +279,7 @@ def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:
     )
     found = prepared(suite, OPENAI_API_KEY="sk-0123456789")
     assert found.lane_names[2] == found.lane_names[0] != found.lane_names[1]
-    assert [spec.width for spec in found.lane_specs] == [7, 7]
+    assert [spec.max_concurrency for spec in found.lane_specs] == [7, 7]
 
 
 def test_a_budget_holds_for_judges_too() -> None:

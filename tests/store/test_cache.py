@@ -692,7 +692,7 @@ def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width:
 
         await until_idle(cache, path)
         plan = Plan.of(Job(index, "m", payload=index) for index in range(40))
-        lanes = Lanes([LaneSpec("m", width=width)])
+        lanes = Lanes([LaneSpec("m", max_concurrency=width)])
         outcomes = await collect(plan, perform, lanes=lanes, stop=stop)
         return sum(isinstance(one, Done) for one in outcomes)
 

@@ -144,7 +144,7 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
             "HONEST is broken: job 1 was emitted with None, after request 1 of job 1 on lane a"
             " (0.25 to 0.5, returned)"
         ),
-        "  lane a: width 1",
+        "  lane a: max concurrency 1",
         "  job 0 on a: 0.25 s",
         "  job 1 on a: 0.25 s",
         "  timeline:",
@@ -157,7 +157,7 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
     found = broken_laws(lambda: Careful("one start too many"), laws=("LEAK", "EAGER", "PACE"))
     assert [str(breach).splitlines()[1:4] for breach in found.values()] == [
         [
-            "  lane a: width 1, 120 rpm with a burst of 1",
+            "  lane a: max concurrency 1, 120 rpm with a burst of 1",
             "  job 0 on a: 0.25 s",
             "  job 1 on a: 0.25 s",
         ]
@@ -172,7 +172,7 @@ def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
             "SLOT is broken: job 0 kept its slot from 0.3125 to 0.5625, in no call; request 1 of job 1"
             " on lane a (0.875 to 1.125, returned) could have started at 0.3125"
         ),
-        "  lane a: width 1, retries: 3",
+        "  lane a: max concurrency 1, retries: 3",
         "  job 0 on a: 0.3125 s, then transient; again: 0.3125 s",
         "  job 1 on a: 0.25 s",
         "  timeline:",

@@ -171,7 +171,7 @@ def merge_task_lanes(
 
 
 def _with_room(spec: LaneSpec, rooms: Mapping[str, int]) -> LaneSpec:
-    return attrs.evolve(spec, width=max(spec.width, rooms.get(spec.name, 0)))
+    return attrs.evolve(spec, max_concurrency=max(spec.max_concurrency, rooms.get(spec.name, 0)))
 
 
 def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
@@ -201,18 +201,18 @@ def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> Lane
 
 def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:
     options = suite.evaluate_options
-    width = settings.max_concurrency
+    max_concurrency = settings.max_concurrency
     if name == AGENT_RUNS:
-        width = suite.run_limits.max_concurrent_runs
-        width = _UNBOUNDED if width == 0 else width
-    if width is None:
-        width = (options.max_concurrency or WIDTH) if cap is None else cap
+        max_concurrency = suite.run_limits.max_concurrent_runs
+        max_concurrency = _UNBOUNDED if max_concurrency == 0 else max_concurrency
+    if max_concurrency is None:
+        max_concurrency = (options.max_concurrency or WIDTH) if cap is None else cap
     elif cap is not None:
-        width = min(width, cap)
+        max_concurrency = min(max_concurrency, cap)
     delay = options.delay if settings.delay is None else settings.delay
     return LaneSpec(
         name,
-        width,
+        max_concurrency,
         rpm=settings.rpm,
         burst=settings.burst,
         tpm=settings.tpm,
@@ -229,7 +229,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
 def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
     return attrs.evolve(
         one,
-        width=min(one.width, other.width),
+        max_concurrency=min(one.max_concurrency, other.max_concurrency),
         rpm=_smaller(one.rpm, other.rpm),
         burst=min(one.burst, other.burst),
         tpm=_smaller(one.tpm, other.tpm),

@@ -23,7 +23,7 @@ class LaneState:
 
     name: str
     mood: LaneMood
-    width: int
+    max_concurrency: int
     """Calls in flight at most."""
     limit: int
     """Calls that may be in flight now; 0 while it is paused or closed."""
@@ -150,7 +150,7 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace
     return LaneState(
         name=lane.name,
         mood=mood,
-        width=lane.width,
+        max_concurrency=lane.max_concurrency,
         limit=lane.limit,
         in_flight=lane.in_flight,
         queued=lane.waiting + lane.resting,

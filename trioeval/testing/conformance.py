@@ -449,7 +449,7 @@ def _describe(scenario: Scenario) -> Iterator[str]:
             for one in call_of(script).attempts
         )
         retries = f", retries: {lane.retries}" if mishaps else ""
-        yield f"  lane {lane.name}: width {lane.width}{rate}{gap}{retries}"
+        yield f"  lane {lane.name}: max concurrency {lane.max_concurrency}{rate}{gap}{retries}"
     for index, script in enumerate(scenario.scripts):
         call = call_of(script)
         steps = [_step(one, fails=call.fails) for one in call.attempts or (call.attempt(0),)]

@@ -22,15 +22,15 @@ from trioeval.testing.trace import (
 
 def check_width(trace: Trace) -> None:
     """WIDTH: calls in flight never exceed the lane's limit of the moment, nor live jobs their bound."""
-    widths = {lane.name: lane.width for lane in trace.lanes}
+    most = {lane.name: lane.max_concurrency for lane in trace.lanes}
     for retune in trace.scenario.retunes:
         if isinstance(retune.to, int):
-            widths[retune.lane] = max(widths[retune.lane], retune.to)
+            most[retune.lane] = max(most[retune.lane], retune.to)
     for lane in trace.lanes:
         in_flight = most_at_once(on(trace.calls, lane))
-        width = widths[lane.name]
-        seen = f"{in_flight} calls in flight on lane {lane.name}, of width {width}"
-        require("WIDTH", in_flight <= width, seen)
+        max_concurrency = most[lane.name]
+        seen = f"{in_flight} calls in flight on lane {lane.name}, max concurrency {max_concurrency}"
+        require("WIDTH", in_flight <= max_concurrency, seen)
         _check_live_jobs(trace, lane.name)
     _check_live_jobs(trace, None)
     cap = trace.scenario.cap
@@ -72,7 +72,11 @@ def _check_limits_at_starts(trace: Trace) -> None:
     for event in trace.events:
         match event:
             case LimitChanged(at, lane, limit):
-                fits = 0 <= limit <= next(spec.width for spec in trace.lanes if spec.name == lane)
+                fits = (
+                    0
+                    <= limit
+                    <= next(spec.max_concurrency for spec in trace.lanes if spec.name == lane)
+                )
                 require("AIMD", fits, f"a limit of {limit} on lane {lane} at {at}")
                 limits[lane] = limit
             case CallStarted(at, index, lane):
@@ -191,12 +195,12 @@ def check_aimd(trace: Trace) -> None:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
             continue
         refused = [span for span in on(trace.calls, lane) if is_refusal(span)]
-        limit, shrank_at = 1 if lane.slow_start else lane.width, -math.inf
+        limit, shrank_at = 1 if lane.slow_start else lane.max_concurrency, -math.inf
         before_wave = limit
         for event in trace.events:
             if not isinstance(event, LimitChanged) or event.lane != lane.name:
                 continue
-            require("AIMD", 1 <= event.adaptive <= lane.width, f"{event} on {lane}")
+            require("AIMD", 1 <= event.adaptive <= lane.max_concurrency, f"{event} on {lane}")
             if event.adaptive < limit:
                 causes = [span for span in refused if span.ended_at == event.at]
                 begins_wave = any(span.started_at >= shrank_at for span in causes)

@@ -235,7 +235,9 @@ def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_
         run: What runs a scenario.
     """
     lanes = tuple(
-        attrs.evolve(spec, width=spec.width + more) if spec.name == lane else spec
+        attrs.evolve(spec, max_concurrency=spec.max_concurrency + more)
+        if spec.name == lane
+        else spec
         for spec in scenario.lanes
     )
     narrow, wide = run(scenario), run(attrs.evolve(scenario, lanes=lanes))
@@ -279,7 +281,8 @@ def check_narrowed(
         run: What runs a scenario.
     """
     lanes = tuple(
-        attrs.evolve(spec, width=room) if spec.name == lane else spec for spec in scenario.lanes
+        attrs.evolve(spec, max_concurrency=room) if spec.name == lane else spec
+        for spec in scenario.lanes
     )
     narrow = run(attrs.evolve(scenario, lanes=lanes))
     limit = Shared((lane,), room=room, at_once=at_once)

@@ -53,7 +53,7 @@ class ModelPace:
 class ModelLimit:
     """How many calls may be in flight on a lane with `adaptive="aimd"`."""
 
-    width: int
+    max_concurrency: int
     doubling: bool
     """Whether a clean round doubles the limit."""
     limit: int = attrs.field(init=False)
@@ -82,7 +82,7 @@ class ModelLimit:
     latencies: list[float] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.limit = 1 if self.doubling else self.width
+        self.limit = 1 if self.doubling else self.max_concurrency
 
     @property
     def in_trial(self) -> bool:
@@ -173,7 +173,7 @@ class ModelLimit:
                 return
             self.clean_rounds = 0
             self.trials += 1
-        self.limit = min(more, self.width)
+        self.limit = min(more, self.max_concurrency)
 
     @property
     def _has_paid(self) -> bool:
@@ -236,7 +236,7 @@ class ModelLane:
 
     def __attrs_post_init__(self) -> None:
         adapts = self.spec.adaptive == "aimd"
-        self.limit = ModelLimit(self.spec.width, self.spec.slow_start) if adapts else None
+        self.limit = ModelLimit(self.spec.max_concurrency, self.spec.slow_start) if adapts else None
 
     def opens_at(self) -> float:
         """The first instant at which its rates allow a start; -inf if they are open."""
@@ -281,13 +281,15 @@ class ModelLane:
 
     @property
     def _full(self) -> int:
-        return self.spec.width if self.limit is None else self.limit.limit
+        return self.spec.max_concurrency if self.limit is None else self.limit.limit
 
     @property
     def _learns(self) -> bool:
         """Whether there is anything that a success could tell it."""
         limit = self.limit
-        if limit is not None and (limit.limit < limit.width or limit.refused or limit.in_trial):
+        if limit is not None and (
+            limit.limit < limit.max_concurrency or limit.refused or limit.in_trial
+        ):
             return True
         unsettled = self.allowance is not None or self.measured_since is not None
         return unsettled or bool(self.fatal or self.troubles)

@@ -127,7 +127,11 @@ def _check_slot(seen: Seen) -> None:
             on(spans, lane) for spans in (seen.whole.trace.calls, seen.whole.trace.bodies)
         )
         late = late_starts(calls, lane)
-        if not late or late_starts(calls, lane, resting=True) or most_at_once(live) > lane.width:
+        if (
+            not late
+            or late_starts(calls, lane, resting=True)
+            or most_at_once(live) > lane.max_concurrency
+        ):
             continue
         for waiting, right in late:
             for rest, again in _rests(seen):

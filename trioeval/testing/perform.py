@@ -22,7 +22,7 @@ def run_scenario(scenario: Scenario) -> Trace:
     """Run a scenario in a Trio run of its own and return what was seen.
 
     Example:
-        >>> lane = LaneSpec("a", width=1)
+        >>> lane = LaneSpec("a", max_concurrency=1)
         >>> trace = run_scenario(Scenario((lane,), (Script("a", (Call("a", 2),)),) * 3))
         >>> [span.started_at for span in trace.calls]
         [0.0, 2.0, 4.0]
@@ -187,7 +187,7 @@ async def _retune(retune: Retune, lanes: Lanes) -> None:
     elif retune.to == "resume":
         lane.resume()
     else:
-        lane.width = retune.to
+        lane.max_concurrency = retune.to
 
 
 async def _stop_at(recorder: Recorder, stop: trio.Event, scenario: Scenario) -> None:

@@ -310,7 +310,11 @@ def late_starts(
             ends = [over[one.index] for one in begun if not one.attempt]
         bounds = [0.0, rate_bound([one.started_at for one in begun], period, lane.burst)]
         bounds += [begun[-1].started_at + lane.min_gap] if begun else []
-        bounds += [sorted(ends)[len(ends) - lane.width]] if len(ends) >= lane.width else []
+        bounds += (
+            [sorted(ends)[len(ends) - lane.max_concurrency]]
+            if len(ends) >= lane.max_concurrency
+            else []
+        )
         right = max(bounds)
         if right >= refused_at:
             break

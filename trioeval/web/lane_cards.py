@@ -30,7 +30,7 @@ class LaneCard:
     """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
     in_flight: int = 0
     limit: int = 0
-    width: int = 0
+    max_concurrency: int = 0
     rpm: float | None = None
     tpm: float | None = None
     facts: Sequence[tuple[str, str]] = ()
@@ -82,7 +82,7 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCar
         mood=lane["mood"],
         in_flight=lane["inFlight"],
         limit=lane["limit"],
-        width=lane["width"],
+        max_concurrency=lane["maxConcurrency"],
         rpm=lane["rpm"],
         tpm=lane["tpm"],
         facts=[*facts, *_counts(lane, retried=lane["retried"])],

@@ -56,7 +56,7 @@ def pass_rate(state: RunState) -> str | None:
 
 def in_flight(lane: LaneState) -> str:
     """Calls in flight, and how many there may be: as `4/8`, or `2/3 of 8` while they may be fewer."""
-    of = "" if lane.limit == lane.width else f" of {lane.width}"
+    of = "" if lane.limit == lane.max_concurrency else f" of {lane.max_concurrency}"
     return f"{lane.in_flight}/{lane.limit}{of}"
 
 

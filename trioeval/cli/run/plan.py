@@ -385,7 +385,7 @@ def least_seconds(spec: LaneSpec, calls: int) -> float:
 
 
 def _limits(spec: LaneSpec) -> str:
-    found = [f"{spec.width} at once"]
+    found = [f"{spec.max_concurrency} at once"]
     found += [f"{spec.rpm:g} requests a minute"] if spec.rpm else []
     found += [f"{spec.tpm:g} tokens a minute"] if spec.tpm else []
     found += [f"{1000 * spec.min_gap:g} ms between two"] if spec.min_gap else []
