@@ -68,6 +68,13 @@ BROKEN: list[tuple[str, bytes, str]] = [
         ),
     ),
     ("a.yaml", b"[" * 30_000, "a.yaml:1:201: $[0][0][0][0]: is nested more than 200 levels deep"),
+    ("a.yaml", b"{a: " * 30_000, "a.yaml:1:801: $.a.a.a.a: is nested more than 200 levels deep"),
+    ("a.yaml", b"- " * 30_000, "a.yaml:1:401: $[0][0][0][0]: is nested more than 200 levels deep"),
+    (
+        "a.yaml",
+        b"".join(b" " * n + b"b:\n" for n in range(1200)),
+        "a.yaml:201:201: $.b.b.b.b: is nested more than 200 levels deep",
+    ),
     (
         "a.yaml",
         b"a: {<<: [{b: 1}, 5]}\n",

@@ -8,6 +8,7 @@ twice) makes the exact and slower pass over the same text, `yaml_spots`, say so;
 them never pays for it. Tests prove that both passes see the same document.
 """
 
+import contextlib
 import re
 import sys
 from typing import Any
@@ -30,6 +31,7 @@ from trioeval.text import read_integer
 MERGE_KEY = "<<"
 GROWTH = 100
 """How many times more values aliases may make of those that are written out."""
+_PARSER_LIMIT = "maximum nesting depth"
 
 
 def yaml_spots(text: str) -> SpotTree:
@@ -74,6 +76,20 @@ def yaml_spots(text: str) -> SpotTree:
         message = f"aliases make {tree.root.size} values of {written}"
         raise MistakenError(Mistake(message, "write less with aliases", place=tree.root.place))
     return tree
+
+
+def _report_own_limit(text: str, error: yaml.MarkedYAMLError) -> None:
+    """Raise the project's own error if the parser refused a text for its depth.
+
+    Since 0.2.6 libyaml has a limit of its own, 1000 levels. It scans ahead, so it may refuse a text before it
+    has returned the event of level 201. Of the text before the refused level it returns all events.
+
+    Raises:
+        MistakenError: The text is nested more than `DEEPEST` levels deep.
+    """
+    if error.problem_mark is not None and _PARSER_LIMIT in (error.problem or ""):
+        with contextlib.suppress(yaml.YAMLError):
+            yaml_spots(text[: error.problem_mark.index])
 
 
 @attrs.define(eq=False)
@@ -164,9 +180,13 @@ def read_yaml(text: str) -> YamlText | None:
         yaml.SequenceEndEvent: builder.end,
         yaml.DocumentStartEvent: builder.document,
     }
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if step := steps.get(type(event)):
-            step(event)
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if step := steps.get(type(event)):
+                step(event)
+    except yaml.MarkedYAMLError as error:
+        _report_own_limit(text, error)
+        raise
     if not builder.root:
         return None
     return YamlText(builder.root[0], builder.repeated, builder.odd_numbers)
