@@ -251,7 +251,7 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
         ("doneFile", "a\0b", 'must be a file in the workspace, got "a\\u0000b"'),
         ("doneFile", "{{x}}", 'is the same for all cases and no template, got "{{x}}"'),
         ("workspace", 5, "must be text, got 5"),
-        ("workspace", "no/where", "there is no folder "),
+        ("workspace", "no/where", "folder not found: "),
         ("workspace", "{{ x | }}", "not a template"),
         ("workspace", "../", '"../" is outside of the suite\'s folder'),
     ],
@@ -506,7 +506,7 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
     done = f"{projects}/projects/over holds DONE already, by which an agent says that it is done"
     hint = "remove it, or give the task another doneFile"
     assert told_of(entry, projects) == [
-        '$.workspace: there is no file or folder "projects/clac" (case b)\n  did you mean "calc"?',
+        '$.workspace: file or folder not found: "projects/clac" (case b)\n  did you mean "calc"?',
         f"$.workspace: {done}: {hint} (case c)",
         "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
         f"$.tests[8].workspace: {done}: {hint} (case i)",

@@ -57,7 +57,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     (
         "a.yml",
         b"a: 'x\n\x01'\n",
-        "a.yml:2:1: $: not YAML: the character U+0001 may not stand in it",
+        "a.yml:2:1: $: not YAML: the character U+0001 is not allowed",
     ),
     (
         "a.yaml",
@@ -68,6 +68,13 @@ BROKEN: list[tuple[str, bytes, str]] = [
         ),
     ),
     ("a.yaml", b"[" * 30_000, "a.yaml:1:201: $[0][0][0][0]: is nested more than 200 levels deep"),
+    ("a.yaml", b"{a: " * 30_000, "a.yaml:1:801: $.a.a.a.a: is nested more than 200 levels deep"),
+    ("a.yaml", b"- " * 30_000, "a.yaml:1:401: $[0][0][0][0]: is nested more than 200 levels deep"),
+    (
+        "a.yaml",
+        b"".join(b" " * n + b"b:\n" for n in range(1200)),
+        "a.yaml:201:201: $.b.b.b.b: is nested more than 200 levels deep",
+    ),
     (
         "a.yaml",
         b"a: {<<: [{b: 1}, 5]}\n",
@@ -78,20 +85,20 @@ BROKEN: list[tuple[str, bytes, str]] = [
         b"a: [.inf]\nb: 1\nb: -1e999\n",
         (
             "a.yaml:1:5: $.a[0]: must be a finite number, got Infinity\n"
-            'a.yaml:3:1: $.b: the key "b" stands here and in line 2\n'
+            'a.yaml:3:1: $.b: duplicate key "b": it is already in line 2\n'
             "a.yaml:3:4: $.b: must be a finite number, got -Infinity"
         ),
     ),
     (
         "a.yaml",
         b"a:\n\t- b\n",
-        "a.yaml:2:1: $: not YAML: a tab stands where only spaces may\n  indent with spaces",
+        "a.yaml:2:1: $: not YAML: tab where only spaces are allowed\n  indent with spaces",
     ),
     ("a.json", b'{"a": [1, NaN]}', "a.json:1:11: $.a[1]: must be a finite number, got NaN"),
     (
         "a.json",
         b'{"a": "\\ud83d"}',
-        'a.json:1:7: $.a: half of a surrogate pair is no character, in the text "\\ud83d"',
+        'a.json:1:7: $.a: a lone surrogate is not a valid character, in the text "\\ud83d"',
     ),
     (
         "a.json",
@@ -145,8 +152,8 @@ def test_a_folder_is_no_suite_file(tmp_path: Path, name: str) -> None:
 
 def test_a_file_that_is_not_there_is_told() -> None:
     """Whatever its suffix."""
-    assert problems("nowhere.json") == "nowhere.json: there is no such file"
-    assert problems("nowhere.xml") == "nowhere.xml: there is no such file"
+    assert problems("nowhere.json") == "nowhere.json: file not found"
+    assert problems("nowhere.xml") == "nowhere.xml: file not found"
 
 
 def test_a_name_that_no_file_can_have_is_told() -> None:

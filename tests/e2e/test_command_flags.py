@@ -111,9 +111,9 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
         (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
-        (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
+        (["-p", "none.txt"], '-p none.txt: file not found: "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
-        (["-t", "none.csv"], "-t none.csv: there is no file"),
+        (["-t", "none.csv"], "-t none.csv: file not found"),
         (["other.json"], "other.json: a command takes one suite"),
         (["--assertions", "a.yaml"], "--assertions and --model-outputs need each other"),
         (["--watch", "--record", "r.jsonl"], "--record and --watch exclude each other"),
@@ -420,7 +420,7 @@ def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) ->
                 assert line, f"ended without saying {text!r}"
 
         for content, said in (
-            (None, 'there is no file "file://t.csv"'),
+            (None, 'file not found: "file://t.csv"'),
             ("word\nho,ho,ho\n", "t.csv:2"),
             ("word\nho\n", "exit 200"),
             ("word\nhi\n", "every row passed"),

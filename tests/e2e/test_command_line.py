@@ -157,7 +157,7 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["missing.json"], 2, "missing.json: there is no such file"),
+        (["missing.json"], 2, "missing.json: file not found"),
         (["veiw"], 2, 'did you mean the command "view"?'),
         (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
         (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),

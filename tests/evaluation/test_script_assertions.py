@@ -210,7 +210,7 @@ def test_programs_that_compute_no_value(
     ("assertion", "said"),
     [
         ({"type": "equals", "value": ["file://checks.py"]}, "cannot be computed by a program"),
-        ({"type": "python", "value": "file://checks.ts"}, "there is no file"),
+        ({"type": "python", "value": "file://checks.ts"}, "file not found"),
         ({"type": "python", "value": "file://typed.ts:f"}, "name the .js file"),
         ({"type": "python", "value": "file://check.py"}, 'did you mean "checks.py"?'),
         ({"type": "python", "value": "file://checks.py:fial"}, 'there is no function "fial"'),

@@ -161,7 +161,7 @@ def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
         ("$..[", "$..[ is not a JSONPath"),
         ("jmespath: [", "jmespath: [ is not a JMESPath"),
         ("python: 1 +", '"1 +" is not Python: '),
-        ("file://no.py", 'there is no file "no.py"'),
+        ("file://no.py", 'file not found: "no.py"'),
         ("file://t.py:nothing", 'there is no function "nothing" in "t.py"'),
         ("file://bad.py", "not Python: "),
         ("file://bad.js", "is not JavaScript: SyntaxError"),

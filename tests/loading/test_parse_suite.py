@@ -284,7 +284,7 @@ def test_data_that_contains_itself_is_refused() -> None:
     """However it does, and in no time; data that stands in two places does not contain itself."""
     loop: dict[str, Any] = {"providers": ["echo"]}
     loop["tests"] = [loop, loop]
-    assert said_of(loop) == ["$.tests[0]: stands in itself", "$.tests[1]: stands in itself"]
+    assert said_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
     shared = {"a": "1"}
     assert parsed(tests=[{"vars": shared}, {"vars": shared}]).tests[1].vars == shared
 

@@ -164,7 +164,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
             {"workers": 1, "concurrency": 2},
             "concurrency: workers and concurrency are the same key: write one of them",
         ),
-        ({"questionsFile": "qestions.json"}, 'questionsFile: there is no file "qestions.json"'),
+        ({"questionsFile": "qestions.json"}, 'questionsFile: file not found: "qestions.json"'),
         ({"questionsFile": "."}, 'questionsFile: "." is a folder'),
         ({"questionsFile": 5}, "questionsFile: must be the name of a file, got 5"),
         (
@@ -253,7 +253,7 @@ def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
         '$.tasks[0].tools[0].target: tools are functions in Python files, got "tools.js:add"',
         '$.tasks[0].tools[0].parameters.type: must be "object", got the text "array"',
         "$.tasks[0].tools[1].name: must be text, got 5",
-        '$.tasks[0].tools[1].target: there is no file "none.py"',
+        '$.tasks[0].tools[1].target: file not found: "none.py"',
         "$.tasks[0].tools[1].parameters: must be an object, got a list",
     ]
 
@@ -280,7 +280,7 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
     (folder / "below").mkdir()
     names = {
         "below": '"below" is a folder |   write the name of a file',
-        "*.json": 'there is no file "*.json"',
+        "*.json": 'file not found: "*.json"',
         " ": 'must be the name of a file, got the text " "',
     }
     for name, told in names.items():

@@ -302,7 +302,7 @@ def test_a_budget_holds_for_judges_too() -> None:
         ("", "the id of a provider must not be empty"),
         ({"text": "a", "embeding": "b"}, '"embeding" is not a role of a grader'),
         ({"text": {"id": "a", "confg": {}}}, '"confg" is not a key here'),
-        ("file://nothing.yaml", "there is no file"),
+        ("file://nothing.yaml", "file not found"),
     ],
 )
 def test_what_names_no_judge_is_told_at_load(said: Any, told: str, tmp_path: Path) -> None:

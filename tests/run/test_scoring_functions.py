@@ -151,7 +151,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ['$.assertionTypes.x: "file://own.py" names no function'],
     ),
     ({"x": "own.py"}, ['$.assertionTypes.x: must name a function of a file, got "own.py"']),
-    ({"x": "file://none.py:f"}, ['$.assertionTypes.x: there is no file "none.py"']),
+    ({"x": "file://none.py:f"}, ['$.assertionTypes.x: file not found: "none.py"']),
     ({"assert-set": "file://own.py:f"}, ["$.assertionTypes"]),
 ]
 

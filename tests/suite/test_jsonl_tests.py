@@ -105,7 +105,7 @@ def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) 
             file,
             (7, 1),
             ("vars", "a"),
-            'half of a surrogate pair is no character, in the text "\\ud800"',
+            'a lone surrogate is not a valid character, in the text "\\ud800"',
         ),
         (file, (9, 1), (), "nested too deeply"),
     ]
@@ -175,7 +175,7 @@ def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
     tests = large(f'{space}"extra.yaml"', {"vars": {"q": "c"}})
     assert list(tests.irregular) == [MANY]
     assert tests[MANY].vars == {"q": ["a", "b"]}
-    with pytest.raises(MistakenError, match=re.escape('there is no file "file://none.yaml"')):
+    with pytest.raises(MistakenError, match=re.escape('file not found: "file://none.yaml"')):
         large(f'{space}"none.yaml"')
 
 

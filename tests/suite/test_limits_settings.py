@@ -100,7 +100,7 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ({**REDIS, "maxOutputTokens": 0}, ".maxOutputTokens: must be at least 1, got 0"),
         ({**REDIS, "workers": 0}, ".workers: must be at least 1, got 0"),
         ({**REDIS, "mode": "x"}, '.mode: "mode" is not a key here'),
-        ({"limitsFile": "no.json"}, '.limitsFile: there is no file "no.json"'),
+        ({"limitsFile": "no.json"}, '.limitsFile: file not found: "no.json"'),
         ({"limitsFile": 5}, ".limitsFile: must be the name of a file, got 5"),
         ({"limitsFile": ""}, '.limitsFile: must be the name of a file, got the text ""'),
         ([], ": must be an object, got a list"),
@@ -119,8 +119,8 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
     assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
-        '$.limits.limits_file: there is no file "no.json"',
-        "$.limits.limits_file: limits and limitsFile both say which limits there are",
+        '$.quota.limits_file: file not found: "no.json"',
+        "$.quota.limits_file: limits and limitsFile both say which limits there are",
     ]
     assert said_of({"backend": "redis", "workers": 0}) == [
         "$.limits.workers: must be at least 1, got 0",

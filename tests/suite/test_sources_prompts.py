@@ -166,7 +166,7 @@ def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text('[{"role": "user", "content": "file://nots.txt"}]')
     rule = f"paths in a file of prompts count from the suite's folder, {tmp_path}"
     hint = f'did you mean "note.txt"?; {rule}'
-    assert refused("p.json", tmp_path) == [('there is no file "file://nots.txt"', hint)]
+    assert refused("p.json", tmp_path) == [('file not found: "file://nots.txt"', hint)]
 
 
 def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
@@ -257,8 +257,8 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ("file://prompt.txt", ('there is no file "prompt.txt"', 'did you mean "prompts.txt"?')),
-        ("prompt.txt", ('there is no file "prompt.txt"', 'did you mean "prompts.txt"?')),
+        ("file://prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
+        ("prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
         ("file://no/*.txt", ("no file matches", "check the pattern")),
         ("no/*.txt", ("no file matches", "check the pattern")),
         ("file://../secret.txt", ('"../secret.txt" is outside', "allow it with --allow-outside")),

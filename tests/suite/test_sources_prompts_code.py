@@ -285,7 +285,7 @@ def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
         ("vars.", '"vars." is not JavaScript: SyntaxError'),
         ("python: vars[", '"vars[" is not Python: '),
         ("python: 1/0", '"1/0" failed: ZeroDivisionError: division by zero'),
-        ("file://no.py", 'there is no file "no.py"'),
+        ("file://no.py", 'file not found: "no.py"'),
         ("file://mine.py:nothing", 'there is no function "nothing" in "mine.py"'),
         ("file://mine.py:Made.mane", 'there is no function "Made.mane" in "mine.py"'),
         ("file://notes.txt", '"file://notes.txt" is no code that can be run'),
@@ -333,7 +333,7 @@ def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
         ),
         (("shuot",), 'there is no function "shuot" in "two.py"', 'did you mean "shout"?'),
         (("c",), "must be the path of a Python file, got 3", None),
-        (("d",), 'there is no file "no.py"', 'did you mean "two.py"?'),
+        (("d",), 'file not found: "no.py"', 'did you mean "two.py"?'),
         (("e",), '"bad.py" cannot be loaded: ZeroDivisionError: division by zero', None),
     ]
 

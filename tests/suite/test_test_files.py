@@ -118,7 +118,7 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
 @pytest.mark.parametrize(
     ("reference", "wanted"),
     [
-        ("none.csv", 'there is no file "none.csv"\n  did you mean "a.csv"?'),
+        ("none.csv", 'file not found: "none.csv"\n  did you mean "a.csv"?'),
         ("none/*.csv", "no file matches"),
         ("../*.csv", "no file matches"),
         ("huggingface://datasets/x", "tests from huggingface://… are not supported"),
@@ -129,12 +129,12 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
         ("old.xls#1", 'tests from "old.xls#1" are not supported\n  save the file as .xlsx'),
         ("g.py:one", "one must return a list of tests, got an object"),
         ("g.py:fails", "no such thing"),
-        ("none.py", 'there is no file "none.py"'),
+        ("none.py", 'file not found: "none.py"'),
         ({"path": "az://account/t.csv"}, "tests from az://… are not supported"),
-        ({"path": "none.csv"}, 'there is no file "none.csv"'),
+        ({"path": "none.csv"}, 'file not found: "none.csv"'),
         ({"path": 5}, "must be the name of a file, got 5"),
         ({"path": "a.csv", "confg": 1}, '"confg" is not a key here\n  did you mean "config"?'),
-        ({"path": "g.py", "config": "file://none.json"}, 'there is no file "file://none.json"'),
+        ({"path": "g.py", "config": "file://none.json"}, 'file not found: "file://none.json"'),
     ],
 )
 def test_what_cannot_be_read_is_told(

@@ -70,7 +70,7 @@ def test_so_are_links_to_them_and_files_that_there_are_not(folder: Path) -> None
         load_suite(suite(folder, giving("file://link.txt"), giving("file://c.txt"), "({env: 1})"))
     assert [problem.message for problem in caught.value.problems] == [
         f'transformVars gives "file://link.txt" is outside of the suite\'s folder {folder}',
-        'transformVars gives there is no file "file://c.txt"',
+        'transformVars gives file not found: "file://c.txt"',
     ]
 
 

@@ -22,7 +22,7 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Place, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.placing import TOLD, shortened
+from trioeval.documents.placing import MOST_SHOWN, shortened
 from trioeval.grading import Kinds, quote
 from trioeval.grading.kinds.text import SPACES
 from trioeval.suite.model import Test
@@ -208,7 +208,7 @@ def read_table(
             try:
                 tests.append(_test(columns, row, number, structure, around.kinds))
             except _CellError as error:
-                if len(mistakes) <= TOLD:
+                if len(mistakes) <= MOST_SHOWN:
                     mistakes += table.placed(row, error.found, file)
                 else:  # they are only counted; to place one is to look at all that is before it
                     mistakes += (mistake for _, mistake in error.found)
@@ -490,7 +490,7 @@ def _check_cells(file: Path, sheet: Any) -> None:
     mistakes: list[Mistake] = []
     try:
         with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - nothing public tells it
-            for message, place in itertools.islice(_lost_cells(source), TOLD):
+            for message, place in itertools.islice(_lost_cells(source), MOST_SHOWN):
                 mistakes.append(Mistake(message, _SAVE_AGAIN, file=file, place=place))
     except (ET.ParseError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         message = f"not a spreadsheet: {error}"

@@ -242,9 +242,9 @@ def _from_document(
     file: Path, around: Around, structure: Callable[[Any], Test], *, numbered: bool
 ) -> Sequence[Test]:
     origin = Origin(file, read_placed(file))
-    data, _, astray = resolve_references(origin, around)
-    if astray:
-        raise MistakenError(*astray)
+    data, _, dangling = resolve_references(origin, around)
+    if dangling:
+        raise MistakenError(*dangling)
     entries = data if isinstance(data, list) else [data]
     # Variables of JSON that is the only source are beside the suite.
     beside = around if numbered else around.below(file)
