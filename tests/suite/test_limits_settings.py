@@ -119,8 +119,8 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
     assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
-        '$.quota.limits_file: file not found: "no.json"',
-        "$.quota.limits_file: limits and limitsFile both say which limits there are",
+        '$.limits.limits_file: file not found: "no.json"',
+        "$.limits.limits_file: limits and limitsFile both say which limits there are",
     ]
     assert said_of({"backend": "redis", "workers": 0}) == [
         "$.limits.workers: must be at least 1, got 0",

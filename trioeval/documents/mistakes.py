@@ -172,8 +172,8 @@ def nearest(word: str, known: Iterable[str], *, most: int = _SHOWN_NEAREST) -> s
     Example:
         >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
         ('did you mean "prompts"?', 'known are prompts, tests')
-        >>> nearest("pages", ["prompts", "tests", "tags", "env", "quota"])
-        'nearest are tags, env, quota'
+        >>> nearest("pages", ["prompts", "tests", "tags", "env", "limits"])
+        'nearest are tags, env, limits'
     """
     words = sorted(known)
     by_folded: dict[str, str] = {}

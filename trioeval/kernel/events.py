@@ -42,7 +42,7 @@ class Why(enum.Enum):
     """Amounts that calls in flight have reserved and may give back."""
     CAP = "cap"
     """A free slot among those of all lanes together."""
-    SHARED_LIMIT = "quota"
+    SHARED_LIMIT = "shared_limit"
     """A permit of a shared limit."""
     BACKOFF = "backoff"
     """The back-off of a failed call before its retry."""
