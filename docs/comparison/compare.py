@@ -1,8 +1,8 @@
 """Compare evaluation tools on loopback servers: `python docs/comparison/compare.py TOOL [SCENARIO ...]`.
 
-TOOL is `trioeval`, `promptfoo`, `inspect` or `pydantic-evals`; each must be installed where this script finds
-it (`--python` names the interpreter of the two Python tools, `--promptfoo` the program). Every scenario starts
-servers in processes of their own, runs the tool on them, and prints what the servers' logs show.
+TOOL is `trioeval`, `promptfoo`, `inspect` or `pydantic-evals`. `--python` names an interpreter that has the two
+Python tools, `--promptfoo` the program. Each scenario starts servers in processes of their own, runs the tool on
+them, and prints what the servers' logs show.
 
     rate     200 prompts, a server of 1200 requests/min with a burst of 20, 50 ms a reply
     fair     30 prompts for each of two models; one server serves 120 requests/min, the other has no limit
