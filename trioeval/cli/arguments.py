@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 LATEST = "latest"
 """The run that `--resume` goes on with where it names none: the latest one of its suite."""
 
+SUITE_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+"""The ends of the names of suite files."""
+
 _OPTIONAL = {"--resume": LATEST}
-_SUITES = (".json", ".yaml", ".yml", ".toml")
 _POST = ["bus", "post"]
 _DASHED = re.compile(r"-(?!-?[a-zA-Z]|-?$)|-$")  # a dash that begins no flag
 
@@ -55,4 +57,4 @@ def _with_values(arguments: Iterator[str]) -> Iterator[str]:
 
 
 def _is_value(text: str) -> bool:
-    return not text.startswith("-") and not text.lower().endswith(_SUITES)
+    return not text.startswith("-") and not text.lower().endswith(SUITE_SUFFIXES)
