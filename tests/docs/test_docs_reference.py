@@ -103,6 +103,7 @@ _COMMANDS = (
     "bus post",
     "bus read",
     "bus follow",
+    "init",
     "fake-provider",
 )
 

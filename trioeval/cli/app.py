@@ -26,6 +26,7 @@ from trioeval.cli.flags import (
     NOT_PROVIDED,
     BeginFlags,
     Count,
+    InitFlags,
     KeepFlags,
     LimitFlags,
     NotNegative,
@@ -135,17 +136,22 @@ def preview(
 
 
 @app.command(name="init", group=_TOOLS)
-def init(folder: Path = Path(), /) -> int:
-    """Write a starter suite that runs at once.
+def init(
+    folder: Annotated[Path | None, Parameter(show_default="the current folder")] = None,
+    /,
+    *,
+    flags: InitFlags = InitFlags(),  # noqa: B008 - frozen
+) -> int:
+    """Write a starter suite that runs at once, or with --csv a suite for a table of questions.
 
     Parameters
     ----------
     folder
-        Where to; it is made if it is not there.
+        The folder of the suite; created if it does not exist.
     """
-    from trioeval.cli.commands.init import write_starter  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.init import write_suite  # noqa: PLC0415 - see above
 
-    return write_starter(folder)
+    return write_suite(folder, flags)
 
 
 @app.command(name="schema", group=_TOOLS)

@@ -330,6 +330,29 @@ class PreviewFlags:
     """Use cached replies, and cache new ones."""
 
 
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class InitFlags:
+    """The flags of `trioeval init`."""
+
+    csv: Path | None = None
+    """Write a suite for the questions of this CSV file, whose first line names the columns."""
+    model: str | None = None
+    """The model that answers, such as openai:gpt-4.1-mini; required with --csv."""
+    base_url: str | None = None
+    """The URL of an OpenAI-compatible server that has the model, such as http://localhost:8000/v1."""
+    answer_column: Annotated[str | None, _effective("found by its name")] = None
+    """The column of the right answers."""
+    question_column: Annotated[Texts, _effective("found by their names")] = ()
+    """A column that the prompt shows. Repeatable."""
+    output: Annotated[
+        Path | None,
+        _effective("suite.yaml beside the CSV file"),
+        Parameter(name=["--output", "-o"]),
+    ] = None
+    """The suite file; an existing file is not overwritten."""
+
+
 NOT_PROVIDED = {
     "--share": "results are not shared: send the file that -o writes",
     "--view": "run `trioeval view`, which shows runs in a browser while they go on",
