@@ -96,7 +96,7 @@ SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "
         ),
         ("s.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as the "),
         ("s.json --filter-failing r.json -o r.json", "-o r.json is the same file as the earlier "),
-        ("s.json --db x.db -o out.json", "-o out.json is a database, which is not written over"),
+        ("s.json --db x.db -o out.json", "-o out.json is a database and will not be overwritten"),
         ("resume -o s.json", "s.json is the same file as the suite's "),
         ("resume -o out.json", "out.json is the same file as the database of runs "),
         ("export latest -o s.json", "s.json is the same file as the suite's "),

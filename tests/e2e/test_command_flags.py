@@ -96,7 +96,7 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
             "o.json",
             "no rows match the filters (pass --allow-empty to accept this)",
         ),
-        ("--filter-failing", "notes.json", "notes.json: holds no results"),
+        ("--filter-failing", "notes.json", "notes.json: not a result file"),
         ("--filter-failing-only", "no.json", "no.json: cannot be read: No such file or directory"),
     ):
         done = trioeval("suite.json", flag, file, cwd=folder)
@@ -225,7 +225,7 @@ def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
     assert row["failureReason"] == 1
     assert row["error"] == 'the output does not equal "no"'
     assert done.stderr.startswith(
-        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet\n"
+        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS is not supported and has no effect\n"
     )
 
 
@@ -395,7 +395,7 @@ def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -
     again = trioeval("init", "new/suite", cwd=tmp_path)
     assert again.returncode == 2
     assert again.stderr == (
-        "new/suite/prompt.txt, new/suite/tests.csv: there already, and not overwritten\n"
+        "new/suite/prompt.txt, new/suite/tests.csv: already exists; name another folder\n"
     )
     assert (tmp_path / "new/suite/tests.csv").read_text() == "mine"
     assert not (tmp_path / "new/suite/suite.yaml").exists()

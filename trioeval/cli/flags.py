@@ -1,7 +1,7 @@
-"""The flags of `trioeval run`, in the groups in which its help shows them.
+"""The flags of `trioeval run`, in the groups of its help.
 
-A flag that is not given is None, or empty: then the suite's `commandLineOptions` say it, then its
-`evaluateOptions`, then the environment.
+A flag that is not given is None or empty: then the suite's `commandLineOptions` apply, then its
+`evaluateOptions`, then the environment, then the default that the help shows.
 """
 
 import re
@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 
 from trioeval.errors import Problem, SuiteError, UsageError
 
-# How long ago, as a flag says it. Pure.
+# Ages as flags name them. Pure.
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -24,10 +24,10 @@ _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])", re.ASCII)
 
 
 def read_age(text: str, flag: str) -> float:
-    """Seconds of an age with its unit: `90s`, `45m`, `12h`, `30d` or `8w`.
+    """Return the seconds of an age with its unit: `90s`, `45m`, `12h`, `30d` or `8w`.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not an age.
 
     Example:
         >>> read_age("1.5h", "--older-than")
@@ -354,36 +354,36 @@ class InitFlags:
 
 
 NOT_PROVIDED = {
-    "--share": "results are not shared: send the file that -o writes",
-    "--view": "run `trioeval view`, which shows runs in a browser while they go on",
-    "--suggest-prompts": "prompts are not suggested here",
-    "--remote": "nothing is graded or generated elsewhere than by your own providers",
-    "--interactive-providers": "-j 1 asks one question at a time",
-    "--shuffle": "rows start in the order of the suite, and are written in it",
+    "--share": "results are not shared; send the file that -o writes",
+    "--view": "run `trioeval view`, which shows runs in progress in a browser",
+    "--suggest-prompts": "suggesting prompts is not supported",
+    "--remote": "only your own providers grade and generate",
+    "--interactive-providers": "-j 1 runs one call at a time",
+    "--shuffle": "rows start and are written in the order of the suite",
 }
-"""Flags of promptfoo that mean nothing here, each with a sentence."""
+"""Flags of promptfoo that are not supported, each with an explanation."""
 
 
-# Tells mistakes in what a flag says as that flag's, and not as those of a suite that says something else.
+# Errors in the value of a flag name the flag, and not the suite, which has another value.
 
 
 @contextmanager
-def blaming_flags(flags: WhatFlags) -> Iterator[None]:
-    """Problems at keys that flags give name the flag in place of file, line and path.
+def attribute_errors_to_flags(flags: WhatFlags) -> Iterator[None]:
+    """Name the flag instead of file, line and path in problems at keys that a flag replaces.
 
     Raises:
-        SuiteError: The one that the block raised, told so.
+        SuiteError: The error of the block, with these changes.
     """
     try:
         yield
     except SuiteError as error:
         named = _named(flags)
-        told = [_told(problem, named) for problem in error.problems]
-        raise SuiteError(told, files=error.files) from None
+        problems = [_attributed(problem, named) for problem in error.problems]
+        raise SuiteError(problems, files=error.files) from None
 
 
 def _named(flags: WhatFlags) -> Mapping[str, str]:
-    """What is given, by the key that it stands for."""
+    """Return the flags that are given, by the path of the key that each one replaces."""
     given = {
         "prompts": ("-p", flags.prompts),
         "providers": ("-r", flags.providers),
@@ -397,7 +397,7 @@ def _named(flags: WhatFlags) -> Mapping[str, str]:
     }
 
 
-def _told(problem: Problem, named: Mapping[str, str]) -> Problem:
+def _attributed(problem: Problem, named: Mapping[str, str]) -> Problem:
     for path, flag in named.items():
         rest = problem.path.removeprefix(path)
         if rest != problem.path and (not rest or rest[0] in "[."):
@@ -405,38 +405,40 @@ def _told(problem: Problem, named: Mapping[str, str]) -> Problem:
     return problem
 
 
-# Which flags contradict each other. Pure.
+# Contradictions between flags. Pure.
 
 
 def check_flags(flags: RunFlags) -> None:
-    """Refuse flags that contradict each other.
+    """Raise if flags contradict each other.
 
     Raises:
-        UsageError: All that do are named.
+        UsageError: Some do; all of them are named.
     """
     keep, begin = flags.keep, flags.begin
     wrong = []
     if keep.retry is not None and keep.retry_errors:
-        wrong.append("--retry-errors and --retry exclude each other: it is --retry errors")
-    if begin.resume is not None and keep.retry_errors:
-        # Either way to resume, `--resume` and `resume`.
         wrong.append(
-            "--retry-errors is not for a run that is resumed: write --retry errors instead"
+            "--retry-errors and --retry exclude each other; --retry-errors is short for --retry errors"
         )
+    if begin.resume is not None and keep.retry_errors:
+        # This includes the command `resume`.
+        wrong.append("--retry-errors cannot be used with --resume; write --retry errors instead")
     if keep.refresh and keep.cache is False:
         wrong.append(
-            "--refresh and --no-cache exclude each other: without a cache all is asked anew"
+            "--refresh and --no-cache exclude each other: --no-cache already calls every provider"
         )
-    wrong += _told_twice(flags.output)
+    wrong += _output_contradictions(flags.output)
     if flags.what.untrusted and flags.what.allow_outside:
         wrong.append(
             "--untrusted and --allow-outside exclude each other: an untrusted suite stays in its folder"
         )
     if flags.what.allow_env and not flags.what.untrusted:
-        wrong.append("--allow-env is for --untrusted: any other suite sees the whole environment")
-    if goes_on(flags):
+        wrong.append(
+            "--allow-env needs --untrusted: any other suite can read the whole environment"
+        )
+    if continues_run(flags):
         wrong += [
-            f"{flag} is of a whole run: it cannot be given for the rest of one"
+            f"{flag} applies to a whole run and cannot be used to continue one"
             for flag, given in (
                 ("--no-write", begin.write is False),
                 ("--watch", flags.output.watch),
@@ -445,27 +447,27 @@ def check_flags(flags: RunFlags) -> None:
             if given
         ]
     elif keep.reconcile:
-        wrong.append("--reconcile is for a run that goes on: it needs --resume or --retry")
+        wrong.append("--reconcile needs --resume or --retry: it is for continuing a run")
     if wrong:
         raise UsageError("\n".join(wrong))
 
 
-def _told_twice(output: OutputFlags) -> list[str]:
-    """What is to be told and not to be told."""
+def _output_contradictions(output: OutputFlags) -> list[str]:
+    """Return messages about flags that ask for an output and against it."""
     found = []
     if output.quiet:
-        asked = {
+        shown = {
             "--progress": output.progress,
             "--progress-mode": output.progress_mode,
             "--table": output.table,
             "--verbose": output.verbose,
         }
-        found = [f"--quiet and {flag} exclude each other" for flag, asks in asked.items() if asks]
+        found = [f"--quiet and {flag} exclude each other" for flag, given in shown.items() if given]
     if output.progress is False and output.progress_mode is not None:
         found.append("--no-progress and --progress-mode exclude each other")
     return found
 
 
-def goes_on(flags: RunFlags) -> bool:
-    """Whether a run is asked for that is there already."""
+def continues_run(flags: RunFlags) -> bool:
+    """Return whether the flags ask to continue a stored run."""
     return flags.begin.resume is not None or flags.keep.retry is not None or flags.keep.retry_errors
