@@ -197,8 +197,8 @@ class _EnvironmentReader:
 
 # The places of stored runs and cached replies, by default `.trioeval` in the working directory.
 #
-# Only the command line and the environment of the process can change them, never a suite: a foreign file must not
-# choose which files are written.
+# Only the command line and the environment of the process can change them, never a suite: a foreign file
+# must not choose which files are written.
 
 
 FOLDER = ".trioeval"

@@ -54,8 +54,8 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 # The files of a command line: no file may have two purposes.
 #
-# An output would overwrite an input or another output, unnoticed. So every command that writes checks its files
-# here first. A database consists of several files: its logs and locks are beside it.
+# An output would overwrite an input or another output, unnoticed. So every command that writes checks its
+# files here first. A database consists of several files: its logs and locks are beside it.
 
 
 Named: TypeAlias = tuple[str, Path]
@@ -239,7 +239,8 @@ def _anchored(reference: str) -> str:
 
 
 def _absolute(reference: str) -> str:
-    """Return a reference with a path that is absolute, for a suite in any folder; other schemes are unchanged."""
+    """Return a reference with a path that is absolute, for a suite in any folder; other schemes are
+    unchanged."""
     plain = reference.removeprefix(FILE)
     return reference if "://" in plain else f"{FILE}{Path.cwd() / plain}"
 

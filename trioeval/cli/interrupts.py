@@ -144,7 +144,8 @@ class Interrupts:
             raise
 
     def _heeded(self) -> list[signal.Signals]:
-        # A parent that ignores a signal for this process (nohup, a background job of a script) does so on purpose.
+        # A parent that ignores a signal for this process (nohup, a background job of a script) does so on
+        # purpose.
         return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def _note(self, number: int, _frame: FrameType | None) -> None:

@@ -2,18 +2,19 @@
 """The end of a process that two signals did not end.
 
 After the second signal a run is cancelled and records its state. Code that never lets Trio's loop run would
-prevent that forever, so the second signal also sets an alarm. The handler of the alarm ends the process and all
-of its child processes. It runs between two steps of Python code, and within searches of regular expressions.
+prevent that forever, so the second signal also sets an alarm. The handler of the alarm ends the process and
+all of its child processes. It runs between two steps of Python code, and within searches of regular
+expressions.
 
-If the interpreter is stuck in code that allows neither, no Python handler runs, not even the one that sets the
-alarm. So a second process, the watcher, is forked before anything is loaded, which takes less than a
-millisecond. Python writes the number of each signal into a pipe (`signal.set_wakeup_fd`); this is done in C and
-needs no interpreter. The watcher reads and counts the numbers. Shortly after the time of the alarm it kills the
-process and all of its child processes.
+If the interpreter is stuck in code that allows neither, no Python handler runs, not even the one that sets
+the alarm. So a second process, the watcher, is forked before anything is loaded, which takes less than a
+millisecond. Python writes the number of each signal into a pipe (`signal.set_wakeup_fd`); this is done in C
+and needs no interpreter. The watcher reads and counts the numbers. Shortly after the time of the alarm it
+kills the process and all of its child processes.
 
-While Trio runs, it uses such a pipe to wake its loop; otherwise the loop could miss a signal that arrives just
-before it waits for the system. During that time the watcher echoes each signal through a second pipe, on which
-the loop waits.
+While Trio runs, it uses such a pipe to wake its loop; otherwise the loop could miss a signal that arrives
+just before it waits for the system. During that time the watcher echoes each signal through a second pipe,
+on which the loop waits.
 """
 
 import contextlib

@@ -244,8 +244,8 @@ class BinaryFormat:
     """A format of result files that are not text."""
 
     files: Callable[[Path, Sequence[Results]], Mapping[Path, Callable[[Path], None]]]
-    """Returns the files of `-o PATH` by name, each with a function that writes it to the path that it is given,
-    where an empty file exists. It and these functions may raise OutputError and OSError."""
+    """Returns the files of `-o PATH` by name, each with a function that writes it to the path that it is
+    given, where an empty file exists. It and these functions may raise OutputError and OSError."""
     check: Callable[[], str | None] = _nothing_missing
     """Returns what is missing and how to install it; called before any call costs money."""
 

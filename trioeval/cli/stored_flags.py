@@ -1,8 +1,8 @@
 """The flags that a run was started with, as JSON in the store, and the flags of its continuation. Pure.
 
-Flags that decide which rows a run has are fixed when it starts; a continuation may repeat them but not change
-them. Flags that only decide how it runs may change with each continuation and hold for that execution; without
-them those of the start apply.
+Flags that decide which rows a run has are fixed when it starts; a continuation may repeat them but not
+change them. Flags that only decide how it runs may change with each continuation and hold for that
+execution; without them those of the start apply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
