@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections.abc import Sequence
 
 _NEW_OBJECTS = 50_000
 """Between two looks for garbage: suites and modules are many objects that stay, found by each look."""
@@ -20,13 +21,25 @@ def _open_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - has no name
 
 
-def _tell_version() -> bool:
-    """Print the version without importing anything, for scripts and bug reports; whether that worked."""
-    from trioeval._version import __version__
+def _print_constant(arguments: Sequence[str]) -> bool:
+    """Print the version or a help page that needs no parser.
 
+    Returns:
+        Whether the arguments ask for such a text and it was written.
+    """
+    if arguments == ["--version"]:
+        from trioeval._version import __version__
+
+        text: str | None = f"trioeval {__version__}\n"
+    else:
+        from trioeval.cli.short_help import short_help
+
+        text = short_help(arguments)
+    if text is None:
+        return False
     try:
-        # Past the stream's buffer: it would keep what cannot be written, and fail again at the end.
-        os.write(sys.stdout.fileno(), f"trioeval {__version__}\n".encode())
+        # Not through the stream's buffer, which would keep what cannot be written and fail again at exit.
+        os.write(sys.stdout.fileno(), text.encode())
     except (OSError, AttributeError):  # full, gone, or closed before the program began
         return False
     return True
@@ -35,7 +48,7 @@ def _tell_version() -> bool:
 def main() -> None:
     """Run the command line and exit with its code."""
     _open_streams()
-    if sys.argv[1:] == ["--version"] and _tell_version():
+    if _print_constant(sys.argv[1:]):
         return
     gc.set_threshold(_NEW_OBJECTS)
     try:

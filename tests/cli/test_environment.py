@@ -132,7 +132,7 @@ def test_what_has_no_meaning_yet_or_is_not_safe_is_told() -> None:
     """Under the name that was used; a switch that is off is not."""
     found = read_environment({"PROMPTFOO_REQUIRE_JSON_PROMPTS": "1", "TRIOEVAL_INSECURE_SSL": "1"})
     assert found.warnings == (
-        "TRIOEVAL_INSECURE_SSL: servers need not prove who they are",
-        "PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet",
+        "TRIOEVAL_INSECURE_SSL: certificates of servers are not verified",
+        "PROMPTFOO_REQUIRE_JSON_PROMPTS is not supported and has no effect",
     )
     assert read_environment({"PROMPTFOO_INSECURE_SSL": "false"}).warnings == ()

@@ -69,7 +69,7 @@ def test_a_database_and_all_that_is_beside_it_is_not_written_over(folder: Path) 
         check_files(databases=[("the runs", database), ("the cache", folder / "new.json")])
     with contextlib.closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE bookmarks (url)")
-    with pytest.raises(UsageError, match=r"^-o .*other.db is a database, which is not written"):
+    with pytest.raises(UsageError, match=r"^-o .*other.db is a database and will not be overwritten"):
         check_files(written=[("-o", folder / "other.db")])
     check_files(databases=[("the runs", database), ("the cache", None)])
 
@@ -96,7 +96,7 @@ SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "
         ),
         ("s.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as the "),
         ("s.json --filter-failing r.json -o r.json", "-o r.json is the same file as the earlier "),
-        ("s.json --db x.db -o out.json", "-o out.json is a database, which is not written over"),
+        ("s.json --db x.db -o out.json", "-o out.json is a database and will not be overwritten"),
         ("resume -o s.json", "s.json is the same file as the suite's "),
         ("resume -o out.json", "out.json is the same file as the database of runs "),
         ("export latest -o s.json", "s.json is the same file as the suite's "),

@@ -283,7 +283,7 @@ def test_options_of_promptfoo_are_taken() -> None:
     assert found.tags == {"a": "1", "b": "3"}
     assert found.extensions == ("file://own.py:told",)
     assert said_in_vain(suite, RunFlags()) == (
-        "commandLineOptions.share: results are not shared: send the file that -o writes",
+        "commandLineOptions.share: results are not shared; send the file that -o writes",
     )
 
 

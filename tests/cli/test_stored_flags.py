@@ -146,13 +146,13 @@ def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> No
     with pytest.raises(UsageError) as caught:
         BEGUN.with_flags(given)
     assert str(caught.value).splitlines() == [
-        "--prompts c: the run was begun with --prompts a b",
-        "--var n=1: the run was begun without",
-        "--task tone: the run was begun without",
-        "--allow-empty: the run was begun without",
-        "--repeat 3: the run was begun with --repeat 2",
-        "--record is of a whole run: it cannot be given for the rest of one",
-        "--tag is of a whole run: it cannot be given for the rest of one",
+        "--prompts c: the run was started with --prompts a b",
+        "--var n=1: the run was started without",
+        "--task tone: the run was started without",
+        "--allow-empty: the run was started without",
+        "--repeat 3: the run was started with --repeat 2",
+        "--record applies to a whole run and cannot be used to continue one",
+        "--tag applies to a whole run and cannot be used to continue one",
     ]
 
 
@@ -161,7 +161,7 @@ def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> No
 )
 def test_flags_of_another_version_are_refused(found: dict[str, Any]) -> None:
     """In a line, with the run."""
-    with pytest.raises(UsageError, match="eval-1 does not say how it was begun"):
+    with pytest.raises(UsageError, match="eval-1 cannot be continued"):
         StoredFlags.read(found, "eval-1")
 
 
@@ -186,11 +186,11 @@ def test_resume_without_a_run_is_the_latest(arguments: str, found: str) -> None:
     ("keep", "begin", "output", "line"),
     [
         ({"retry": "failed", "retry_errors": True}, {}, {}, "--retry-errors and --retry exclude"),
-        ({"retry_errors": True}, {"resume": "latest"}, {}, "--retry-errors is not for a run"),
-        ({"retry": "failed"}, {"write": False}, {}, "--no-write is of a whole run"),
-        ({}, {"resume": "x"}, {"watch": True}, "--watch is of a whole run"),
-        ({}, {"resume": "x"}, {"plan": True}, "--plan is of a whole run"),
-        ({"reconcile": True}, {}, {}, "--reconcile is for a run that goes on"),
+        ({"retry_errors": True}, {"resume": "latest"}, {}, "--retry-errors cannot be used with --resume"),
+        ({"retry": "failed"}, {"write": False}, {}, "--no-write applies to a whole run"),
+        ({}, {"resume": "x"}, {"watch": True}, "--watch applies to a whole run"),
+        ({}, {"resume": "x"}, {"plan": True}, "--plan applies to a whole run"),
+        ({"reconcile": True}, {}, {}, "--reconcile needs --resume or --retry"),
         ({"refresh": True, "cache": False}, {}, {}, "--refresh and --no-cache exclude each other"),
     ],
 )

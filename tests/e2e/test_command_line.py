@@ -171,7 +171,7 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (
             ["good.json", "-o", "good.json/out.json"],
             2,
-            "-o good.json/out.json: the folder good.json cannot be made: File exists",
+            "-o good.json/out.json: the folder good.json cannot be created: File exists",
         ),
         (["good.json", "-o", "/proc/x.json"], 2, "-o /proc/x.json: the folder /proc cannot be"),
         (["good.json", "-o", "/proc/x.jsonl"], 2, "-o /proc/x.jsonl: the folder /proc cannot be"),
@@ -277,7 +277,7 @@ def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signal
             assert process.stderr is not None
             server.wait_held(4)
             process.send_signal(signal.SIGINT)
-            assert "stopping: rows under way may finish" in process.stderr.readline()
+            assert "stopping: running rows may finish" in process.stderr.readline()
             if signals == 2:
                 process.send_signal(signal.SIGINT)
             else:

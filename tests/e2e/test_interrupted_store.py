@@ -123,7 +123,7 @@ def test_a_full_disk_costs_no_row(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     first, second, *_ = done.stderr.splitlines()
     assert first.startswith(".trioeval/results.db: the store of runs cannot be read or written")
-    assert second == "stopping: rows under way may finish"
+    assert second == "stopping: running rows may finish"
     assert not (tmp_path / "a.json").exists()  # which has no room either
     told = re.search(
         r"^-o: (\d+) rows that never began are counted and not listed$", done.stderr, re.MULTILINE

@@ -34,7 +34,7 @@ def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
 )
 def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
     """Rows of one run are made under one law."""
-    with pytest.raises(UsageError, match="the run was begun with"):
+    with pytest.raises(UsageError, match="the run was started with"):
         stored(WITHOUT).with_flags(RunFlags(what=what))
 
 
@@ -42,7 +42,7 @@ def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
     ("what", "told"),
     [
         (WhatFlags(untrusted=True, allow_outside=True), "exclude each other"),
-        (WhatFlags(allow_env=("A",)), "--allow-env is for --untrusted"),
+        (WhatFlags(allow_env=("A",)), "--allow-env needs --untrusted"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(what: WhatFlags, told: str) -> None:

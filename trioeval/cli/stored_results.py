@@ -31,7 +31,7 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Rea
     path = database_path(db, environment)
     if not path.exists():
         raise UsageError(
-            f"{path}: there is no database of runs here: no run has begun; --db PATH names another one"
+            f"{path}: no database of runs: no suite has been run here; --db PATH names another database"
         )
     with read_store(path) as reader:
         yield reader

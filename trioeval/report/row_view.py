@@ -68,7 +68,12 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
 def _sections(
     record: RowRecord, calls: Sequence[StoredCall], near: Path | None
 ) -> Iterator[RenderableType]:
+    # Most who look at a row ask why it failed: status and reason come first.
     yield _heading(record)
+    if not record.status.has_verdict:
+        yield from _block("error", record.error)
+        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
+    yield from _verdict(record)
     if record.vars:
         yield from _block("variables", indented(record.vars))
     yield from _block("prompt", record.prompt)
@@ -77,12 +82,8 @@ def _sections(
         yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
         if "raw" in record.response:
             yield from _block("reply before transforms", _shown(record.response["raw"]))
-    if not record.status.has_verdict:
-        yield from _block("error", record.error)
-        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
-    yield from _verdict(record)
     for call in calls:
         if call.role == "grader":
             yield from _block(f"{inert(call.provider, _NAME)} was asked to judge", call.prompt)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trioeval.cli.environment import read_environment
-from trioeval.cli.flags import RunFlags, blaming_flags, check_flags, goes_on
+from trioeval.cli.flags import RunFlags, attribute_errors_to_flags, check_flags, continues_run
 from trioeval.cli.inputs import Loaded, environ_with, load_inputs, with_unset
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.streams import layered
@@ -34,11 +34,11 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
 
 
 def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    if goes_on(flags):
+    if continues_run(flags):
         return _go_on(suite, flags, interrupts)
     if flags.output.watch:
         return _watch(suite, flags, interrupts)
-    with blaming_flags(flags.what):
+    with attribute_errors_to_flags(flags.what):
         loaded = load(suite, flags)
         if not loaded.suite.command_line_options.watch:
             return _run(loaded, flags, interrupts)
@@ -52,7 +52,7 @@ def _go_on(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     found = find_run(suite, flags)
     if found.is_done:
         return end_again(found, outputs)
-    with blaming_flags(found.flags.what):
+    with attribute_errors_to_flags(found.flags.what):
         return _run(load(found.stored.suite, found.flags), found.flags, interrupts, found)
 
 
@@ -89,7 +89,7 @@ def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     def run_once() -> Watched:
         marks = marks_of(named)
         try:
-            with blaming_flags(flags.what):
+            with attribute_errors_to_flags(flags.what):
                 loaded = load(suite, flags)
                 marks = marks_of(loaded.suite.files or named)
                 code = _run(loaded, flags, interrupts)

@@ -91,7 +91,7 @@ def run_loaded(
         return _tell_plan(size_lines(error))
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not flags.rows.allow_empty and _has_rows(suite):
-        raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
+        raise UsageError("no rows match the filters (pass --allow-empty to accept this)")
     warnings = (*said_in_vain(suite, given), *environment.warnings, *prepared.warnings)
     for warning in () if flags.output.quiet else warnings:
         say(f"warning: {warning}")
