@@ -14,6 +14,7 @@ from rich.text import Text
 from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 from trioeval.grading import output_text
 from trioeval.inert import inert, inert_lines
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented, read_record, record_json, shallow
 from trioeval.suite.tests import Strip
 
@@ -60,9 +61,8 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
     """
     yield _sentence(result, near)
     if result.early_shutdown:
-        partial = (
-            f"; {len(result.partial_groups)} groups are partial" if result.partial_groups else ""
-        )
+        groups = counted(len(result.partial_groups), "partial group")
+        partial = f"; {groups}" if result.partial_groups else ""
         yield f"too many calls failed for good: nothing new was begun{partial}"
     if result.error is not None:
         yield f"failed: {inert(result.error, _ERROR)}"
@@ -82,10 +82,10 @@ def trouble(result: DatasetResult) -> str | None:
     if result.error is not None:
         found.append(f"failed ({inert(result.error, _DATASET_TEXT_NAME)})")
     if result.lost:
-        found.append(f"{result.lost} rows lost")
+        found.append(f"{counted(result.lost, 'row')} lost")
     if result.not_run:
         count = sum(result.not_run.values())
-        of = f"{count} rows" if count else "rows"
+        of = counted(count, "row") if count else "rows"
         found.append(f"{of} not run ({_named(result.not_run)})")
     if result.unfinished is not None:
         found.append(_unfinished(result.unfinished))
@@ -109,11 +109,11 @@ def used_of(result: DatasetResult | ColumnProfile) -> str:
 
     Example:
         >>> used_of(DatasetResult(task="a", requested=2, written=2, calls=3, cost=0.5))
-        '3 calls, 0.5000 US dollars in 0.0 s'
+        '3 calls, $0.5000 in 0.0 s'
     """
-    parts = [f"{result.calls} calls"]
-    parts += [f"{result.usage.total} tokens"] if result.usage.total else []
-    parts += [f"{result.cost:.4f} US dollars"] if result.cost else []
+    parts = [counted(result.calls, "call")]
+    parts += [counted(result.usage.total, "token")] if result.usage.total else []
+    parts += [money(result.cost)] if result.cost else []
     took = f" in {result.duration_s:.1f} s" if isinstance(result, DatasetResult) else ""
     return ", ".join(parts) + took
 
@@ -145,7 +145,7 @@ def failure_line(row: DroppedRow) -> str:
         'row 3: text failed after 6 calls: down'
     """
     column = "" if row.column is None else f"{inert(row.column, _DATASET_TEXT_NAME)} "
-    calls = f" after {row.attempts} calls" if row.attempts else ""
+    calls = f" after {counted(row.attempts, 'call')}" if row.attempts else ""
     why = "" if row.error is None else f": {inert(row.error, _ERROR)}"
     return f"row {row.row}: {column}{_words(row.cause)}{calls}{why}"
 
@@ -204,7 +204,7 @@ def _sentence(result: DatasetResult, near: Path | None) -> str:
     where = "made"
     if result.folder is not None:
         files = f"{_FORMATS[result.format]}, " if result.format is not None else ""
-        where = f"written to {shown_path(result.folder, near)} ({files}{result.groups} groups)"
+        where = f"written to {shown_path(result.folder, near)} ({files}{counted(result.groups, 'group')})"
     parts = [f"{result.written} of {result.requested} rows {where}"]
     if dropped := sum(result.dropped.values()):
         parts.append(f"{dropped} dropped: {dropped_words(result)}")
@@ -277,7 +277,7 @@ def _table(columns: Sequence[ColumnProfile]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("values", overflow="fold")
     asked = [column.calls or column.failed or column.recalled for column in columns]
-    counts = ("calls", "failed", "tokens", "US dollars") if any(asked) else ()
+    counts = ("calls", "failed", "tokens", "cost") if any(asked) else ()
     for name in counts:
         table.add_column(name, justify="right", no_wrap=True)
     for column in columns:
@@ -297,14 +297,14 @@ def _used(column: ColumnProfile) -> Iterator[Text]:
     yield Text(str(column.calls))
     yield Text(str(column.failed), style="bold yellow" if column.failed else "dim")
     yield Text(str(column.usage.total or 0))
-    yield Text("–" if column.cost is None else f"{column.cost:.4f}")
+    yield Text("–" if column.cost is None else money(column.cost))
 
 
 def _told(column: ColumnProfile) -> str:
     """A column in a few lines."""
     kind = f"{inert(column.kind, _NAME)}, " if column.kind else ""
     facts = [f"{distinct_of(column)} distinct"]
-    facts += [f"{column.nulls} nulls"] if column.nulls else []
+    facts += [counted(column.nulls, "null")] if column.nulls else []
     facts += [values] if (values := values_of(column)) else []
     facts += [used_of(column)] if column.calls else []
     facts += [f"{column.failed} failed"] if column.failed else []

@@ -29,6 +29,7 @@ from trioeval.report.compare_runs import (
     Side,
     metrics_of,
 )
+from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, Place
@@ -65,6 +66,8 @@ class RowChange:
     after: Side | None
     is_answered_otherwise: bool = attrs.field(default=False, metadata={KEY: "otherOutput"})
     """Whether both runs have it, with different outputs."""
+    number: int | None = attrs.field(default=None, metadata={KEY: None})
+    """The number of the row in the new run, or in the old one if the row is gone."""
     before_row: int | None = attrs.field(default=None, metadata={KEY: None})
     """Its number among the rows of the old run, where that has it."""
 
@@ -254,6 +257,7 @@ def _told(
         before=before,
         after=after,
         is_answered_otherwise=other,
+        number=record.number,
         before_row=place,
     )
 
@@ -274,13 +278,13 @@ def changes_table(changes: Iterable[RowChange], width: int) -> FittingTable:
         width: Characters of the name of a test that are shown, ≥ 8.
     """
     table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("#", justify="right", style="dim")
-    for name in ("test", "provider | prompt", "", "before", "after", ""):
+    table.add_column("row", justify="right", style="dim")
+    for name in ("name", "provider | prompt", "", "before", "after", ""):
         table.add_column(name, overflow="fold")
     for change in changes:
         name = change.column if change.task is None else f"{change.task}: {change.column}"
         table.add_row(
-            str(change.test_idx),
+            str(change.number),
             Text(inert(change.name, width)),
             Text(inert(name, _COLUMN)),
             Text(change.kind, style=_STYLES.get(change.kind, "dim")),
@@ -338,7 +342,7 @@ def compared_line(comparison: Comparison) -> str:
     """
     kinds = comparison.kinds
     told = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
-    return f"{kinds.total()} rows: {told}" if told else "no rows to compare"
+    return f"{counted(kinds.total(), 'row')}: {told}" if told else "no rows to compare"
 
 
 def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:

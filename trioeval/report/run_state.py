@@ -77,7 +77,9 @@ class RunState:
     failed: int
     errors: int
     not_run: int = 0
-    """Rows that were left before their end."""
+    """Rows that were stopped before their end."""
+    not_graded: int = 0
+    """Rows that succeeded and have no assertion; `passed` does not count them."""
     eta_s: float | None
     """Seconds until all rows are there, if it goes on like this; None where that is not known."""
     stopping: bool

@@ -403,12 +403,18 @@ class StoredRun(RunJournal):
     def records(
         self, task: str | None, prompt_idx: int | None = None
     ) -> Iterator[Mapping[str, Any]]:
-        """All rows of a task that are there, or those of one prompt, by their indices.
+        """The rows of a task, or those of one prompt, by index; see `numbered`."""
+        return (record for _, record in self.numbered(task, prompt_idx))
 
-        Also those that could not be written. Those that were written before the iteration began.
+    def numbered(
+        self, task: str | None, prompt_idx: int | None = None
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """The rows of a task, or those of one prompt, in order, each with its index.
+
+        Rows that could not be written are included. Rows written during the iteration may be missing.
 
         Raises:
-            StoreError: The database cannot be read, or one of them is damaged.
+            StoreError: The database cannot be read, or one of the rows is damaged.
         """
         part, source = self._place.parts.get(task), self._source(task)
         stored: Iterator[tuple[int, str]] = iter(())
@@ -421,7 +427,7 @@ class StoredRun(RunJournal):
             found = source.parsed(index, text)
             # What was lost may be of any prompt.
             if prompt_idx is None or found["promptIdx"] == prompt_idx:
-                yield found
+                yield index, found
 
     def observe(self, event: Event) -> None:
         """Write down what befalls lanes; an observer of the run."""

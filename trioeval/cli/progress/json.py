@@ -27,6 +27,7 @@ class JsonProgress(Progress):
         fact = {
             "type": "row",
             "task": record.task,
+            "row": record.number,
             "testIdx": record.test_idx,
             "promptIdx": record.prompt_idx,
             "status": record.status.value,

@@ -21,6 +21,7 @@ from trioeval.evaluation.journal import KeptRows
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity, Pace, all_left_s
 from trioeval.report.records import RowRecord
+from trioeval.report.row import is_graded
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
@@ -41,6 +42,8 @@ class Picture:
     stopping: Callable[[], bool]
     """Whether no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
+    not_graded: int = 0
+    """Rows that succeeded and have no assertion; `counts` has them as passed."""
     _paces: dict[str, Pace] = attrs.field(factory=dict)
     """How rows come, by lane."""
 
@@ -49,14 +52,16 @@ class Picture:
         for lane, count in rows.items():
             self._pace(lane).expected += count
 
-    def add(self, status: Status, lane: str) -> None:
-        """Take note of a row that is over, and was asked of a lane."""
+    def add(self, status: Status, lane: str, *, is_graded: bool = True) -> None:
+        """Count a finished row of a lane."""
         self.counts[status] += 1
+        self.not_graded += not is_graded
         self._pace(lane).add(trio.current_time())
 
-    def add_kept(self, status: Status) -> None:
-        """Take note of a row that was there already, and whose turn it is."""
+    def add_kept(self, status: Status, *, is_graded: bool = True) -> None:
+        """Count a row of an earlier execution, when its turn comes."""
         self.counts[status] += 1
+        self.not_graded += not is_graded
 
     def state(self) -> RunState:
         """The picture of this moment. Inside of `trio.run`; not a checkpoint."""
@@ -71,7 +76,8 @@ class Picture:
             total=self.total,
             done=self.counts.total() + kept,
             kept=kept,
-            passed=passed,
+            passed=passed - self.not_graded,
+            not_graded=self.not_graded,
             failed=failed,
             errors=errors,
             not_run=not_run,
@@ -163,11 +169,11 @@ class Watching:
 
     def row_is_over(self, row: Row) -> None:
         """Take note of a row, which need not be the next one that is told of."""
-        self.picture.add(row.status, row.lane)
+        self.picture.add(row.status, row.lane, is_graded=is_graded(row))
 
     def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
         if is_kept:
-            self.picture.add_kept(record.status)
+            self.picture.add_kept(record.status, is_graded=record.is_graded)
         self.progress.add(record)
 
     def _expect(self, part: PreparedTask) -> None:

@@ -44,6 +44,7 @@ from trioeval.providers.secrets import hide_in
 from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
+from trioeval.report.counts import counted
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
@@ -186,14 +187,15 @@ class Execution:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
             if left_out and self.flags.output.output:
-                say(f"-o: {left_out} rows that never began are counted and not listed")
+                say(f"-o: {counted(left_out, 'row')} that never started: counted, not listed")
             # What it warns of at its end is said before how the run ended.
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.flags.output.quiet:
                 with self.progress.results():
                     command = partial(self.keeping.show, run.id)
-                    unshown = show_results(collector, info, command)
+                    resume = self._resume(run, collector)
+                    unshown = show_results(collector, info, command, resume)
                 if unshown is not None:
                     say(unshown)
                     unwritten.append(unshown)

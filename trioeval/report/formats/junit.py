@@ -174,7 +174,7 @@ def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
     name = inert(row.name, _NAME)
     about = {
         "classname": suite_name,
-        "name": f"{row.test_idx}: {name}" if name else str(row.test_idx),
+        "name": f"row {row.number} ({name})" if name else f"row {row.number}",
         "time": _seconds(row.latency_ms or 0),
     }
     yield f"<testcase{xml_attributes(about)}>"
@@ -199,6 +199,7 @@ def _properties(row: RowRecord) -> dict[str, object]:
         "grading.cost": row.grading_cost,
         "outcome": row.question.get("outcome"),
         "answer": row.question.get("agentAnswer"),
+        "graded": None if row.is_graded else "false",
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
