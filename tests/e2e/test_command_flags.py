@@ -123,7 +123,7 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
         (["-p", "none.txt"], '-p none.txt: file not found: "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
-        (["-t", "none.csv"], "-t none.csv: there is no file"),
+        (["-t", "none.csv"], "-t none.csv: file not found"),
         (["other.json"], "other.json: a run takes one suite file; add others with -c"),
         (["--assertions", "a.yaml"], "--assertions and --model-outputs need each other"),
         (["--watch", "--record", "r.jsonl"], "--record and --watch exclude each other"),

@@ -106,7 +106,7 @@ _COMMAND_GROUPS = {
     "agent": (_AGENTS, "Commands for programs that are agents: submit child runs, wait for them."),
     "bus": (_AGENTS, "Post to the message bus of agents; read and follow it."),
     "cache": (_TOOLS, "Inspect, empty or export the cache of replies."),
-    "quota": (_AGENTS, "Serve, show and change limits that programs share."),
+    "limits": (_AGENTS, "Serve, show and change limits that programs share."),
 }
 for _name, (
     _group,
