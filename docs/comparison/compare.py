@@ -1,8 +1,8 @@
 """Compare evaluation tools on loopback servers: `python docs/comparison/compare.py TOOL [SCENARIO ...]`.
 
-TOOL is `trioeval`, `promptfoo`, `inspect` or `pydantic-evals`. `--python` names an interpreter that has the two
-Python tools, `--promptfoo` the program. Each scenario starts servers in processes of their own, runs the tool on
-them, and prints what the servers' logs show.
+TOOL is `trioeval`, `promptfoo`, `inspect` or `pydantic-evals`. `--python` names an interpreter that has the
+two Python tools, `--promptfoo` the program. Each scenario starts servers in processes of their own, runs the
+tool on them, and prints what the servers' logs show.
 
     rate     200 prompts, a server of 1200 requests/min with a burst of 20, 50 ms a reply
     fair     30 prompts for each of two models; one server serves 120 requests/min, the other has no limit
@@ -25,6 +25,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 LATENCY = 0.05
+PATIENCE = 240
+"""Seconds until a tool that does not end is killed."""
 
 
 class FailingHandler(BaseHTTPRequestHandler):
@@ -86,7 +88,8 @@ def failing_server(log: Path) -> Iterator[str]:
 def limited_server(log: Path, *flags: str) -> Iterator[str]:
     """Serve `trioeval fake-provider` with flags and yield its base URL."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
-    command += ["--latency", str(LATENCY), "--log", str(log), *flags]
+    # Replies do not say what is left of the rate: refusals carry `Retry-After`, which every tool reads.
+    command += ["--latency", str(LATENCY), "--log", str(log), "--hints", "retry_after", *flags]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
@@ -102,8 +105,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def run_tool(arguments: argparse.Namespace, job: dict[str, Any], folder: Path) -> int:
-    """Run one tool on a job: models with base URLs, prompts, concurrency and rates; return its exit code."""
+def run_tool(arguments: argparse.Namespace, job: dict[str, Any], folder: Path) -> str:
+    """Run one tool on a job: models with base URLs, prompts, concurrency and rates; return how it ended."""
     file = folder / "job.json"
     file.write_text(json.dumps(job), encoding="utf-8")
     if arguments.tool == "trioeval":
@@ -114,15 +117,19 @@ def run_tool(arguments: argparse.Namespace, job: dict[str, Any], folder: Path) -
         script = f"with_{arguments.tool.replace('-', '_')}.py"
         command = [arguments.python, str(HERE / script), str(file)]
     with (folder / "output.txt").open("w", encoding="utf-8") as output:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=os.environ | {"OPENAI_API_KEY": "none"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    return done.returncode
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=os.environ | {"OPENAI_API_KEY": "none"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"not finished after {PATIENCE} s"
+    return f"exit {done.returncode}"
 
 
 def measure_rate(arguments: argparse.Namespace, folder: Path) -> str:
@@ -131,12 +138,13 @@ def measure_rate(arguments: argparse.Namespace, folder: Path) -> str:
     with limited_server(log, "--rpm", "1200", "--burst", "20") as url:
         prompts = [f"prompt {number}" for number in range(200)]
         models = [{"model": "m", "url": url, "rpm": 1200, "burst": 20}]
-        run_tool(arguments, {"models": models, "prompts": prompts, "concurrency": 20}, folder)
+        job = {"models": models, "prompts": prompts, "concurrency": 20}
+        ended = run_tool(arguments, job, folder)
     lines = read_log(log)
     done = [line["utc_at"] for line in lines if line["status"] == 200]
     refused = sum(line["status"] == 429 for line in lines)
     first = min(line["utc_at"] for line in lines)
-    return f"{len(done)} replies in {max(done) - first:.1f} s (ideal 9.0 s), {refused} × HTTP 429"
+    return f"{len(done)} replies in {max(done) - first:.1f} s (ideal 9.0 s), {refused} × HTTP 429, {ended}"
 
 
 def measure_fairness(arguments: argparse.Namespace, folder: Path) -> str:
@@ -150,16 +158,17 @@ def measure_fairness(arguments: argparse.Namespace, folder: Path) -> str:
             {"model": "fast", "url": fast_url},
         ]
         prompts = [f"prompt {number}" for number in range(30)]
-        run_tool(arguments, {"models": models, "prompts": prompts, "concurrency": 4}, folder)
+        job = {"models": models, "prompts": prompts, "concurrency": 4}
+        ended = run_tool(arguments, job, folder)
     fast_lines, slow_lines = read_log(fast), read_log(slow)
     first = min(line["utc_at"] for line in fast_lines + slow_lines)
-    ended = max(line["utc_at"] for line in fast_lines if line["status"] == 200) - first
+    fast_ended = max(line["utc_at"] for line in fast_lines if line["status"] == 200) - first
     all_ended = max(line["utc_at"] for line in slow_lines if line["status"] == 200) - first
     done = sum(line["status"] == 200 for line in slow_lines)
     refused = sum(line["status"] == 429 for line in slow_lines)
     return (
-        f"fast model done after {ended:.1f} s; slow model: {done} replies after {all_ended:.1f} s,"
-        f" {refused} × HTTP 429"
+        f"fast model done after {fast_ended:.1f} s; slow model: {done} replies after {all_ended:.1f} s,"
+        f" {refused} × HTTP 429, {ended}"
     )
 
 
@@ -171,7 +180,7 @@ def measure_failures(arguments: argparse.Namespace, folder: Path) -> str:
         models = [{"model": "m", "url": url}]
         job = {"models": models, "prompts": prompts, "concurrency": 4}
         began = time.monotonic()
-        code = run_tool(arguments, job, folder)
+        ended = run_tool(arguments, job, folder)
         took = time.monotonic() - began
     lines = read_log(log)
     first = min(line["utc_at"] for line in lines)
@@ -179,7 +188,7 @@ def measure_failures(arguments: argparse.Namespace, folder: Path) -> str:
     failed = sum(line["status"] == 500 for line in lines)
     return (
         f"{len(good)} good replies after {max(good):.1f} s, {failed} failed calls,"
-        f" whole run {took:.1f} s, exit {code}"
+        f" whole run {took:.1f} s, {ended}"
     )
 
 
