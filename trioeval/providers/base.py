@@ -12,6 +12,7 @@ import attrs
 from trioeval.rates.throttle import RateHint
 from trioeval.usage import Usage
 
+
 @attrs.frozen(kw_only=True)
 class Asked:
     """The identity of a model and its server, as far as it is known before a call. Holds no secret."""

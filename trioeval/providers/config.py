@@ -19,7 +19,12 @@ from trioeval.providers.metering import Metering
 
 Check: TypeAlias = Callable[[Any], bool]
 
+THIS_PROVIDER = "this provider"
+"""The beginning of a problem's message that `resolve` replaces by the provider's name."""
+
 _SUGGESTIONS = 3
+_ALMOST = 0.1
+"""Difference in likeness to the nearest name from which on a name is not suggested."""
 
 
 @attrs.frozen
@@ -90,11 +95,23 @@ def show(value: object, limit: int = 60) -> str:
 def _nearest_keys(name: str, known: Mapping[str, Key]) -> str | None:
     if not known:
         return "this provider takes no config"
-    close = difflib.get_close_matches(name, known, n=_SUGGESTIONS)
+    close = nearest(name, known)
     if close:
         return did_you_mean(known[one].name for one in close)
     names = [key.name for key in known.values()]
     return f"known: {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Return at most three names that are spelt almost like a name, the nearest first.
+
+    Example:
+        >>> nearest("opnai", ["openai", "anthropic", "xai"])
+        ['openai']
+    """
+    close = difflib.get_close_matches(name, [*names], n=_SUGGESTIONS)
+    likeness = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    return [one for one, like in zip(close, likeness, strict=True) if like > likeness[0] - _ALMOST]
 
 
 def did_you_mean(names: Iterable[str]) -> str:
