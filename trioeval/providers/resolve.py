@@ -528,7 +528,7 @@ def _split(
 
 _VENDORS_BY_MODEL = (
     (
-        re.compile(r"(chat)?gpt-|o[134](-|$)|text-embedding-|omni-moderation", re.IGNORECASE),
+        re.compile(r"(chat)?gpt|o[134](-|$)|text-embedding-|omni-moderation", re.IGNORECASE),
         ("openai",),
     ),
     (re.compile(r"claude", re.IGNORECASE), ("anthropic",)),
@@ -541,9 +541,13 @@ _VENDORS_BY_MODEL = (
     (re.compile(r"grok", re.IGNORECASE), ("xai",)),
     (re.compile(r"sonar", re.IGNORECASE), ("perplexity",)),
     (re.compile(r"(amazon\.)?nova-", re.IGNORECASE), ("bedrock",)),
-    (re.compile(r"(meta-)?llama|qwen|phi-?\d", re.IGNORECASE), ("ollama", "groq", "openrouter")),
+    (re.compile(r"(meta-llama|qwen)/", re.IGNORECASE), ("openrouter", "together")),
+    (re.compile(r"llama|qwen|phi-?\d", re.IGNORECASE), ("ollama", "groq")),
 )
 """Vendors by the beginning of a model's name, the most likely one first."""
+
+_VENDOR_BY_BRAND = {"chatgpt": "openai", "claude": "anthropic", "gpt": "openai", "grok": "xai"}
+"""Vendors by the names of their products, where these are used in place of the vendor's."""
 
 _WITHOUT_REST = ("echo", "sequence")
 _ID_HINT = 'an id is <vendor>:<model>, such as "openai:gpt-4.1-mini"'
@@ -557,13 +561,15 @@ def _unknown(entry_id: str, custom: Iterable[str]) -> Problem:
 
 
 def _meant_ids(entry_id: str, custom: Iterable[str]) -> list[str]:
+    prefix, colon, rest = entry_id.partition(":")
+    if colon and prefix.lower() in _VENDOR_BY_BRAND:
+        return [f"{_VENDOR_BY_BRAND[prefix.lower()]}:{rest}"]
     # A model's name may hold a colon or a slash: `llama3:8b`, `meta-llama/Llama-3-8b`.
     for pattern, vendors in _VENDORS_BY_MODEL:
         if pattern.match(entry_id):
             return [f"{vendor}:{entry_id}" for vendor in vendors]
     if close := nearest(entry_id, (*_WITHOUT_REST, *custom)):
         return close
-    prefix, colon, rest = entry_id.partition(":")
     if not colon and "/" in entry_id:
         prefix, colon, rest = (part.replace("/", ":") for part in entry_id.partition("/"))
     if prefix in MODULES:
