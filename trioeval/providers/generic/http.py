@@ -171,8 +171,8 @@ class Code:
 # allows it. Even then none is followed from a public address to a private one, where services trust every
 # client that can reach them.
 #
-# Credentials are sent only to the origin for which they are meant: headers with credentials are omitted, and a
-# body or a URL with one is not sent. A redirect to an earlier URL is a loop, since no state is kept between
+# Credentials are sent only to the origin for which they are meant: headers with credentials are omitted, and
+# a body or a URL with one is not sent. A redirect to an earlier URL is a loop, since no state is kept between
 # two steps that could change the reply.
 
 
@@ -247,8 +247,8 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRe
     """Return the request for a redirect.
 
     Raises:
-        ProviderError: `bad_request`, if its URL is not an HTTP URL, changes from https to http, or has another
-            origin that is not allowed, or that would receive a secret.
+        ProviderError: `bad_request`, if its URL is not an HTTP URL, changes from https to http, or has
+            another origin that is not allowed or that would receive a secret.
     """
     try:
         url = encode(urljoin(request.url, reply.headers["location"].strip()))

@@ -357,8 +357,8 @@ class RequestTemplate:
         return text.strip()
 
 
-# The parts of a form: read from the suite, and their files loaded for each call. A file must be in the suite's
-# folder, even if a variable is part of its path.
+# The parts of a form: read from the suite, and their files loaded for each call. A file must be in the
+# suite's folder, even if a variable is part of its path.
 
 
 LARGEST = 64 * 1024 * 1024

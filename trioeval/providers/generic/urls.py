@@ -34,7 +34,7 @@ def url_fault(url: str) -> str | None:
         is_right = False
     if not is_right or not parts.netloc.isprintable() or set(parts.netloc) & set(' "<>\\^`{|}'):
         return "must be an http or https URL with a host"
-        return "must not hold a user or a password; use auth: {type: basic, …}"
+    if parts.username is not None or parts.password is not None:
         return "must not hold a user or a password; use auth: {type: basic, …}"
     return None
 

@@ -28,9 +28,9 @@ from trioeval.providers.vendors.chat import is_schema_format, read_function, rea
 
 # From the text of a prompt to Anthropic's messages, which have separate system texts.
 #
-# A text whose first line begins with `system:`, `user:` or `assistant:` is a transcript; each such line starts
-# a message. Everything else is read as for chat completions, and images in that form, or in `data:` URIs, are
-# converted to Anthropic's.
+# A text whose first line begins with `system:`, `user:` or `assistant:` is a transcript; each such line
+# starts a message. Everything else is read as for chat completions, and images in that form, or in `data:`
+# URIs, are converted to Anthropic's.
 
 
 _SPEAKER = re.compile(r"^(system|user|assistant):", re.MULTILINE)

@@ -35,9 +35,9 @@ from trioeval.usage import Usage
 
 # Joining of a streamed chat completion to the form that it has without streaming.
 #
-# Pure. A stream is chunks, each with a `delta` for the message of a choice: texts are appended, tool calls are
-# joined by index, and for everything else the last value applies. The stream is complete at `[DONE]`; one that
-# ends before was cut off, perhaps within a chunk.
+# Pure. A stream is chunks, each with a `delta` for the message of a choice: texts are appended, tool calls
+# are joined by index, and for everything else the last value applies. The stream is complete at `[DONE]`; one
+# that ends before was cut off, perhaps within a chunk.
 
 
 END = "[DONE]"
