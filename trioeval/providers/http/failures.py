@@ -394,6 +394,7 @@ def classify(
     host: str = "",
     model: str = "",
     key_source: str = "",
+    url_source: str = "apiBaseUrl",
 ) -> ProviderError:
     """Return the error for a failed reply.
 
@@ -403,6 +404,7 @@ def classify(
         host: The host that replied; see `read_hints`.
         model: The model's name for the message; empty if there is none.
         key_source: Where the credential comes from, for the message: `OPENAI_API_KEY`.
+        url_source: Where the URL comes from, for the message, if there is a model.
         model: The model that was asked, to be named; empty where there is none.
 
     Returns:
@@ -424,7 +426,13 @@ def classify(
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
-        _message(reply, found, hidden, _advice(kind, reply, model, key_source), model),
+        _message(
+            reply,
+            found,
+            hidden,
+            _advice(kind, reply, key_source, url_source if model else ""),
+            model,
+        ),
         status=reply.status,
         retry_after=wait,
         body_excerpt=excerpt(reply.body, hidden),
@@ -491,14 +499,13 @@ def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
     return fault, None
 
 
-def _advice(kind: ProviderErrorKind, reply: HttpReply, model: str, key_source: str) -> str:
-    place = "apiBaseUrl" if model else "the URL"
+def _advice(kind: ProviderErrorKind, reply: HttpReply, key_source: str, url_source: str) -> str:
     if kind in ("auth", "permission"):
         return f"check {key_source or 'the credentials'}"
     if kind == "not_found" or reply.status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return f"check {place} and the model name" if model else f"check {place}"
+        return f"check {url_source} and the model name" if url_source else "check the URL"
     if reply.status in _REDIRECTS and "location" in reply.headers:
-        return f"check {place}, redirects are not followed"
+        return f"check {url_source or 'the URL'}, redirects are not followed"
     return ""
 
 
