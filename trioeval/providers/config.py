@@ -37,7 +37,7 @@ class Key:
     """The requirement on its value, for the sentence "must be …"."""
     check: Check
     secret: bool = False
-    """Whether a wrong value must not be shown."""
+    """True if a wrong value must not be shown."""
 
 
 def read_config(
@@ -251,7 +251,7 @@ class Surroundings:
     withheld: frozenset[str] = frozenset()
     """Variables of `environ` that templates must not use."""
     runs_code: bool = True
-    """Whether reading an entry may run its code; otherwise the code is only inspected."""
+    """True if reading an entry may run its code; otherwise the code is only inspected."""
     fence: Fence = attrs.field()
     """Decides which files the entry may name; by default those of `directory`."""
 
@@ -274,7 +274,7 @@ class Shared(Protocol):
 
     @property
     def runs_code(self) -> bool:
-        """Whether code in a request may run."""
+        """True if code in a request may run."""
         ...
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:

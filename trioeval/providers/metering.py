@@ -90,15 +90,15 @@ class Metering:
     longest_reply: int = GUESSED_REPLY
     """Maximum tokens of a reply."""
     is_bounded: bool = False
-    """Whether `longest_reply` is a limit and not a guess."""
+    """True if `longest_reply` is a limit and not a guess."""
     price: Price | None = None
     """None if no price is known."""
     says_cost: bool = False
-    """Whether replies report their cost, which then overrides the price."""
+    """True if replies report their cost, which then overrides the price."""
     most_cost: float | None = None
     """Maximum US dollars of a call, ≥ 0; None if only the price limits them."""
     is_paid: bool = False
-    """Whether its replies cost money."""
+    """True if its replies cost money."""
 
 
 def most_money(known: Metering, prompt: int, reply: int) -> float:

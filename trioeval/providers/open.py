@@ -98,7 +98,7 @@ class OpenProvider:
 
     @property
     def is_cacheable(self) -> bool:
-        """Whether `cache_key` may return a key for any request."""
+        """True if `cache_key` may return a key for any request."""
         return self._cacheable is not None
 
     def cache_key(self, request: Request) -> bytes | None:

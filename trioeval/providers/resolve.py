@@ -368,12 +368,12 @@ class ProviderSpec:
 
     @property
     def answers_for_nothing(self) -> bool:
-        """Whether it returns equal replies to equal requests, immediately and at no cost."""
+        """True if it returns equal replies to equal requests, immediately and at no cost."""
         return isinstance(self.settings, EchoSettings)
 
     @property
     def ignores_variables(self) -> bool:
-        """Whether it reads only the prompt, not the variables."""
+        """True if it reads only the prompt, not the variables."""
         known = EchoSettings | ReplaySettings | SequenceSettings | AdapterSettings
         return isinstance(self.settings, known)
 

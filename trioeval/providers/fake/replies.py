@@ -126,9 +126,9 @@ class Ask:
     tokens: int
     """Tokens of all messages."""
     streams: bool = False
-    """Whether the reply is requested as a stream."""
+    """True if the reply is requested as a stream."""
     with_usage: bool = False
-    """Whether the stream must end with the usage."""
+    """True if the stream must end with the usage."""
 
 
 @attrs.frozen(kw_only=True)
@@ -396,9 +396,9 @@ class Answer:
     delay: float = 0.0
     """Seconds until it is sent."""
     is_cut: bool = False
-    """Whether the connection is closed after half of the body."""
+    """True if the connection is closed after half of the body."""
     is_let_in: bool = False
-    """Whether the request was admitted; a refused one does not keep the provider busy."""
+    """True if the request was admitted; a refused one does not keep the provider busy."""
 
 
 @attrs.define(eq=False)

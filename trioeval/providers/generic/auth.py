@@ -192,7 +192,7 @@ class Token:
     good_until: float = math.inf
     """Expiry on Trio's clock."""
     was_accepted: bool = False
-    """Whether the service has accepted it at least once."""
+    """True if the service has accepted it at least once."""
 
 
 @attrs.define(eq=False)

@@ -78,9 +78,9 @@ class RawRequest:
     headers: dict[str, str]
     """Headers with lower-case names, without those of one connection."""
     body: str
-    """Empty if there is no body."""
+    """The body; empty if absent."""
     is_whole: bool = False
-    """Whether the request line includes scheme and host."""
+    """True if the request line includes scheme and host."""
 
 
 def read_raw_request(text: str, scheme: str) -> RawRequest | str:
@@ -201,7 +201,7 @@ class GenericSettings(Settings):
     timeout: float = ATTEMPT_LIMIT
     """Maximum seconds of a call, > 0."""
     follows_anywhere: bool = False
-    """Whether redirects to other origins are followed."""
+    """True if redirects to other origins are followed."""
     max_reply_bytes: int = MOST_BYTES
     """Maximum size of a reply in bytes."""
     tls: TlsSettings | None = None
@@ -422,7 +422,7 @@ class _Reader:
         return raw
 
     def _text_of(self, key: str) -> str | None:
-        """Return a text, or that of the file which it names; None if there is no such file."""
+        """Return a text, or that of the file which it names; None if it is not found."""
         text: str = self._values[key]
         if not text.startswith(_FILE):
             return text

@@ -191,7 +191,7 @@ class Guard:
     secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     """Secret texts."""
     elsewhere: bool = attrs.field(default=False, kw_only=True)
-    """Whether anything may be sent to another origin."""
+    """True if anything may be sent to another origin."""
 
     def without_secrets(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers that may be sent anywhere."""

@@ -216,12 +216,12 @@ class Adapter(ABC):
 
     @property
     def streams(self) -> bool:
-        """Whether replies are streamed, to measure the time to the first token."""
+        """True if replies are streamed, to measure the time to the first token."""
         return bool(self.given.get("metrics"))
 
     @property
     def show_thinking(self) -> bool:
-        """Whether reasoning is part of the output; besides the request, all that decides the result."""
+        """True if reasoning is part of the output; besides the request, all that decides the result."""
         return self.given.get("show_thinking") is not False
 
     @property

@@ -88,12 +88,12 @@ class Unpacker:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the body exceeds the maximum."""
+        """True if the body exceeds the maximum."""
         return self.size > self.most
 
     @property
     def is_whole(self) -> bool:
-        """Whether the body may end here."""
+        """True if the body may end here."""
         return self._zlib is None or self._zlib.eof or not self._fed
 
     def feed(self, part: bytes) -> bytes:
@@ -267,7 +267,7 @@ class _Client:
 
     @property
     def _has_room(self) -> bool:
-        """Whether one more connection leaves enough file descriptors; the first may always be tried."""
+        """True if one more connection leaves enough file descriptors; the first may always be tried."""
         taken = lowest_free()
         if not self._all:
             self._base = taken or 0

@@ -89,13 +89,13 @@ class Service:
     account_headers: Mapping[str, str] = attrs.field(factory=dict)
     """The headers for `organization` and `project`; a value without a header is an error."""
     limits_per_model: bool = True
-    """Whether each model has its own rate limits, and so its own lane."""
+    """True if each model has its own rate limits, and so its own lane."""
     path: str = ""
     """The end of every base URL; added if missing."""
     version_path: str | None = None
     """The path used instead if the config sets an `apiVersion`; `{model}` is the model."""
     openai_models: bool = False
-    """Whether its models are OpenAI's own, whose features follow from their names."""
+    """True if its models are OpenAI's own, whose features follow from their names."""
     variables: Mapping[str, str] = attrs.field(factory=dict)
     """Environment variables for defaults of the body, by key."""
     renames: Mapping[str, str] = attrs.field(factory=dict)
@@ -137,11 +137,11 @@ class Endpoint:
     sent_variables: tuple[str, ...] = attrs.field(default=(), eq=False)
     """Environment variables that identify the account."""
     key_source: str = attrs.field(default="", eq=False)
-    """Where the credential comes from, or may be set, for messages: `OPENAI_API_KEY`; "" if unknown."""
+    """The place of the credential, for messages: `OPENAI_API_KEY`; "" if unknown."""
 
     @property
     def costs_money(self) -> bool:
-        """Whether its replies cost money; not for a server on this machine, unless it is a router."""
+        """True if its replies cost money; not for a server on this machine, unless it is a router."""
         service = self.service
         return service.family == "litellm" or (service.needs_key and not is_loopback(self.base_url))
 

@@ -29,7 +29,7 @@ from trioeval.providers.secrets import hide
 #
 # Codes in the body take precedence over the status, because services use 429 both for "too fast" and for "no
 # money", and some wrap a failure in a 200. A prompt that a service refuses is a reply and not a failure;
-# `is_refusal` tells the two apart.
+# `is_refusal` distinguishes the two.
 
 
 LONG_HINT = 300.0

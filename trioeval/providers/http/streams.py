@@ -43,9 +43,9 @@ class EventReader:
     _open: list[bytes] = attrs.field(factory=list)
     """The unfinished line, in the parts in which it arrived."""
     _is_first: bool = True
-    """Whether no line has ended yet."""
+    """True if no line has ended yet."""
     _after_cr: bool = False
-    """Whether the last part ended in a CR, whose LF may come with the next part."""
+    """True if the last part ended in a CR, whose LF may come with the next part."""
     _data: list[str] = attrs.field(factory=list)
     _name: str = ""
 

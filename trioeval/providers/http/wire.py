@@ -84,7 +84,7 @@ class TlsSettings:
     """The client's own certificate."""
     key: Path | None = attrs.field(default=None, repr=False)
     verify: bool = True
-    """Whether the server's certificate is verified."""
+    """True if the server's certificate is verified."""
 
 
 class HttpClient(Protocol):

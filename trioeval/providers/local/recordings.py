@@ -123,7 +123,7 @@ class RecordingFile:
     problems: tuple[Problem, ...] = ()
     """The problems of its lines, each with file and line."""
     is_cut: bool = False
-    """Whether its last line is incomplete, and was skipped."""
+    """True if its last line is incomplete, and was skipped."""
 
 
 def parse_file(content: bytes, file: str) -> RecordingFile:

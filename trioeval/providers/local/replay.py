@@ -58,7 +58,7 @@ class ReplaySettings(Settings):
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
     """All recordings of the file."""
     is_cut: bool = False
-    """Whether the last line of the file is incomplete, and was skipped."""
+    """True if the last line of the file is incomplete, and was skipped."""
     model: str | None = None
     provider: str | None = None
     entry_idx: int | None = None

@@ -143,7 +143,7 @@ class ProgramSettings(Settings):
     environ: Mapping[str, str] = attrs.field(repr=False)
     secrets: tuple[str, ...] = attrs.field(repr=False)
     stdin: bool = False
-    """Whether the prompt is written to the standard input."""
+    """True if the prompt is written to the standard input."""
     max_output: int = DEFAULT_MAX_OUTPUT
     """Maximum bytes that are kept of an output, ≥ 1."""
     success: frozenset[int] = frozenset({0})

@@ -95,7 +95,7 @@ class Whole:
 
     @property
     def overflown(self) -> bool:
-        """Whether it exceeded the limit."""
+        """True if it exceeded the limit."""
         return len(self._data) > self.limit
 
     @property
@@ -148,12 +148,12 @@ class Tail:
 
     @property
     def is_cut(self) -> bool:
-        """Whether more was written than is shown."""
+        """True if more was written than is shown."""
         return self._written > self.limit
 
     @property
     def text(self) -> str | None:
-        """The end of the output, from the beginning of a line if there is one; None if there is no output."""
+        """The end of the output, from the beginning of a line if there is one; None if it is empty."""
         data = bytes(self._data)
         if self.secrets:
             shown = hide(data.decode("utf-8", "surrogateescape"), self.secrets)

@@ -103,7 +103,7 @@ class Clocks:
 
     @property
     def was_set_back(self) -> bool:
-        """Whether the wall clock was set back since the instant, or nearly so."""
+        """True if the wall clock was set back since the instant, or nearly so."""
         return time.time() - self.wall < time.monotonic() - self.steady - _SLACK / 2
 
 

@@ -66,7 +66,7 @@ def send_signal(
 async def wait_gone(
     members: Iterable[Member], table: Path = PROCESS_TABLE, look_again: float = _SIGNALS_LOOK_AGAIN
 ) -> None:
-    """Wait until processes have ended, whoever started them, or for a moment, after which to check again.
+    """Wait until processes have ended, or for a moment, after which they have to be checked again.
 
     Args:
         members: The processes.
@@ -144,14 +144,14 @@ class Supervision:
     started: int
     """Start time in ticks as in `Member`; 0 without a process table."""
     adopts: bool
-    """Whether the system lets it adopt orphaned processes."""
+    """True if the system lets it adopt orphaned processes."""
     code: int | None
     """Exit code of the program; None until it is read."""
     exceeded: bool
-    """Whether it had too many processes, and was therefore ended."""
+    """True if it had too many processes, and was therefore ended."""
     _report: trio.lowlevel.FdStream = attrs.field(repr=False)
     was_killed: bool = attrs.field(init=False, default=False)
-    """Whether the supervisor ended before it reported the program's end."""
+    """True if the supervisor ended before it reported the program's end."""
     _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
 
     async def wait(self, supervisor: trio.Process) -> int:
@@ -198,7 +198,7 @@ class Tree(trio.abc.AsyncResource):
     _seen: Collection[Member] = attrs.field(init=False, repr=False, default=())
     """Its processes at the last check."""
     is_over: bool = attrs.field(init=False, repr=False, default=False)
-    """Whether all of it is known to have ended."""
+    """True if all of it is known to have ended."""
 
     @property
     def returncode(self) -> int | None:
@@ -207,17 +207,17 @@ class Tree(trio.abc.AsyncResource):
 
     @property
     def exceeded(self) -> bool:
-        """Whether it had too many processes, and was therefore ended; known when `wait` has returned."""
+        """True if it had too many processes, and was therefore ended; known when `wait` has returned."""
         return self._supervision is not None and self._supervision.exceeded
 
     @property
     def lost_supervisor(self) -> bool:
-        """Whether its supervisor was killed before the program ended; known when `wait` has returned."""
+        """True if its supervisor was killed before the program ended; known when `wait` has returned."""
         return self._supervision is not None and self._supervision.was_killed
 
     @property
     def finds_all(self) -> bool:
-        """Whether a process is found that has left session and environment, and has lost its parent."""
+        """True if a process is found that has left session and environment, and has lost its parent."""
         return self._supervision is not None and self._supervision.adopts
 
     async def wait(self) -> int:

@@ -110,7 +110,7 @@ class _Call:
     """Maximum seconds."""
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     is_left: bool = attrs.field(init=False, default=False)
-    """Whether its caller has stopped waiting."""
+    """True if its caller has stopped waiting."""
 
 
 @attrs.define(eq=False)

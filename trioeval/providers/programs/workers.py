@@ -300,13 +300,13 @@ class _Worker(trio.abc.AsyncResource):
     _largest: int
     """Maximum bytes of a result."""
     fate: str = attrs.field(init=False, default="is running")
-    """The reason why there was no answer."""
+    """The reason for a missing answer."""
     _printed: Tail = attrs.field(init=False, factory=Tail)
     _asked: int = attrs.field(init=False, default=0)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self._tree.process.poll() is None
 
     @property

@@ -50,7 +50,7 @@ from trioeval.providers.vendors.responses_messages import (
 # OpenAI responses in the background: requested, polled, and cancelled if no longer needed.
 #
 # The service returns an id at once, under which the response is polled until it is finished. When the caller
-# stops waiting, the service is told to cancel it, because it would continue and charge for it. Only a
+# stops waiting, a request cancels it, because it would continue and charge for it. Only a
 # response whose id never arrived cannot be cancelled.
 
 
