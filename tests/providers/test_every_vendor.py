@@ -427,7 +427,7 @@ def test_what_does_not_stream_has_no_first_token() -> None:
     for vendor in VENDORS:
         if vendor.stream is None:
             assert not vendor.adapter().streams
-            assert not vendor.adapter().speaks(ServerEvent(json.dumps(vendor.good)))
+            assert not vendor.adapter().has_output(ServerEvent(json.dumps(vendor.good)))
             found = vendor.read({"metrics": "ttft"})
             assert isinstance(found, list)
             assert [problem.message for problem in found] == ['"metrics" is not a key']
@@ -501,8 +501,8 @@ def test_the_first_token_is_the_first_part_of_an_answer(
     vendor: Vendor, row: tuple[Stream, tuple[ServerEvent, bool]]
 ) -> None:
     """Thoughts and calls of tools are parts of it; what only describes the reply is not."""
-    _, (event, speaks) = row
-    assert vendor.adapter(metrics="ttft").speaks(event) is speaks
+    _, (event, has_output) = row
+    assert vendor.adapter(metrics="ttft").has_output(event) is has_output
 
 
 # --- whatever comes ------------------------------------------------------------

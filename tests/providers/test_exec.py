@@ -22,7 +22,7 @@ from trioeval.providers.programs.exec import (
     KEYS,
     ExecSettings,
     Tail,
-    Whole,
+    WholeOutput,
     read,
     to_text,
 )
@@ -150,7 +150,7 @@ def test_warnings_beside_an_output_do_no_harm() -> None:
 def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -> None:
     """However the bytes were cut into parts."""
     everything = b"".join(parts)
-    whole, tail = Whole(limit), Tail()
+    whole, tail = WholeOutput(limit), Tail()
     for part in parts:
         assert whole.feed(part) is (not whole.overflown)
         assert tail.feed(part)

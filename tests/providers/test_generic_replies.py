@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply
 from trioeval.providers.generic.auth import TokenRequest, TokenSource, read_token, token_request
-from trioeval.providers.generic.http import Guard, next_request
-from trioeval.providers.generic.reply import Reading, TransformError, read_answer, read_transform
+from trioeval.providers.generic.http import OriginGuard, next_request
+from trioeval.providers.generic.reply import (
+    ReplyReading,
+    TransformError,
+    read_answer,
+    read_transform,
+)
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.prices import Price
 from trioeval.scripting.javascript import Script
@@ -34,7 +39,7 @@ JSON = st.recursive(
 
 def read(reply: HttpReply, transform: str | None = None, price: Price | None = None) -> Reply:
     """What the provider does with a reply, except for code that blocks."""
-    reading, answer = Reading(price=price), read_answer(reply, {})
+    reading, answer = ReplyReading(price=price), read_answer(reply, {})
     reading.check(reply)
     if transform is None:
         value = reading.whole(reply, answer)
@@ -234,7 +239,9 @@ def test_a_redirect_makes_the_next_request(
 ) -> None:
     """An origin is scheme, host and port; to another one only where `followRedirects: any` is said."""
     answer = HttpReply(status, {"location": location}, b"")
-    within, anywhere = (Guard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True))
+    within, anywhere = (
+        OriginGuard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True)
+    )
     request = next_request(HERE, answer, anywhere)
     assert (request.url, set(request.headers), request.method) == (url, names, method)
     assert (request.body is None) == (method == "GET")
@@ -262,7 +269,7 @@ def test_a_redirect_makes_the_next_request(
 def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
     """Neither to other schemes nor into the open."""
     with pytest.raises(ProviderError) as caught:
-        next_request(HERE, HttpReply(307, {"location": location}, b""), Guard())
+        next_request(HERE, HttpReply(307, {"location": location}, b""), OriginGuard())
     assert str(caught.value) == f"bad_request: {message}"
 
 
@@ -275,7 +282,7 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
     """Also where it is a part of the value, and `followRedirects: any` is said."""
     here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
     answer = HttpReply(302, {"location": ELSEWHERE}, b"")
-    guard = Guard(secrets=frozenset({KEY}), elsewhere=True)
+    guard = OriginGuard(secrets=frozenset({KEY}), elsewhere=True)
     assert next_request(here, answer, guard).headers == {"X-Team": "blue"}
 
 
@@ -309,7 +316,7 @@ def test_a_secret_in_a_body_or_a_url_goes_nowhere_else(
     """It cannot be left out, so the call fails, also where `followRedirects: any` is said."""
     here = HttpRequest(HERE.url, {}, body, "POST")
     answer = HttpReply(status, {"location": location}, b"")
-    guard = Guard(secrets=frozenset({KEY, "short"}), elsewhere=True)
+    guard = OriginGuard(secrets=frozenset({KEY, "short"}), elsewhere=True)
     if message is None:
         assert next_request(here, answer, guard).method == ("GET" if status == 303 else "POST")
         return

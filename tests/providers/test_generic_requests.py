@@ -20,7 +20,7 @@ from trioeval.providers.generic.request import (
     FilePart,
     Filling,
     JsonBody,
-    LoadedFile,
+    FormFile,
     MultipartBody,
     RequestTemplate,
     text_body,
@@ -289,7 +289,7 @@ def test_a_form_comes_apart_as_it_was_put_together(
     parts: list[FieldPart | FilePart], data: bytes
 ) -> None:
     """Read by the standard library; no part can end another one."""
-    files = {part: LoadedFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
+    files = {part: FormFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
     template = RequestTemplate(url="http://a.example", body=MultipartBody(tuple(parts)))
     assert set(template.files) == set(files)
     request = template.render(Filling.of(Templates(strict=True), {}, "hi"), files)

@@ -562,7 +562,7 @@ def test_a_reply_that_comes_compressed_is_unpacked(
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         request = HttpRequest(address.base_url, {}, b"{}")
-        reply = await client.send(request, heard=heard.append)
+        reply = await client.send(request, on_part=heard.append)
         assert reply.body == b'{"a": 1}'
         assert b"".join(heard) == b'{"a": 1}'
 

@@ -17,7 +17,7 @@ from trioeval.providers.local.recordings import (
     RecordedError,
     Recording,
     Tape,
-    Wanted,
+    RecordingRequest,
     parse_file,
     parse_recordings,
 )
@@ -139,9 +139,9 @@ def test_all_mistakes_of_all_lines_are_found() -> None:
 
 
 def play(tape: Tape, prompt: str, model: str | None = None) -> Any:
-    take = tape.find(Wanted(prompt, model))
-    assert tape.find(Wanted(prompt, model)) is take
-    tape.advance(Wanted(prompt, model))
+    take = tape.find(RecordingRequest(prompt, model))
+    assert tape.find(RecordingRequest(prompt, model)) is take
+    tape.advance(RecordingRequest(prompt, model))
     return None if take is None else take.output
 
 
@@ -177,7 +177,7 @@ def test_a_repeat_hears_its_own_recordings_whatever_the_order_of_calls() -> None
     tape = Tape(tuple(Recording(prompt="a", output=n, repeat=n % 2) for n in range(4)))
 
     def played(repeat: int) -> Any:
-        wanted = Wanted("a", repeat=repeat)
+        wanted = RecordingRequest("a", repeat=repeat)
         take = tape.find(wanted)
         tape.advance(wanted)
         assert take is not None
@@ -208,7 +208,7 @@ def test_a_call_hears_the_recordings_that_fit_it_best(
             choice = same or choice
             chosen_by.append(value if same else None)
         track = tuple(chosen_by)
-        wanted = Wanted("a", **want)
+        wanted = RecordingRequest("a", **want)
         assert tape.find(wanted) is choice[min(played[track], len(choice) - 1)]
         tape.advance(wanted)
         played[track] += 1
@@ -225,7 +225,7 @@ def test_each_call_of_a_run_hears_its_own_answer_whatever_the_order() -> None:
     ]
     tape = Tape(tuple(Recording(prompt="a", output=n, **place) for n, place in enumerate(places)))
     for number, place in reversed(list(enumerate(places))):
-        take = tape.find(Wanted("a", **place))
+        take = tape.find(RecordingRequest("a", **place))
         assert take is not None
         assert take.output == number
 
@@ -243,7 +243,7 @@ def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
     )
 
     def played(**place: Any) -> Any:
-        wanted = Wanted("a", **place)
+        wanted = RecordingRequest("a", **place)
         take = tape.find(wanted)
         tape.advance(wanted)
         assert take is not None
@@ -269,7 +269,7 @@ def test_a_call_costs_the_same_however_often_its_prompt_was_recorded() -> None:
     number = 2000
     tape = Tape(tuple(Recording(prompt="a", output=n, repeat=Repeat(n)) for n in range(number)))
     for repeat in range(number):
-        wanted = Wanted("a", repeat=Repeat(repeat))
+        wanted = RecordingRequest("a", repeat=Repeat(repeat))
         take = tape.find(wanted)
         tape.advance(wanted)
         assert take is not None

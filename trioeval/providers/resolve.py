@@ -57,7 +57,7 @@ _PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 
 
 @attrs.define
-class Expanded:
+class ExpandedConfig:
     """A config with its environment variables filled in."""
 
     value: Any
@@ -73,7 +73,7 @@ def expand_env(
     environ: Mapping[str, str],
     templates: Templates,
     withheld: AbstractSet[str] = frozenset(),
-) -> Expanded:
+) -> ExpandedConfig:
     """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay unchanged.
 
     A plain name must be set. With a filter, as in `{{ env.NAME | default('x') }}`, it need not be.
@@ -91,7 +91,7 @@ def expand_env(
         >>> expand_env(config, environ, Templates(env=environ)).value
         {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
     """
-    expander = _Expander(environ, templates, withheld, Expanded(None))
+    expander = _Expander(environ, templates, withheld, ExpandedConfig(None))
     expander.into.value = expander.expand(config, ".config")
     return expander.into
 
@@ -101,7 +101,7 @@ class _Expander:
     environ: Mapping[str, str] = attrs.field(repr=False)
     templates: Templates
     withheld: AbstractSet[str]
-    into: Expanded
+    into: ExpandedConfig
 
     def expand(self, value: Any, path: str) -> Any:
         """Return the value at a path, with its variables filled in."""

@@ -80,7 +80,7 @@ _RUNS = re.compile(r"[A-Za-z0-9]+")
 
 
 @attrs.frozen(repr=False)
-class Spelt:
+class Spellings:
     """A text that can be found in each of its spellings."""
 
     core: str
@@ -112,12 +112,12 @@ class Spelt:
 
 
 @functools.lru_cache(1024)  # a run has few keys, and searches every reply for each of them
-def spelt(text: str) -> Spelt:
+def spelt(text: str) -> Spellings:
     """Return the spellings of a text."""
     core = max(_RUNS.findall(text), key=len, default="")
     # The number of backslashes is not fixed: each time that a text is quoted it grows.
     pattern = re.compile("".join(map(_ways, re.sub(r"\\+", r"\\", text))))
-    return Spelt(core, _coded(text), pattern)
+    return Spellings(core, _coded(text), pattern)
 
 
 def _coded(text: str) -> tuple[str, ...]:

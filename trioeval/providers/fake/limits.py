@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 
 @attrs.define(eq=False)
-class Bucket:
+class TokenBucket:
     """At most `burst` at once, and `limit` in `length` seconds thereafter; full at the start."""
 
     limit: int
@@ -99,14 +99,14 @@ class RollingWindow:
             self._used -= self._taken.popleft()[1]
 
 
-Limit: TypeAlias = Bucket | RollingWindow
+Limit: TypeAlias = TokenBucket | RollingWindow
 """A limit on one dimension. Time must not go backwards."""
 
 Headers = tuple[tuple[str, str], ...]
 
 
 @attrs.frozen
-class Excess:
+class ExceededLimit:
     """A limit that a request would exceed."""
 
     dimension: str
@@ -129,20 +129,20 @@ class Limits:
         """Return unused limits."""
         limits: dict[str, Limit] = {}
         if settings.rpm is not None and settings.burst is not None:
-            limits["requests"] = Bucket(settings.rpm, settings.window_s, settings.burst)
+            limits["requests"] = TokenBucket(settings.rpm, settings.window_s, settings.burst)
         elif settings.rpm is not None:
             limits["requests"] = RollingWindow(settings.rpm, settings.window_s)
         if settings.tpm is not None:
             limits["tokens"] = RollingWindow(settings.tpm, settings.window_s)
         return cls(limits, settings.hints)
 
-    def take(self, now: float, tokens: int) -> Excess | None:
+    def take(self, now: float, tokens: int) -> ExceededLimit | None:
         """Take one request and its tokens; or take nothing, and return the exceeded limit."""
         amounts = {"requests": 1, "tokens": tokens}
         for dimension, limit in self._limits.items():
             wait = limit.wait(now, amounts[dimension])
             if wait > 0:
-                return Excess(dimension, limit.limit, wait)
+                return ExceededLimit(dimension, limit.limit, wait)
         for dimension, limit in self._limits.items():
             limit.take(now, amounts[dimension])
         return None

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 import attrs
 
 from trioeval.errors import ProviderErrorKind
-from trioeval.providers.fake.limits import Excess, Headers, Limits, retry_headers
+from trioeval.providers.fake.limits import ExceededLimit, Headers, Limits, retry_headers
 from trioeval.providers.fake.settings import (
     EchoReplies,
     FakeSettings,
@@ -20,7 +20,7 @@ from trioeval.providers.fake.settings import (
     Replies,
     ScriptedReplies,
 )
-from trioeval.providers.local.recordings import RecordedError, Recording, Tape, Wanted
+from trioeval.providers.local.recordings import RecordedError, Recording, RecordingRequest, Tape
 from trioeval.usage import Usage
 
 # Statistics of the fake provider, shown at `/stats`.
@@ -34,7 +34,7 @@ Ending: TypeAlias = Literal["sent", "cut", "abandoned"]
 
 
 @attrs.define(eq=False)
-class Tally:
+class FakeStatistics:
     """Counts since the start or the last reset.
 
     Every request ends in exactly one way: `requests` is the sum of `by_status`, `disconnects`,
@@ -117,7 +117,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 @attrs.frozen
-class Ask:
+class ChatRequest:
     """The relevant parts of a request."""
 
     model: str
@@ -132,7 +132,7 @@ class Ask:
 
 
 @attrs.frozen(kw_only=True)
-class Draft:
+class Completion:
     """A completion with known token counts whose body is not written yet."""
 
     text: str
@@ -148,7 +148,7 @@ class Draft:
         return self.prompt_tokens + self.completion_tokens
 
 
-def read_ask(body: bytes) -> Ask | str:
+def read_chat_request(body: bytes) -> ChatRequest | str:
     """Return the request in a body, or the fault of the body."""
     try:
         data = json.loads(body)
@@ -166,7 +166,7 @@ def read_ask(body: bytes) -> Ask | str:
     texts = [_text(item.get("content")) for item in messages]
     asked = [text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"]
     options = data.get("stream_options")
-    return Ask(
+    return ChatRequest(
         model,
         asked[-1] if asked else texts[-1],
         sum(map(count_tokens, texts)),
@@ -181,8 +181,8 @@ def count_tokens(text: str) -> int:
 
 
 def draft(
-    ask: Ask, content: Any, usage: Usage | None = None, finish_reason: str | None = None
-) -> Draft:
+    ask: ChatRequest, content: Any, usage: Usage | None = None, finish_reason: str | None = None
+) -> Completion:
     """Return a completion with its token counts.
 
     Args:
@@ -193,7 +193,7 @@ def draft(
     """
     text = content if isinstance(content, str) else json.dumps(content)
     known = Usage() if usage is None else usage
-    return Draft(
+    return Completion(
         text=text,
         prompt_tokens=ask.tokens if known.prompt is None else known.prompt,
         completion_tokens=count_tokens(text) if known.completion is None else known.completion,
@@ -203,7 +203,7 @@ def draft(
     )
 
 
-def completion_body(ask: Ask, draft: Draft, *, number: int, now: float) -> bytes:
+def completion_body(ask: ChatRequest, draft: Completion, *, number: int, now: float) -> bytes:
     """Return the body of a chat completion.
 
     Args:
@@ -223,7 +223,9 @@ def completion_body(ask: Ask, draft: Draft, *, number: int, now: float) -> bytes
     return to_json({**head, "choices": [choice], "usage": _usage(draft)})
 
 
-def completion_events(ask: Ask, draft: Draft, *, number: int, now: float) -> tuple[bytes, ...]:
+def completion_events(
+    ask: ChatRequest, draft: Completion, *, number: int, now: float
+) -> tuple[bytes, ...]:
     """Return the completion as a stream: one event for each token of the text, and the final ones.
 
     Args:
@@ -259,7 +261,7 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _head(kind: str, ask: Ask, *, number: int, now: float) -> dict[str, Any]:
+def _head(kind: str, ask: ChatRequest, *, number: int, now: float) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-fake{number:08d}",
         "object": kind,
@@ -268,7 +270,7 @@ def _head(kind: str, ask: Ask, *, number: int, now: float) -> dict[str, Any]:
     }
 
 
-def _usage(draft: Draft) -> dict[str, Any]:
+def _usage(draft: Completion) -> dict[str, Any]:
     return {
         "prompt_tokens": draft.prompt_tokens,
         "completion_tokens": draft.completion_tokens,
@@ -306,10 +308,10 @@ GARBAGE = {
 
 
 @attrs.frozen(kw_only=True)
-class Planned:
+class PlannedReply:
     """The reply for a request if it is admitted."""
 
-    content: Draft | bytes
+    content: Completion | bytes
     """A completion, or a raw body."""
     status: int = 200
     latency: float | None = None
@@ -318,7 +320,7 @@ class Planned:
 
 
 @attrs.define(eq=False)
-class Source:
+class ConfiguredReplies:
     """The configured replies, and the position in them."""
 
     _replies: Replies
@@ -329,39 +331,39 @@ class Source:
     def _new_tape(self) -> Tape:
         return Tape(self._replies.recordings if isinstance(self._replies, RecordedReplies) else ())
 
-    def find(self, ask: Ask) -> Planned:
+    def find(self, ask: ChatRequest) -> PlannedReply:
         """Return the current reply for the request, without consuming it."""
         match self._replies:
             case EchoReplies():
-                return Planned(content=draft(ask, ask.prompt))
+                return PlannedReply(content=draft(ask, ask.prompt))
             case ScriptedReplies(texts):
-                return Planned(content=draft(ask, texts[min(self._used, len(texts) - 1)]))
+                return PlannedReply(content=draft(ask, texts[min(self._used, len(texts) - 1)]))
             case FillerReplies(reply_bytes):
-                return Planned(content=draft(ask, "x" * reply_bytes))
+                return PlannedReply(content=draft(ask, "x" * reply_bytes))
             case GarbageReplies(kind):
-                return Planned(content=GARBAGE[kind])
+                return PlannedReply(content=GARBAGE[kind])
             case RecordedReplies():
-                return _planned(ask, self._tape.find(Wanted(ask.prompt, ask.model)))
+                return _planned(ask, self._tape.find(RecordingRequest(ask.prompt, ask.model)))
             case _:
                 assert_never(self._replies)
 
-    def advance(self, ask: Ask) -> None:
+    def advance(self, ask: ChatRequest) -> None:
         """Consume the reply that `find` returned."""
         self._used += 1
-        self._tape.advance(Wanted(ask.prompt, ask.model))
+        self._tape.advance(RecordingRequest(ask.prompt, ask.model))
 
 
-def _planned(ask: Ask, take: Recording | None) -> Planned:
+def _planned(ask: ChatRequest, take: Recording | None) -> PlannedReply:
     if take is None or "output" in take.left_out:
         text = "This message was not recorded."
-        return Planned(
+        return PlannedReply(
             status=404, content=error_body(text, "invalid_request_error", "recording_not_found")
         )
     latency = None if take.latency_ms is None else take.latency_ms / 1000
     if take.error is None:
         content = draft(ask, take.output, take.usage, take.finish_reason)
-        return Planned(content=content, latency=latency)
-    return Planned(
+        return PlannedReply(content=content, latency=latency)
+    return PlannedReply(
         status=STATUS_BY_KIND.get(take.error.kind, 500),
         content=_recorded_error(take.error),
         latency=latency,
@@ -385,7 +387,7 @@ SERVER_ERROR = error_body("The server had an error while answering.", "server_er
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class FakeReply:
     """A decided reply."""
 
     status: int
@@ -406,44 +408,54 @@ class FakeModel:
     """One fake provider and its state."""
 
     settings: FakeSettings
-    tally: Tally
+    statistics: FakeStatistics
     _rng: Random
     _throttling: Random
     """A separate generator, so that refused requests do not advance the other one."""
     _limits: Limits
-    _source: Source
+    _source: ConfiguredReplies
 
     @classmethod
     def of(cls, settings: FakeSettings, rng: Random, now: float) -> "FakeModel":
         """Return a provider without any requests."""
         throttling = Random(f"throttling {settings.seed}")  # noqa: S311 - nothing to keep secret
         return cls(
-            settings, Tally(now), rng, throttling, Limits.of(settings), Source(settings.replies)
+            settings,
+            FakeStatistics(now),
+            rng,
+            throttling,
+            Limits.of(settings),
+            ConfiguredReplies(settings.replies),
         )
 
     def reset(self, now: float) -> None:
         """Reset statistics, limits and replies; requests in flight stay in flight."""
-        now_in = self.tally.in_flight
-        self.tally = Tally(now, in_flight=now_in, max_in_flight=now_in, busy=self.tally.busy)
-        self._limits, self._source = Limits.of(self.settings), Source(self.settings.replies)
+        now_in = self.statistics.in_flight
+        self.statistics = FakeStatistics(
+            now, in_flight=now_in, max_in_flight=now_in, busy=self.statistics.busy
+        )
+        self._limits, self._source = (
+            Limits.of(self.settings),
+            ConfiguredReplies(self.settings.replies),
+        )
 
-    def begin(self, now: float, body: bytes) -> Answer:
+    def begin(self, now: float, body: bytes) -> FakeReply:
         """Decide on a request that has arrived with this body."""
-        self.tally.arrive(now)
-        ask = read_ask(body)
+        self.statistics.arrive(now)
+        ask = read_chat_request(body)
         if isinstance(ask, str):
-            return Answer(status=400, body=error_body(ask, "invalid_request_error"))
+            return FakeReply(status=400, body=error_body(ask, "invalid_request_error"))
         answer = self._refuse(now, ask) or self._answer(now, ask)
         if answer.is_let_in:
-            self.tally.let_in()
+            self.statistics.let_in()
         return answer
 
-    def reply(self, answer: Answer) -> None:
+    def reply(self, answer: FakeReply) -> None:
         """Report that the end of the reply is about to be sent; optional, at most once for every `begin`."""
         if answer.is_let_in:
-            self.tally.reply()
+            self.statistics.reply()
 
-    def end(self, now: float, answer: Answer, ending: Ending, *, replied: bool = False) -> None:
+    def end(self, now: float, answer: FakeReply, ending: Ending, *, replied: bool = False) -> None:
         """Report that the reply is finished; must be called exactly once for every `begin`.
 
         Args:
@@ -454,18 +466,18 @@ class FakeModel:
         """
         if not replied:
             self.reply(answer)
-        self.tally.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
+        self.statistics.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
 
-    def _refuse(self, now: float, ask: Ask) -> Answer | None:
+    def _refuse(self, now: float, ask: ChatRequest) -> FakeReply | None:
         """Return a refusal if a limit is exceeded; None if the request was admitted by all limits."""
         if self._throttling.random() < self.settings.throttle_rate:
             return _refusal("Too many requests.", "requests", ())
         limit = self.settings.max_in_flight
-        if limit is not None and self.tally.busy >= limit:
+        if limit is not None and self.statistics.busy >= limit:
             text = f"Too many requests at once: the limit is {limit}."
             return _refusal(text, "requests", self._limits.headers(now))
         content = self._source.find(ask).content
-        tokens = content.tokens if isinstance(content, Draft) else ask.tokens
+        tokens = content.tokens if isinstance(content, Completion) else ask.tokens
         excess = self._limits.take(now, tokens)
         if excess is None:
             return None
@@ -476,27 +488,27 @@ class FakeModel:
             text += f" Please try again in {excess.wait:.3f}s."
         return _refusal(text, excess.dimension, headers)
 
-    def _answer(self, now: float, ask: Ask) -> Answer:
+    def _answer(self, now: float, ask: ChatRequest) -> FakeReply:
         # Drawn for every request, so that one setting does not shift the random numbers of another.
         swing, failure, cut = self._rng.random(), self._rng.random(), self._rng.random()
         if failure < self.settings.failure_rate:
-            planned = Planned(content=SERVER_ERROR, status=500)
+            planned = PlannedReply(content=SERVER_ERROR, status=500)
         else:
             planned = self._source.find(ask)
             self._source.advance(ask)
         content, latency = planned.content, planned.latency
         events: tuple[bytes, ...] = ()
-        number = self.tally.requests
-        if isinstance(content, Draft) and ask.streams:
+        number = self.statistics.requests
+        if isinstance(content, Completion) and ask.streams:
             events = completion_events(ask, content, number=number, now=now)
             content = b""
-        elif isinstance(content, Draft):
+        elif isinstance(content, Completion):
             content = completion_body(ask, content, number=number, now=now)
         if latency is None:
             latency = self.settings.latency_s
         if self.settings.slow_from is not None:
-            latency *= max(1.0, (self.tally.busy + 1) / self.settings.slow_from)
-        return Answer(
+            latency *= max(1.0, (self.statistics.busy + 1) / self.settings.slow_from)
+        return FakeReply(
             status=planned.status,
             body=content,
             events=events,
@@ -507,9 +519,11 @@ class FakeModel:
         )
 
 
-def _refusal(text: str, kind: str, headers: Headers) -> Answer:
-    return Answer(status=429, body=error_body(text, kind, "rate_limit_exceeded"), headers=headers)
+def _refusal(text: str, kind: str, headers: Headers) -> FakeReply:
+    return FakeReply(
+        status=429, body=error_body(text, kind, "rate_limit_exceeded"), headers=headers
+    )
 
 
-def _excess_text(ask: Ask, excess: Excess) -> str:
+def _excess_text(ask: ChatRequest, excess: ExceededLimit) -> str:
     return f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}."

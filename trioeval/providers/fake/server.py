@@ -15,7 +15,14 @@ import h11
 import trio
 
 from trioeval.providers.fake.limits import Headers
-from trioeval.providers.fake.replies import Answer, Ending, FakeModel, error_body, read_ask, to_json
+from trioeval.providers.fake.replies import (
+    Ending,
+    FakeModel,
+    FakeReply,
+    error_body,
+    read_chat_request,
+    to_json,
+)
 from trioeval.providers.fake.settings import FakeSettings
 from trioeval.serving.listening import Address
 
@@ -47,7 +54,7 @@ class Served:
         Args:
             utc_at: The time of the end, in seconds since 1970.
         """
-        ask = read_ask(self.body)
+        ask = read_chat_request(self.body)
         asked = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
         said = {
             "utc_at": utc_at,
@@ -88,7 +95,7 @@ class FakeAddress(Address):
 
 async def serve_fake(
     settings: FakeSettings,
-    told: Callable[[Served], None] | None = None,
+    on_served: Callable[[Served], None] | None = None,
     *,
     task_status: trio.TaskStatus[FakeAddress] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -99,7 +106,7 @@ async def serve_fake(
 
     Args:
         settings: Its configuration.
-        told: Called with each finished completion, in order. An exception of it ends the server.
+        on_served: Called with each finished completion, in order. An exception of it ends the server.
         task_status: Gets the address as soon as connections are accepted.
 
     Raises:
@@ -117,13 +124,13 @@ async def serve_fake(
     listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
     host, port = listeners[0].socket.getsockname()[:2]
     task_status.started(FakeAddress(host, port))
-    await trio.serve_listeners(partial(_serve_connection, model, told), listeners)
+    await trio.serve_listeners(partial(_serve_connection, model, on_served), listeners)
 
 
 async def _serve_connection(
-    model: FakeModel, told: Callable[[Served], None] | None, stream: trio.SocketStream
+    model: FakeModel, on_served: Callable[[Served], None] | None, stream: trio.SocketStream
 ) -> None:
-    connection = _Connection(stream, model, told)
+    connection = _FakeConnection(stream, model, on_served)
     try:
         while await connection.serve_request():
             pass
@@ -132,10 +139,10 @@ async def _serve_connection(
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _FakeConnection:
     _stream: trio.SocketStream
     _model: FakeModel
-    _told: Callable[[Served], None] | None
+    _on_served: Callable[[Served], None] | None
     _sent_bytes: int = attrs.field(init=False, default=0)
     _http: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
 
@@ -176,7 +183,7 @@ class _Connection:
             error = error_body(f"{path} supports only {method}.", "invalid_request_error")
             await self._reply(405, error, (("allow", method),), is_head=request.method == b"HEAD")
         elif path == "/stats":
-            await self._reply(200, to_json(self._model.tally.to_json()))
+            await self._reply(200, to_json(self._model.statistics.to_json()))
         elif path == "/reset":
             self._model.reset(trio.current_time())
             await self._reply(200, b"{}")
@@ -217,8 +224,8 @@ class _Connection:
         finally:
             now = trio.current_time()
             self._model.end(now, answer, ending, replied=replied_at is not None)
-            if self._told is not None:
-                self._told(
+            if self._on_served is not None:
+                self._on_served(
                     Served(
                         body=body,
                         status=answer.status,
@@ -230,7 +237,7 @@ class _Connection:
                 )
         return not answer.is_cut
 
-    async def _stream_events(self, answer: Answer, reply: Callable[[], None]) -> None:
+    async def _stream_events(self, answer: FakeReply, reply: Callable[[], None]) -> None:
         """Send the first event after half of the delay, the others evenly over the other half."""
         await self._wait(answer.delay / 2)
         kind = ("content-type", "text/event-stream")

@@ -216,7 +216,7 @@ class GenericSettings(Settings):
     """Texts for one origin only, besides the secrets."""
     named_variables: tuple[str, ...] = ()
     """Environment variables in the URL of its id."""
-    _written: "_Reader" = attrs.field(repr=False)
+    _written: "_EntryReader" = attrs.field(repr=False)
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -288,7 +288,7 @@ def read(
     """
     filled = expand_env({"url": rest}, around.environ, around.templates, around.withheld)
     url = filled.value["url"]
-    reader = _Reader(
+    reader = _EntryReader(
         f"{prefix}:{url}" if url else "",
         prefix,
         config,
@@ -304,7 +304,7 @@ def read(
 
 
 @attrs.define
-class _Reader:
+class _EntryReader:
     """Reads one entry; holds its values and its problems so far."""
 
     _url: str

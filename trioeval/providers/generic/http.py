@@ -19,12 +19,12 @@ from trioeval.providers.cache_key import Question
 from trioeval.providers.config import Templates, show, to_snake
 from trioeval.providers.generic.auth import Token, TokenSource
 from trioeval.providers.generic.entry import GenericSettings
-from trioeval.providers.generic.identity import SHORTEST_VALUE, may_see_variables, secret_texts
+from trioeval.providers.generic.identity import SHORTEST_VALUE, reads_variables, secret_texts
 from trioeval.providers.generic.reply import (
     Answer,
     MemberPath,
     Query,
-    Reading,
+    ReplyReading,
     Transform,
     TransformError,
     apply_query,
@@ -61,7 +61,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def open_code(
     directory: Path, environ: Mapping[str, str], function: WorkerSpec | None
-) -> AsyncGenerator["Code"]:
+) -> AsyncGenerator["CodeRunner"]:
     """Open the workers that run the code of one provider.
 
     Args:
@@ -74,14 +74,14 @@ async def open_code(
         open_workers(query_workers(directory, environ)) as finders,
     ):
         if function is None:
-            yield Code(scripts, finders, None)
+            yield CodeRunner(scripts, finders, None)
             return
         async with open_workers(function) as workers:
-            yield Code(scripts, finders, workers)
+            yield CodeRunner(scripts, finders, workers)
 
 
 @attrs.frozen
-class Code:
+class CodeRunner:
     """Runs transforms and scripts."""
 
     _scripts: Workers
@@ -183,7 +183,7 @@ _STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
 @attrs.frozen
-class Guard:
+class OriginGuard:
     """The parts of a request that must not be sent to another origin."""
 
     headers: frozenset[str] = frozenset()
@@ -212,7 +212,7 @@ class Guard:
 async def send_following(
     send: Callable[[HttpRequest], Awaitable[HttpReply]],
     request: HttpRequest,
-    guard: Guard,
+    guard: OriginGuard,
 ) -> HttpReply:
     """Send a request and follow its redirects. A checkpoint if `send` is one.
 
@@ -243,7 +243,7 @@ def is_redirect(reply: HttpReply) -> bool:
     return reply.status in _STATUSES and bool(reply.headers.get("location"))
 
 
-def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRequest:
+def next_request(request: HttpRequest, reply: HttpReply, guard: OriginGuard) -> HttpRequest:
     """Return the request for a redirect.
 
     Raises:
@@ -304,7 +304,7 @@ READING = ("transform_response", "validate_status")
 """Keys, in snake_case, that affect how a reply is read."""
 
 
-def find_question(
+def find_cache_question(
     entry: GenericSettings, request: Request, templates: Templates
 ) -> Question | None:
     """Return everything that decides the reply to a request; see `Cacheable`.
@@ -326,7 +326,7 @@ def find_question(
     said = {to_snake(str(key)): value for key, value in entry.config.items()}
     variables = dict(request.vars)
     reading = {name: said[name] for name in READING if said.get(name) is not None}
-    if may_see_variables(entry.transform):
+    if reads_variables(entry.transform):
         reading["vars"] = plain(variables)
     if isinstance(entry.rewrite, Script):
         # Its result is known only after it has run: its arguments determine it.
@@ -366,7 +366,7 @@ class GenericProvider:
     settings: GenericSettings
     _templates: Templates = attrs.field(repr=False)
     _client: HttpClient = attrs.field(repr=False)
-    _code: Code = attrs.field(repr=False)
+    _code: CodeRunner = attrs.field(repr=False)
     _runs_code: bool = True
     _tokens: TokenSource | None = attrs.field(init=False, repr=False)
 
@@ -395,7 +395,7 @@ class GenericProvider:
     def cache_question(self, request: Request, /) -> Question | None:
         """Return everything that decides the reply to a request."""
         entry = self.settings.changed(request.options)
-        return find_question(entry, request, self._templates)
+        return find_cache_question(entry, request, self._templates)
 
     async def _answer(self, entry: GenericSettings, request: Request) -> Reply:
         filling = await self._fill(entry, request)
@@ -408,10 +408,10 @@ class GenericProvider:
             ready = attrs.evolve(ready, headers=headers)
         reading = _reading(entry, ready)
         secrets = entry.own_texts.union(reading.secrets)
-        guard = Guard(entry.own_headers, secrets, elsewhere=entry.follows_anywhere)
+        guard = OriginGuard(entry.own_headers, secrets, elsewhere=entry.follows_anywhere)
         reply = await send_following(self._client.send, ready, guard)
         if token is not None and self._tokens is not None:
-            _judge(self._tokens, token, reply, reading)
+            _update_token(self._tokens, token, reply, reading)
         return await self._read(entry, reading, reply, request)
 
     async def _fill(self, entry: GenericSettings, request: Request) -> Filling:
@@ -424,7 +424,7 @@ class GenericProvider:
         return Filling.of(self._templates, {**request.vars, **entry.tools}, prompt)
 
     async def _read(
-        self, entry: GenericSettings, reading: Reading, reply: HttpReply, request: Request
+        self, entry: GenericSettings, reading: ReplyReading, reply: HttpReply, request: Request
     ) -> Reply:
         code, size = self._code, len(reply.body)
         await code.run(partial(reading.check, reply), size)
@@ -441,7 +441,9 @@ class GenericProvider:
         return await code.run(partial(reading.finish, value, reply, answer), size)
 
 
-def _judge(tokens: TokenSource, token: Token, reply: HttpReply, reading: Reading) -> None:
+def _update_token(
+    tokens: TokenSource, token: Token, reply: HttpReply, reading: ReplyReading
+) -> None:
     """Record whether a reply proves a token valid or invalid.
 
     Raises:
@@ -457,10 +459,10 @@ def _judge(tokens: TokenSource, token: Token, reply: HttpReply, reading: Reading
         raise error.told_as(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
 
 
-def _reading(entry: GenericSettings, ready: HttpRequest) -> Reading:
+def _reading(entry: GenericSettings, ready: HttpRequest) -> ReplyReading:
     """Return the settings for reading the reply of a call, with the secrets in its rendered headers."""
     own = secret_texts(ready.headers) - {*entry.secrets}
-    return Reading(
+    return ReplyReading(
         statuses=entry.statuses,
         price=entry.price,
         secrets=longest_first({*entry.secrets, *own}),

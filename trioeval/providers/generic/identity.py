@@ -43,7 +43,7 @@ _KNOWN = frozenset(
 _MAKES_FUNCTIONS = re.compile(r"\b(?:constructor|bind|call|apply|__\w+)\b")
 
 
-def may_see_variables(transform: Transform | Script | None) -> bool:
+def reads_variables(transform: Transform | Script | None) -> bool:
     """Return whether a transform can read variables; True if this is not certain.
 
     Example:

@@ -283,7 +283,7 @@ KEY_SOURCE = "auth or headers in the config"
 
 
 @attrs.frozen(kw_only=True)
-class Reading:
+class ReplyReading:
     """The settings for reading the replies of an entry."""
 
     statuses: frozenset[int] = attrs.field(default=SUCCESS, repr=False)

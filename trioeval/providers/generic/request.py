@@ -185,7 +185,7 @@ def text_body(text: str, content_type: str | None) -> Body:
 
 
 def render_body(
-    body: Body | None, filling: Filling, files: Mapping[FilePart, "LoadedFile"]
+    body: Body | None, filling: Filling, files: Mapping[FilePart, "FormFile"]
 ) -> Content | None:
     """Return the body of one call.
 
@@ -235,7 +235,7 @@ def _json_text(written: JsonText, filling: Filling) -> Content:
 
 
 @attrs.frozen
-class LoadedFile:
+class FormFile:
     """A file read for one call."""
 
     path: Path
@@ -245,7 +245,7 @@ class LoadedFile:
 def _multipart(
     parts: tuple[FieldPart | FilePart, ...],
     filling: Filling,
-    files: Mapping[FilePart, LoadedFile],
+    files: Mapping[FilePart, FormFile],
 ) -> Content:
     written: list[bytes] = []
     for part in parts:
@@ -309,7 +309,7 @@ class RequestTemplate:
             return ()
         return tuple(part for part in self.body.parts if isinstance(part, FilePart))
 
-    def render(self, filling: Filling, files: Mapping[FilePart, LoadedFile]) -> HttpRequest:
+    def render(self, filling: Filling, files: Mapping[FilePart, FormFile]) -> HttpRequest:
         """Return the request of one call.
 
         Args:
@@ -473,7 +473,7 @@ def find(around: Surroundings, file: str) -> Path | str:
 
 async def load_files(
     files: tuple[FilePart, ...], filling: Filling, around: Surroundings
-) -> dict[FilePart, LoadedFile]:
+) -> dict[FilePart, FormFile]:
     """Load the files of one call. A checkpoint if there are any.
 
     Raises:
@@ -482,7 +482,7 @@ async def load_files(
     return {part: await _load(part, filling, around) for part in files}
 
 
-async def _load(part: FilePart, filling: Filling, around: Surroundings) -> LoadedFile:
+async def _load(part: FilePart, filling: Filling, around: Surroundings) -> FormFile:
     written = filling.text(part.path, f'the path of the part "{part.name}"')
     if isinstance(written, FromModel):
         msg = f'the part "{part.name}": its path comes from a model: {show(written)}'
@@ -494,7 +494,7 @@ async def _load(part: FilePart, filling: Filling, around: Surroundings) -> Loade
         if path.stat().st_size > LARGEST:
             msg = f'the part "{part.name}": {show(written)} is larger than {LARGEST} bytes'
             raise ProviderError("bad_request", msg)
-        return LoadedFile(path, await trio.Path(path).read_bytes())
+        return FormFile(path, await trio.Path(path).read_bytes())
     except OSError as error:
         msg = f'the part "{part.name}": {show(written)} cannot be read: {error.strerror}'
         raise ProviderError("bad_request", msg) from error

@@ -333,7 +333,7 @@ class Adapter(ABC):
         price = self.endpoint.price
         return None if price is None else price.cost(usage)
 
-    def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
+    def has_output(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether an event of a stream has a part of the reply's text, or of its reasoning."""
         return False
 
@@ -470,16 +470,16 @@ class HttpProvider:
         events = EventReader()
         most = most_marks(SLOW)
 
-        def speaks(event: ServerEvent) -> bool:
+        def has_output(event: ServerEvent) -> bool:
             # Parsing so many values would delay other lanes, and no part of a reply has them.
-            return not has_more_marks(event.data.encode(), most) and adapter.speaks(event)
+            return not has_more_marks(event.data.encode(), most) and adapter.has_output(event)
 
         def listen(part: bytes) -> None:
             nonlocal first_at
-            if first_at is None and any(map(speaks, events.feed(part))):
+            if first_at is None and any(map(has_output, events.feed(part))):
                 first_at = trio.current_time()
 
-        answer = await exchange(self._client, ready, timeout, heard=listen)
+        answer = await exchange(self._client, ready, timeout, on_part=listen)
         reply = await read_reply(adapter, answer)
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
@@ -503,7 +503,7 @@ async def exchange(
     request: HttpRequest,
     timeout: float,  # noqa: ASYNC109 - configured in the suite, and reported as the failure of one attempt
     *,
-    heard: Callable[[bytes], object] | None = None,
+    on_part: Callable[[bytes], object] | None = None,
 ) -> HttpReply:
     """Send a request and wait for its reply within a time limit. Always a checkpoint.
 
@@ -511,13 +511,13 @@ async def exchange(
         client: The HTTP client.
         request: The request to send.
         timeout: Seconds, > 0.
-        heard: Called with each part of the body when it arrives.
+        on_part: Called with each part of the body when it arrives.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `attempt_timeout`.
     """
     with trio.move_on_after(timeout):
-        return await client.send(request, heard=heard)
+        return await client.send(request, on_part=on_part)
     raise attempt_timeout(request_source(request.method, request.url), timeout)
 
 

@@ -192,7 +192,7 @@ class _Client:
     """Parsed URLs: a run has few and uses each many times."""
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         url = request.url
         place = _place(url)
@@ -203,7 +203,7 @@ class _Client:
             transport = self._take(place) or await self._make(url)
             response = await transport.handle_async_request(ready)
             try:
-                content = await self._read(response, place, heard, most)
+                content = await self._read(response, place, on_part, most)
                 await response.aclose()
             finally:
                 if not response.is_closed:
@@ -224,7 +224,7 @@ class _Client:
             if transport is not None:
                 self._give_back(place, transport)
         kind = response.headers.get("content-type", "")
-        is_stream = heard is not None or kind.startswith("text/event-stream")
+        is_stream = on_part is not None or kind.startswith("text/event-stream")
         check = partial(check_marks, content, most, source=place, is_stream=is_stream)
         if len(content) < SLOW:
             check()
@@ -316,7 +316,7 @@ class _Client:
         self,
         response: httpx2.Response,
         place: str,
-        heard: Callable[[bytes], object] | None,
+        on_part: Callable[[bytes], object] | None,
         most: int,
     ) -> bytes:
         headers, stream = response.headers, response.stream
@@ -326,7 +326,7 @@ class _Client:
             status = response.status_code
             raise ProviderError("malformed_reply", too_large(place, most), status=status)
         if (
-            heard is None
+            on_part is None
             and is_declared
             and not encoding
             and isinstance(stream, httpx2.AsyncByteStream)
@@ -336,15 +336,15 @@ class _Client:
         unpacker = Unpacker(encoding, most)
         body = bytearray()
         broken: ProviderError | None = None
-        heard = None if heard is None else _counting(heard, place, most)
+        on_part = None if on_part is None else _counting(on_part, place, most)
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     try:
                         part = unpacker.feed(chunk)
                         body += part
-                        if heard is not None:
-                            heard(part)
+                        if on_part is not None:
+                            on_part(part)
                     except ProviderError as error:
                         broken = error
                     if unpacker.is_too_large or broken is not None:
@@ -381,7 +381,9 @@ _URLS = 1024
 """Maximum number of parsed URLs; URLs from templates may be all different."""
 
 
-def _counting(heard: Callable[[bytes], object], place: str, most: int) -> Callable[[bytes], object]:
+def _counting(
+    on_part: Callable[[bytes], object], place: str, most: int
+) -> Callable[[bytes], object]:
     """Return a callback for parts of a stream that refuses too many lines."""
     lines = 0
 
@@ -390,7 +392,7 @@ def _counting(heard: Callable[[bytes], object], place: str, most: int) -> Callab
         lines += part.count(b"\n") + part.count(b"\r")
         if lines > 2 * most_lines(most):  # a line may end in CR and LF
             raise too_many_lines(place, most)
-        heard(part)
+        on_part(part)
 
     return count
 

@@ -61,7 +61,7 @@ _POLICY = re.compile(r'\s*"?([^";]*)"?\s*((?:;[^;]*)*)')
 
 
 @attrs.define
-class _Told:
+class _LimitValues:
     """The values of one limit that have been read so far."""
 
     dimension: str
@@ -157,9 +157,9 @@ def read_until(text: str, date: str) -> float | None:
     return None if start is None or end is None else _between(start, end)
 
 
-def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
+def _read(headers: Mapping[str, str], host: str) -> list[_LimitValues]:
     """Return each limit in the headers once."""
-    told: dict[tuple[str, str], _Told] = {}
+    told: dict[tuple[str, str], _LimitValues] = {}
     for name, text in headers.items():
         if "limit" not in name:
             continue
@@ -170,7 +170,7 @@ def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
         one = told.get((dimension, period))
         if one is None:
             window = WINDOW_BY_HOST.get(host, {}).get(dimension, 60.0)
-            one = _Told(dimension, SECONDS_BY_PERIOD.get(period, window))
+            one = _LimitValues(dimension, SECONDS_BY_PERIOD.get(period, window))
             told[dimension, period] = one
         match fact:
             case "limit":
@@ -195,7 +195,7 @@ def _read_name(name: str) -> tuple[str, str, str] | None:
     return parts["fact"], dimension, (parts.get("period") or "").rpartition("-")[2]
 
 
-def _read_policies(headers: Mapping[str, str]) -> Iterator[_Told]:
+def _read_policies(headers: Mapping[str, str]) -> Iterator[_LimitValues]:
     """Yield the limits of the IETF draft: `"name";r=50;t=30`, with the policies in another header."""
     if "ratelimit" not in headers:
         return
@@ -204,7 +204,7 @@ def _read_policies(headers: Mapping[str, str]) -> Iterator[_Told]:
         policy = policies.get(name, {})
         if policy.get("qu", "requests").strip('"') != "requests":
             continue
-        yield _Told(
+        yield _LimitValues(
             "requests",
             window=_count(policy.get("w", "")) or 60.0,
             limit=_count(policy.get("q", "")) or None,
@@ -222,7 +222,7 @@ def _items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield found[1], {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
-def _scarcest(told: Iterable[_Told]) -> Allowance | None:
+def _scarcest(told: Iterable[_LimitValues]) -> Allowance | None:
     known = [
         one for one in told if (one.limit, one.remaining, one.reset_after) != (None, None, None)
     ]

@@ -91,7 +91,7 @@ class HttpClient(Protocol):
     """Sends single requests: no retries, no redirects, no limit on their number."""
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         """Send a request and wait for the whole reply.
 
@@ -99,7 +99,7 @@ class HttpClient(Protocol):
 
         Args:
             request: Sent unchanged, with a default `content-type` of JSON.
-            heard: Called with each part of the body when it arrives.
+            on_part: Called with each part of the body when it arrives.
 
         Raises:
             ProviderError: No complete reply: `connection`, `tls`, `bad_request` (it could

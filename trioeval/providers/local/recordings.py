@@ -320,7 +320,7 @@ PLACES = ("entry_idx", "test_idx", "prompt_idx", "repeat")
 
 
 @attrs.frozen
-class Wanted:
+class RecordingRequest:
     """The request of a call to a tape."""
 
     prompt: str
@@ -335,7 +335,7 @@ class Wanted:
 
 
 @attrs.define(eq=False)
-class _Takes:
+class _MatchingRecordings:
     """Recordings that match equally well, and the number of them that were returned."""
 
     takes: list[Recording]
@@ -348,7 +348,7 @@ class _Takes:
     def next(self) -> Recording:
         return self.takes[min(self.played, len(self.takes) - 1)]
 
-    def narrowed(self, wanted: Wanted) -> Self:
+    def narrowed(self, wanted: RecordingRequest) -> Self:
         """Return those that match best."""
         if len(self.takes) == 1 or self._decided == len(PLACES):
             return self
@@ -378,24 +378,26 @@ class Tape:
 
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
     _by_prompt: dict[str, list[Recording]] = attrs.field(init=False, repr=False, factory=dict)
-    _asked: dict[tuple[str, str | None], _Takes] = attrs.field(init=False, repr=False, factory=dict)
+    _asked: dict[tuple[str, str | None], _MatchingRecordings] = attrs.field(
+        init=False, repr=False, factory=dict
+    )
 
     def __attrs_post_init__(self) -> None:
         for recording in self.recordings:
             self._by_prompt.setdefault(recording.prompt, []).append(recording)
 
-    def find(self, wanted: Wanted) -> Recording | None:
+    def find(self, wanted: RecordingRequest) -> Recording | None:
         """Return the next matching recording, or None if there is none, without consuming it."""
         takes = self._takes(wanted)
         return None if takes is None else takes.next
 
-    def advance(self, wanted: Wanted) -> None:
+    def advance(self, wanted: RecordingRequest) -> None:
         """Consume the recording that `find` returns for the same request."""
         takes = self._takes(wanted)
         if takes is not None:
             takes.played += 1
 
-    def _takes(self, wanted: Wanted) -> _Takes | None:
+    def _takes(self, wanted: RecordingRequest) -> _MatchingRecordings | None:
         asked = wanted.prompt, wanted.model
         takes = self._asked.get(asked)
         if takes is None:
@@ -406,5 +408,5 @@ class Tape:
             ]
             if not fitting:
                 return None
-            takes = self._asked[asked] = _Takes(fitting)
+            takes = self._asked[asked] = _MatchingRecordings(fitting)
         return takes.narrowed(wanted)

@@ -32,7 +32,13 @@ from trioeval.providers.config import (
     read_config,
     show,
 )
-from trioeval.providers.local.recordings import Recording, RecordingFile, Tape, Wanted, parse_file
+from trioeval.providers.local.recordings import (
+    Recording,
+    RecordingFile,
+    RecordingRequest,
+    Tape,
+    parse_file,
+)
 from trioeval.providers.metering import Metering
 from trioeval.providers.secrets import BLANK
 
@@ -186,7 +192,7 @@ class ReplayProvider:
                 output was not, or `malformed_reply` for a recording that is too large.
         """
         settings = self.settings
-        wanted = Wanted(
+        wanted = RecordingRequest(
             request.prompt,
             settings.model,
             entry_idx=settings.entry_idx,

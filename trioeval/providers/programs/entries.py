@@ -309,13 +309,13 @@ class CommandAgentSettings(ProgramSettings):
         return (program, *rest)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["NotAsked"]:
+    async def open(self, _shared: Shared) -> AsyncGenerator["RefusingProvider"]:
         """Open a provider that refuses every call."""
-        yield NotAsked(self.line)
+        yield RefusingProvider(self.line)
 
 
 @attrs.frozen
-class NotAsked:
+class RefusingProvider:
     """A provider that refuses every call: an agent works on cases and cannot answer requests."""
 
     line: str

@@ -86,7 +86,7 @@ def to_text(data: bytes) -> str:
 
 
 @attrs.define(eq=False)
-class Whole:
+class WholeOutput:
     """The complete output, up to a limit."""
 
     limit: int
@@ -409,7 +409,7 @@ class ExecProvider:
         """
         settings = self.settings
         timeout, own = read_call(settings.own, KEYS, request)
-        run = _Run(settings, settings.timeout if timeout is None else timeout)
+        run = _ProgramRun(settings, settings.timeout if timeout is None else timeout)
         if settings.stdin:
             await run.run((), request.prompt.encode("utf-8", "replace"))
         else:
@@ -418,7 +418,7 @@ class ExecProvider:
 
 
 @attrs.define(eq=False)
-class _Run:
+class _ProgramRun:
     """One run of the program, with its output."""
 
     _settings: ExecSettings
@@ -426,7 +426,7 @@ class _Run:
     """Maximum seconds."""
     _code: int | None = attrs.field(init=False, default=None)
     """None if it did not end by itself."""
-    _written: Whole = attrs.field(init=False)
+    _written: WholeOutput = attrs.field(init=False)
     _errors: Tail = attrs.field(init=False)
 
     @_errors.default
@@ -434,8 +434,8 @@ class _Run:
         return Tail(secrets=longest_first(self._settings.secrets))
 
     @_written.default
-    def _nothing_written(self) -> Whole:
-        return Whole(self._settings.max_output)
+    def _nothing_written(self) -> WholeOutput:
+        return WholeOutput(self._settings.max_output)
 
     @trio.lowlevel.enable_ki_protection  # as for `start_tree`
     async def run(self, arguments: Sequence[bytes], given: bytes | None) -> None:

@@ -103,7 +103,7 @@ class TrioFunction:
 
 
 @attrs.define(eq=False)
-class _Call:
+class _ThreadCall:
     """A call of a function in a thread, tracked while that runs."""
 
     limit: float
@@ -123,9 +123,9 @@ class ThreadFunction:
     threads: int = 1
     """Maximum number of threads, ≥ 1."""
     _places: trio.CapacityLimiter = attrs.field(init=False, repr=False)
-    _waiting: set[_Call] = attrs.field(init=False, repr=False, factory=set)
+    _waiting: set[_ThreadCall] = attrs.field(init=False, repr=False, factory=set)
     """Calls without a thread."""
-    _running: set[_Call] = attrs.field(init=False, repr=False, factory=set)
+    _running: set[_ThreadCall] = attrs.field(init=False, repr=False, factory=set)
     """Calls whose threads are running."""
 
     @_places.default
@@ -149,7 +149,7 @@ class ThreadFunction:
         """
         token = trio.lowlevel.current_trio_token()
         own = deepcopy(arguments)
-        call = _Call(limit)
+        call = _ThreadCall(limit)
 
         def run() -> Any:
             token.run_sync_soon(self._begin, call)
@@ -173,7 +173,7 @@ class ThreadFunction:
             self._refuse_if_stuck()
         raise late(self.name, limit) if has_begun else self._stuck()
 
-    def _begin(self, call: _Call) -> None:
+    def _begin(self, call: _ThreadCall) -> None:
         """Record that its thread has started."""
         self._waiting.discard(call)
         self._running.add(call)

@@ -270,7 +270,7 @@ HOSTS = (
 
 
 @attrs.frozen(kw_only=True)
-class Access:
+class AwsAccess:
     """The arguments of a boto3 session; for a missing one boto3 searches its usual places."""
 
     region: str
@@ -286,7 +286,7 @@ class Access:
 class BedrockSettings(AdapterSettings):
     """The settings of a valid entry; boto3 is not imported yet."""
 
-    access: Access
+    access: AwsAccess
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -339,7 +339,9 @@ def read(
     return BedrockSettings(ConverseAdapter(endpoint=endpoint, layers=(own,)), access)
 
 
-def _access(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Access, list[Problem]]:
+def _access(
+    given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[AwsAccess, list[Problem]]:
     """Return the access of config and environment; a profile takes precedence over environment keys."""
     problems: list[Problem] = []
     region = given.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
@@ -361,7 +363,7 @@ def _access(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Acces
         access_key = environ["AWS_ACCESS_KEY_ID"]
         secret = environ.get("AWS_SECRET_ACCESS_KEY")
         token = environ.get("AWS_SESSION_TOKEN")
-    access = Access(
+    access = AwsAccess(
         region=region or "",
         profile=profile,
         access_key_id=access_key,

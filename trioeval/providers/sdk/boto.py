@@ -25,7 +25,7 @@ from trioeval.providers.bounds import MOST_BYTES, check_marks, too_large
 from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.failures import failure_text
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, dated, request_source
-from trioeval.providers.sdk.bedrock import Access
+from trioeval.providers.sdk.bedrock import AwsAccess
 
 MAX_THREADS = 64
 """Maximum number of concurrent calls, including abandoned ones."""
@@ -44,7 +44,7 @@ NO_CREDENTIALS = (
 
 
 @asynccontextmanager
-async def open_boto(access: Access, endpoint: Endpoint) -> AsyncGenerator[HttpClient]:
+async def open_boto(access: AwsAccess, endpoint: Endpoint) -> AsyncGenerator[HttpClient]:
     """Open a Bedrock client for the time of its provider.
 
     Raises:
@@ -57,7 +57,7 @@ async def open_boto(access: Access, endpoint: Endpoint) -> AsyncGenerator[HttpCl
         client.close()
 
 
-def make_client(access: Access, endpoint: Endpoint) -> Any:
+def make_client(access: AwsAccess, endpoint: Endpoint) -> Any:
     """Create a client without retries, and with no time limit shorter than the lane's. Blocks."""
     try:
         session = boto3.Session(
@@ -104,7 +104,7 @@ class BotoClient:
         self,
         request: HttpRequest,
         *,
-        heard: Callable[[bytes], object] | None = None,  # noqa: ARG002 - no streams
+        on_part: Callable[[bytes], object] | None = None,  # noqa: ARG002 - no streams
     ) -> HttpReply:
         """Send a request, as in `HttpClient.send`. On cancellation the thread is abandoned."""
         return await trio.to_thread.run_sync(

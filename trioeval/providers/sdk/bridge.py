@@ -147,7 +147,7 @@ class AsyncioBridge:
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._is_open:
             raise trio.ClosedResourceError("the asyncio bridge is closed")
-        call = _Call(lambda: function(*args), self._token, copy_context())
+        call = _BridgeCall(lambda: function(*args), self._token, copy_context())
         self._loop.call_soon_threadsafe(call.start, self._loop, self._tasks)
         try:
             await call.done.wait()
@@ -210,7 +210,7 @@ class AsyncioBridge:
 
 
 @attrs.define(eq=False)
-class _Call(Generic[T]):
+class _BridgeCall(Generic[T]):
     """One call of a function. `start`, `cancel` and `_finish` run on the loop's thread."""
 
     function: Callable[[], Awaitable[T]]

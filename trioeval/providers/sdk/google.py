@@ -42,7 +42,7 @@ class GoogleClient:
     _sdk: genai.Client = attrs.field(repr=False)
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         """Send a request, as in `HttpClient.send`."""
         found = GENERATE.fullmatch(request.url)
@@ -63,5 +63,5 @@ class GoogleClient:
             )
 
         return await exchange_through(
-            "google", call, heard=heard, max_reply_bytes=request.max_reply_bytes
+            "google", call, on_part=on_part, max_reply_bytes=request.max_reply_bytes
         )

@@ -31,10 +31,10 @@ _NOT_FOR_SDKS = frozenset({"set-cookie", "content-encoding", "transfer-encoding"
 
 
 @attrs.define
-class _Call:
+class _SdkCall:
     """The request of one SDK call, and its result."""
 
-    heard: Callable[[bytes], object] | None
+    on_part: Callable[[bytes], object] | None
     max_reply_bytes: int | None
     """Maximum bytes of the reply; None uses the client's maximum."""
     is_sent: bool = False
@@ -42,14 +42,14 @@ class _Call:
     failure: ProviderError | None = None
 
 
-_call: ContextVar[_Call] = ContextVar("the call of an SDK that this Trio task makes")
+_call: ContextVar[_SdkCall] = ContextVar("the call of an SDK that this Trio task makes")
 
 
 async def exchange_through(
     sdk: str,
     call: Callable[[], Awaitable[object]],
     *,
-    heard: Callable[[bytes], object] | None = None,
+    on_part: Callable[[bytes], object] | None = None,
     max_reply_bytes: int | None = None,
 ) -> HttpReply:
     """Make a call of an SDK, and return the reply to its request.
@@ -57,13 +57,13 @@ async def exchange_through(
     Args:
         sdk: The SDK's name in messages.
         call: One call of an SDK whose client is from `open_client`. Its result is ignored.
-        heard: Called with each part of the body when it arrives.
+        on_part: Called with each part of the body when it arrives.
         max_reply_bytes: Maximum bytes of the reply; None uses the client's maximum.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `bad_request`, if the SDK sent nothing.
     """
-    made = _Call(heard, max_reply_bytes)
+    made = _SdkCall(on_part, max_reply_bytes)
     before = _call.set(made)
     try:
         await call()
@@ -111,7 +111,7 @@ class PostingClient:
     _sdk: Any = attrs.field(repr=False)
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         """Send a request, as in `HttpClient.send`."""
 
@@ -124,7 +124,7 @@ class PostingClient:
             )
 
         return await exchange_through(
-            self._name, call, heard=heard, max_reply_bytes=request.max_reply_bytes
+            self._name, call, on_part=on_part, max_reply_bytes=request.max_reply_bytes
         )
 
 
@@ -141,7 +141,7 @@ class _Transport(httpx2.AsyncBaseTransport):
         call.is_sent = True
         try:
             ready = attrs.evolve(await _ready(request), max_reply_bytes=call.max_reply_bytes)
-            reply = call.reply = await self._client.send(ready, heard=call.heard)
+            reply = call.reply = await self._client.send(ready, on_part=call.on_part)
         except ProviderError as error:
             call.failure = error
             raise

@@ -34,7 +34,7 @@ from trioeval.usage import Usage
 # at the end come with `message_delta`. Unknown events are ignored: the service may add some.
 
 
-SPOKEN = ("text", "thinking", "partial_json")
+OUTPUT_FIELDS = ("text", "thinking", "partial_json")
 """Members of a delta that are part of the reply or of its reasoning."""
 
 
@@ -207,12 +207,12 @@ class MessagesAdapter(Adapter):
         """Return whether every block is empty."""
         return not any(map(_says_something, objects(data, "content")))
 
-    def speaks(self, event: ServerEvent, /) -> bool:
+    def has_output(self, event: ServerEvent, /) -> bool:
         """Return whether an event has a part of the reply, or of its reasoning."""
         if "content_block_delta" not in event.data:
             return False
         delta = field(load_event(event), "delta")
-        return any(text(delta, name) for name in SPOKEN)
+        return any(text(delta, name) for name in OUTPUT_FIELDS)
 
     def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         """See `read_message`."""

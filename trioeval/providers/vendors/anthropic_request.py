@@ -40,7 +40,7 @@ System = str | list[Any] | None
 
 
 @attrs.frozen
-class Conversation:
+class AnthropicPrompt:
     """A prompt in the form of the Messages API."""
 
     messages: list[Any]
@@ -48,7 +48,7 @@ class Conversation:
     system: System = None
 
 
-def read_conversation(prompt: str, system: System = None) -> Conversation:
+def read_conversation(prompt: str, system: System = None) -> AnthropicPrompt:
     r"""Return the messages and the system text of a rendered prompt.
 
     Args:
@@ -68,7 +68,7 @@ def read_conversation(prompt: str, system: System = None) -> Conversation:
     if not messages:
         raise ProviderError("bad_request", "invalid prompt: it has only system messages")
     above = [one.get("content") for one in said if one["role"] in _ABOVE]
-    return Conversation(messages, _join([system, *above]))
+    return AnthropicPrompt(messages, _join([system, *above]))
 
 
 def _transcript(prompt: str) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ from trioeval.usage import Usage
 
 
 @attrs.frozen(kw_only=True)
-class Function:
+class ToolFunction:
     """A function that a model can call."""
 
     name: str
@@ -54,7 +54,7 @@ class Function:
     """JSON schema of the parameters."""
 
 
-def read_function(tool: Any) -> Function | None:
+def read_function(tool: Any) -> ToolFunction | None:
     """Return the function of a tool in the form of chat completions; None for any other tool.
 
     Example:
@@ -64,7 +64,7 @@ def read_function(tool: Any) -> Function | None:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping) or not is_text(function.get("name")):
         return None
-    return Function(
+    return ToolFunction(
         name=function["name"],
         description=function.get("description"),
         parameters=function.get("parameters"),

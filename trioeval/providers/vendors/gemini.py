@@ -311,7 +311,7 @@ class GenerateAdapter(GoogleAdapter):
         """Return whether the candidate has no part; an empty text is a part."""
         return not objects(objects(data, "candidates")[0], "content", "parts")
 
-    def speaks(self, event: ServerEvent, /) -> bool:
+    def has_output(self, event: ServerEvent, /) -> bool:
         """Return whether an event has a part of the reply, or of its reasoning."""
         return any(
             part.keys() - _IN_TEXTS or text(part, "text")

@@ -26,7 +26,12 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
-from trioeval.providers.vendors.chat import Function, is_schema_format, read_function, read_schema
+from trioeval.providers.vendors.chat import (
+    ToolFunction,
+    is_schema_format,
+    read_function,
+    read_schema,
+)
 
 # From the text of a prompt to Gemini's contents: roles, parts, and a separate instruction.
 #
@@ -342,7 +347,7 @@ def _tools(tools: Any) -> list[Any]:
     return [*own, {"functionDeclarations": declared}] if declared else own
 
 
-def _declaration(function: Function) -> dict[str, Any]:
+def _declaration(function: ToolFunction) -> dict[str, Any]:
     return {
         "name": function.name,
         "description": function.description,

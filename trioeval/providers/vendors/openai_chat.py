@@ -42,7 +42,7 @@ from trioeval.usage import Usage
 
 END = "[DONE]"
 
-SPOKEN = (
+OUTPUT_FIELDS = (
     "content",
     "refusal",
     "reasoning",
@@ -219,10 +219,10 @@ class ChatAdapter(Adapter):
         told = read_number(field(data, *named))
         return told if told is None or told >= 0 else None
 
-    def speaks(self, event: ServerEvent, /) -> bool:
+    def has_output(self, event: ServerEvent, /) -> bool:
         """Return whether a chunk has a part of the reply, or of its reasoning."""
         deltas = (one.get("delta") for one in objects(load_event(event), "choices"))
-        return any(field(delta, name) for delta in deltas for name in SPOKEN)
+        return any(field(delta, name) for delta in deltas for name in OUTPUT_FIELDS)
 
     def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         """See `join_chunks`."""

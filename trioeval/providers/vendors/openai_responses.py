@@ -133,7 +133,7 @@ def read_unfinished(reply: HttpReply) -> str | None:
 # output are taken from earlier events, if a service omits them at the end.
 
 
-SPOKEN = frozenset(
+OUTPUT_FIELDS = frozenset(
     f"response.{what}.delta"
     for what in (
         "output_text",
@@ -279,11 +279,11 @@ class ResponsesAdapter(Adapter):
         """Return whether every item is empty."""
         return is_empty(objects(data, "output"))
 
-    def speaks(self, event: ServerEvent, /) -> bool:
+    def has_output(self, event: ServerEvent, /) -> bool:
         """Return whether an event has a part of the reply; some services name the event only in its data."""
         if event.name == "message":
-            return text(load_event(event), "type") in SPOKEN
-        return event.name in SPOKEN
+            return text(load_event(event), "type") in OUTPUT_FIELDS
+        return event.name in OUTPUT_FIELDS
 
     def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         """See `read_response`."""
