@@ -291,6 +291,11 @@ class Settings(ABC):
         """Key of the lane: settings with equal keys share one lane. Holds no secret."""
 
     @property
+    def own_name(self) -> str:
+        """The name with which messages of the open provider begin, in place of a label; "" for none."""
+        return ""
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that must not appear in any output."""
         return ()

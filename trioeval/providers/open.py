@@ -51,7 +51,7 @@ async def open_providers(
         shared = _Shared(templates, stack, tls or TlsSettings(), hosts)
         opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
         yield tuple(
-            OpenProvider(spec, position, CustomProvider(spec.id, provider), secrets, recorder)
+            OpenProvider(spec, position, CustomProvider(spec.name, provider), secrets, recorder)
             for position, (spec, provider) in enumerate(zip(specs, opened, strict=True))
         )
 
@@ -137,7 +137,7 @@ class OpenProvider:
         else:
             return self._clean(reply)
         # Outside of the handler, so that the original failure is not the context of a clean one.
-        told = self._as_the_lane_sees(failure)
+        told = self._with_label(self._as_the_lane_sees(failure))
         clean = hide_in_error(told, self._secrets)
         if clean is told and told is not failure:
             raise told from failure
@@ -154,6 +154,13 @@ class OpenProvider:
             usage=reply.usage,
             money=reply.cost,
         )
+
+    def _with_label(self, error: ProviderError) -> ProviderError:
+        """Return the error with the entry's label in place of the provider's own name, if it has one."""
+        label, own = self.spec.label, self.spec.settings.own_name
+        if label is None or not own or not error.message.startswith(own):
+            return error
+        return error.told_as(f"{label}{error.message.removeprefix(own)}")
 
     def _as_the_lane_sees(self, error: ProviderError) -> ProviderError:
         """Return the error, as `overloaded` if the suite lists its status in `overloadStatuses`."""

@@ -351,6 +351,8 @@ class ProviderSpec:
     _filled_in: tuple[str, ...] = ()
     named_variables: tuple[str, ...] = ()
     """Environment variables in its templates."""
+    label: str | None = None
+    """The entry's label; None if it has none."""
 
     def __repr__(self) -> str:
         return f"<ProviderSpec {hide(self.name, self.secrets)!r}>"
@@ -487,6 +489,7 @@ def resolve(
         max_retries=limits.get("max_retries"),
         filled_in=tuple(filled.secrets),
         named_variables=tuple(filled.names),
+        label=label,
     )
 
 

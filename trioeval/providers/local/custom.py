@@ -49,7 +49,7 @@ class CustomProvider:
     """Calls the function and converts its result to a `Reply` or a `ProviderError`."""
 
     name: str
-    """The provider's id in the suite, for messages."""
+    """The provider's label or id, for messages."""
     function: Provider = attrs.field(repr=False)
 
     async def __call__(self, request: Request, /) -> Reply:

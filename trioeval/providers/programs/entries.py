@@ -149,6 +149,11 @@ class ProgramSettings(Settings):
     success: frozenset[int] = frozenset({0})
     """Exit codes of success; at least one."""
 
+    @property
+    def own_name(self) -> str:
+        """The id in the suite."""
+        return f"exec:{self.line}"
+
 
 TIMEOUT = Key("timeoutMs", "a number of milliseconds above 0", is_positive)
 ENVIRONMENT = Key("env", "an object of texts", _is_variables, secret=True)

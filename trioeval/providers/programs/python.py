@@ -336,6 +336,11 @@ class PythonSettings(Settings):
     """Maximum seconds of a call, > 0."""
 
     @property
+    def own_name(self) -> str:
+        """The id with the function."""
+        return self.name
+
+    @property
     def lane_key(self) -> str:
         """One lane for each function."""
         return self.name
