@@ -207,7 +207,8 @@ def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) ->
         json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
     ]
     source = "POST http://127.0.0.1:9/v1/chat/completions"
-    assert errors == [f"connection: 127.0.0.1:9 refused the connection ({source})"] * 2
+    title = f"connection: connection refused by 127.0.0.1:9 for {source}"
+    assert errors == [f"{title}: check that the server is running, and the URL"] * 2
 
 
 def rows_of(tmp_path: Path, suite: dict[str, Any]) -> list[dict[str, Any]]:

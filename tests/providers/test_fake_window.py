@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.providers.fake.limits import (
-    TokenBucket,
     Limits,
     RollingWindow,
+    TokenBucket,
     format_duration,
     retry_headers,
 )

@@ -148,13 +148,16 @@ def test_a_token_is_asked_for_as_the_standard_says() -> None:
     [
         (
             reply({"error": "invalid_client"}, 400),
-            "auth: no token: HTTP 400 Bad Request: invalid_client",
+            "auth: no OAuth token: HTTP 400 Bad Request: invalid_client",
         ),
-        (reply({}, 503), "server: no token: HTTP 503 Service Unavailable"),
-        (reply({}, 429), "rate_limited: no token: HTTP 429 Too Many Requests"),
-        (reply({"token": "x"}), "auth: no token: the reply has no access_token"),
-        (reply({"access_token": "a\nb"}), "auth: no token: the reply has no access_token"),
-        (HttpReply(200, {}, b"<html>"), "auth: no token: the reply has no access_token"),
+        (reply({}, 503), "server: no OAuth token: HTTP 503 Service Unavailable"),
+        (reply({}, 429), "rate_limited: no OAuth token: HTTP 429 Too Many Requests"),
+        (reply({"token": "x"}), "auth: no access_token in the reply from: check tokenUrl"),
+        (
+            reply({"access_token": "a\nb"}),
+            "auth: no access_token in the reply from: check tokenUrl",
+        ),
+        (HttpReply(200, {}, b"<html>"), "auth: no access_token in the reply from: check tokenUrl"),
     ],
 )
 def test_a_reply_without_a_token_is_a_failure(answer: HttpReply, message: str) -> None:
@@ -257,9 +260,12 @@ def test_a_redirect_makes_the_next_request(
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("javascript:x", "the server redirects to what is no http or https URL"),
-        ("https://me:pw@a.example/", "the server redirects to what is no http or https URL"),
-        ("http://[", "the server redirects to what is no http or https URL"),
+        ("javascript:x", "the server redirects to a URL that is not a valid http or https URL"),
+        (
+            "https://me:pw@a.example/",
+            "the server redirects to a URL that is not a valid http or https URL",
+        ),
+        ("http://[", "the server redirects to a URL that is not a valid http or https URL"),
         (
             "http://a.example/?secret",
             "the server redirects from https to http://a.example/, which is not encrypted",
@@ -294,13 +300,13 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
             307,
             ELSEWHERE,
             (
-                "the server redirects to https://b.example:443, and the body holds a secret; "
-                "if it may go there, name that URL in the suite"
+                "the server redirects to https://b.example:443, and the body contains a secret; "
+                "if that is intended, use that URL in the suite"
             ),
         ),
         (WITH_KEY, 307, "/z", None),
         (WITH_KEY, 303, ELSEWHERE, None),
-        (b"account=pass+phrase%2F%C3%A9", 308, ELSEWHERE, "and the body holds a secret"),
+        (b"account=pass+phrase%2F%C3%A9", 308, ELSEWHERE, "and the body contains a secret"),
         (b"a=short", 308, ELSEWHERE, None),
         (
             b"{}",

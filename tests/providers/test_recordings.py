@@ -12,12 +12,11 @@ from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.local.record import to_line, to_recording
 from trioeval.providers.local.recordings import (
-    FIELDS,
     PLACES,
     RecordedError,
     Recording,
-    Tape,
     RecordingRequest,
+    Tape,
     parse_file,
     parse_recordings,
 )
@@ -71,14 +70,14 @@ OUTPUT = {"prompt": "a", "output": "b"}
         (b"nope", "the line is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"[1]", "a recording must be an object, got [1]"),
         (lines({"output": "b"})[0], "prompt must be text, got null"),
-        (lines({"prompt": "a"})[0], "a recording has either an output or an error"),
+        (lines({"prompt": "a"})[0], "a recording must have either an output or an error"),
         (
             lines({**OUTPUT, "error": {"kind": "server", "message": ""}})[0],
-            "a recording has either an output or an error",
+            "a recording must have either an output or an error",
         ),
         (
             lines({**OUTPUT, "latency": 3})[0],
-            f'"latency" is not a field of a recording; known are {", ".join(FIELDS)}',
+            '"latency" is not a field of a recording; did you mean "latency_ms"?',
         ),
         (lines({**OUTPUT, "model": 1})[0], "model must be text, got 1"),
         (
@@ -103,7 +102,7 @@ OUTPUT = {"prompt": "a", "output": "b"}
         ),
         (
             lines({**OUTPUT, "left_out": {"output": "no"}})[0],
-            "a recording has either an output or an error",
+            "a recording must have either an output or an error",
         ),
         (
             lines({**OUTPUT, "test_idx": -1})[0],
@@ -159,7 +158,7 @@ def test_recordings_of_a_prompt_are_played_in_order_and_the_last_repeats() -> No
 
 
 def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
-    """Recordings that name another model are left out, and positions are kept by model."""
+    """Recordings that use another header model are left out, and positions are kept by model."""
     tape = Tape(
         (
             Recording(prompt="a", output=1, model="m"),

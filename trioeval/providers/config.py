@@ -59,7 +59,7 @@ def read_config(
         name = to_snake(str(spelling))
         key = known.get(name)
         if key is None:
-            problems.append(Problem(path, f'unknown key "{spelling}"', _nearest_keys(name, known)))
+            problems.append(Problem(path, f'"{spelling}" is not a key', _nearest_keys(name, known)))
         elif name in spellings:
             both = f'"{spellings[name]}" and "{spelling}"'
             problems.append(Problem(path, f"{both} mean the same", "keep one of them"))
@@ -98,8 +98,8 @@ def _nearest_keys(name: str, known: Mapping[str, Key]) -> str | None:
     close = nearest(name, known)
     if close:
         return did_you_mean(known[one].name for one in close)
-    names = [key.name for key in known.values()]
-    return f"known: {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
+    names = sorted(key.name for key in known.values())
+    return f"known are {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:

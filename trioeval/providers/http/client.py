@@ -458,7 +458,7 @@ def _explain(error: Exception, source: str, place: str, proxy: str | None = None
     if proxy is not None:
         near = f"the proxy {_place(proxy)}"
         tls = f"{place} or its proxy" if proxy.startswith("https:") else place
-    advice = "check the URL and the network" if proxy is None else _CHECK_PROXY
+    advice = _CHECK_URL if proxy is None else _CHECK_PROXY
     match error:
         case httpx2.ConnectTimeout():
             title, detail = f"no connection to {near} within {CONNECT_LIMIT:g} seconds for", ""
@@ -477,7 +477,9 @@ def _explain(error: Exception, source: str, place: str, proxy: str | None = None
     return ProviderError(kind, message, fault=fault)
 
 
-_CHECK_PROXY = "check the proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
+_CHECK_URL = "check the URL and the network"
+_CHECK_SERVER = "check that the server is running, and the URL"
+_CHECK_PROXY = "check that the proxy is running, and HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
 
 
 def _is_out_of_files(error: Exception) -> bool:
@@ -507,8 +509,8 @@ def _explain_connect(
             case socket.gaierror():
                 return "connection", f"host of {near} not found for", advice, ""
             case ConnectionRefusedError():
-                running = f"check that the server is running, and {advice.removeprefix('check ')}"
-                return "connection", f"connection refused by {near} for", running, ""
+                refused = _CHECK_PROXY if advice == _CHECK_PROXY else _CHECK_SERVER
+                return "connection", f"connection refused by {near} for", refused, ""
             case _:
                 pass
     return "connection", f"no connection to {near} for", advice, str(error)

@@ -266,7 +266,7 @@ def read(
         return [Problem(".id", place.message, place.hint), *problems]
     files = _in_folder(place) if folder else _installed()
     if not all(map(find_spec, needed)):
-        message = f'"{prefix}:{rest}" requires the extra "{EXTRA}"'
+        message = f'"{prefix}:{rest}" needs the extra "{EXTRA}"'
         problems.append(Problem(".id", message, f"pip install 'trioeval[{EXTRA}]'"))
     elif not folder and files is None:
         message = "the installed model is not the supported one"

@@ -19,7 +19,16 @@ import attrs
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply
-from trioeval.providers.config import is_amount, is_flag, is_integer, is_json, is_number, show
+from trioeval.providers.config import (
+    did_you_mean,
+    nearest,
+    is_amount,
+    is_flag,
+    is_integer,
+    is_json,
+    is_number,
+    show,
+)
 from trioeval.usage import Usage
 
 
@@ -209,7 +218,9 @@ def _read_line(line: bytes, number: int) -> Recording | list[str]:
 def _faults(data: Mapping[str, Any]) -> Iterable[str]:
     for name in data:
         if name not in FIELDS:
-            yield f'unknown field "{name}" of a recording; its fields are {", ".join(FIELDS)}'
+            close = nearest(str(name), FIELDS)
+            hint = f"; {did_you_mean(close)}" if close else ""
+            yield f'"{name}" is not a field of a recording{hint}'
     if not isinstance(data.get("prompt"), str):
         yield f"prompt must be text, got {show(data.get('prompt'))}"
     error, left_out = data.get("error"), data.get("left_out")

@@ -72,7 +72,8 @@ class SequenceProvider:
         self._said += 1
         await trio.lowlevel.checkpoint()
         if turn >= len(inputs) and self.settings.strict:
-            raise ProviderError("replay_miss", f"the sequence has only {len(inputs)} replies")
+            replies = "1 reply" if len(inputs) == 1 else f"{len(inputs)} replies"
+            raise ProviderError("replay_miss", f"the sequence has only {replies}")
         output = inputs[min(turn, len(inputs) - 1)]
         return Reply(output=output, usage=Usage(prompt=0, completion=0, total=0), cost=0.0)
 

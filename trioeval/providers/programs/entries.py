@@ -171,7 +171,7 @@ def read_own_config(
         ({'timeout_ms': 5}, {'style': 'dry'}, [])
         >>> _, _, problems = read_own_config({"timeoutms": 5}, [TIMEOUT])
         >>> print(problems[0])
-        .config.timeoutms: unknown key "timeoutms"
+        .config.timeoutms: "timeoutms" is not a key
           did you mean "timeoutMs"?
     """
     keys = tuple(keys)
@@ -185,7 +185,7 @@ def read_own_config(
             mine[key] = value
         elif meant := near.get(_letters(str(key))):
             hint = f'did you mean "{meant}"?'
-            problems.append(Problem(config_path(key), f'unknown key "{key}"', hint))
+            problems.append(Problem(config_path(key), f'"{key}" is not a key', hint))
         elif not is_json(value):
             fault = f"must be JSON, because it is passed to the program, got {show(value)}"
             problems.append(Problem(config_path(key), fault))

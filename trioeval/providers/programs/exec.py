@@ -484,7 +484,7 @@ class _ProgramRun:
             limit = f"{self._settings.max_output} bytes (maxOutputBytes)"
             raise self._failure("bad_exit", f"wrote more than {limit} to its standard output")
         if self._code is None:
-            what = f"did not end within {self._limit:g} seconds: raise timeoutMs"
+            what = f"did not end within {self._limit:g} seconds (timeoutMs)"
             raise self._failure("attempt_timeout", what)
         errors, output = self._errors.text, self._written.text
         if self._code not in self._settings.success:

@@ -160,5 +160,5 @@ def check_extra(prefix: str, package: str, extra: str) -> list[Problem]:
         is_there = False
     if is_there:
         return []
-    message = f'"{prefix}:" requires the extra "{extra}"'
+    message = f'"{prefix}:" needs the extra "{extra}"'
     return [Problem(".id", message, f"pip install 'trioeval[{extra}]'")]
