@@ -315,8 +315,10 @@ def test_a_refused_client_is_told_without_its_secret() -> None:
                 for _ in range(4):
                     nursery.start_soon(call)
         assert {str(error) for error in errors} == {
-            f"auth: no OAuth token: HTTP 401 from POST {server.url}/token: "
-            "check clientId and clientSecret; no [hidden]"
+            (
+                f"auth: no OAuth token: HTTP 401 from POST {server.url}/token: "
+                "check clientId and clientSecret; no [hidden]"
+            )
         }
         assert len(server.seen) == 1
 

@@ -261,7 +261,10 @@ def test_each_model_has_its_lane(tiny: Path) -> None:
             "local:chat",
             {"maxTokens": 8},
             [
-                '.id: "local:chat" is not a valid local model\n  write local:embedding or local:embedding:<folder>',
+                (
+                    '.id: "local:chat" is not a valid local model\n'
+                    "  write local:embedding or local:embedding:<folder>"
+                ),
                 ".config.maxTokens: must be a whole number of at least 16, got 8",
             ],
         ),

@@ -278,7 +278,8 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
                 Problem(
                     ".config.apiBaseUrl",
                     "this provider needs a base URL",
-                    "set config.apiBaseUrl, or M_BASE_URL in the environment or in a file given with --env-file",
+                    "set config.apiBaseUrl, "
+                    "or M_BASE_URL in the environment or in a file given with --env-file",
                 ),
             ],
         ),

@@ -21,12 +21,12 @@ from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply
 from trioeval.providers.config import (
     did_you_mean,
-    nearest,
     is_amount,
     is_flag,
     is_integer,
     is_json,
     is_number,
+    nearest,
     show,
 )
 from trioeval.usage import Usage
