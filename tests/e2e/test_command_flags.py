@@ -110,7 +110,7 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         (["--share"], "--share: results are not shared"),
         (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
-        (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
+        (["-r", "ehco"], '-r ehco: unknown provider "ehco"'),
         (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
         (["-t", "none.csv"], "-t none.csv: there is no file"),

@@ -184,7 +184,7 @@ def test_code_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
     assert python.message == "Python: ZeroDivisionError: division by zero"
     assert called.message == "mine.py:ask: KeyError: 'vars'"
     assert 'name = context["vars"]["name"]' in (called.trace or "")
-    assert missing.message.startswith("mine.py:none: TypeError: there is no function none in ")
+    assert missing.message.startswith("mine.py:none: TypeError: function none not found in ")
     assert javascript.message.startswith('"a.b.c" fails: TypeError: ')
 
 
@@ -238,7 +238,7 @@ def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
     ("command", "message"),
     [
         ("sh -c 'echo oops >&2; exit 3'", "sh ended with exit code 3: oops"),
-        ("sh -c 'echo only this >&2'", "sh wrote only to its standard error: only this"),
+        ("sh -c 'echo only this >&2'", "sh wrote nothing but to its standard error: only this"),
         ("no-such-program", "no-such-program cannot be started: No such file or directory"),
         ("sleep 60", "sleep did not end within 0.5 seconds"),
         ("sh -c 'yes | head -c 20000000'", "sh printed more than 10485760 bytes"),

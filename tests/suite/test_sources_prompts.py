@@ -92,7 +92,7 @@ def test_an_object_gives_label_id_and_config(tmp_path: Path) -> None:
             "langfuse://x:3",
             ("prompts from langfuse are not supported", "save the prompt in a file and name that"),
         ),
-        ("exec:", ('"exec:" has no program', "write exec:<command line>")),
+        ("exec:", ('"exec:" names no program', "write exec:<command line>")),
         (
             "exec:a 'b",
             ('"a \'b" cannot be split into words: no closing quotation', "close the quote"),

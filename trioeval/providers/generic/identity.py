@@ -49,7 +49,7 @@ def reads_variables(transform: Transform | Script | None) -> bool:
     Example:
         >>> names = ("json", "text", "context")
         >>> [
-        ...     may_see_variables(Script(code, names))
+        ...     reads_variables(Script(code, names))
         ...     for code in ("json.a.trim()", "(a, b, c) => c.vars.w")
         ... ]
         [False, True]

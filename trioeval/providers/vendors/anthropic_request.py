@@ -61,7 +61,7 @@ def read_conversation(prompt: str, system: System = None) -> AnthropicPrompt:
 
     Example:
         >>> read_conversation("system: Be brief.\nuser: Hi")
-        Conversation(messages=[{'role': 'user', 'content': 'Hi'}], system='Be brief.')
+        AnthropicPrompt(messages=[{'role': 'user', 'content': 'Hi'}], system='Be brief.')
     """
     said = _transcript(prompt) or to_messages(prompt)
     messages = [_message(one) for one in said if one["role"] not in _ABOVE]
