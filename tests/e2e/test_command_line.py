@@ -162,7 +162,7 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
         (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),
         (["none.json"], 2, "none.json:1:1: $: there are no providers"),
-        (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: "opneai:x" is not a provider'),
+        (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: unknown provider "opneai:x"'),
         (
             ["good.json", "-o", "out.xlsx"],
             2,
@@ -207,7 +207,8 @@ def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) ->
         json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
     ]
     source = "POST http://127.0.0.1:9/v1/chat/completions"
-    assert errors == [f"connection: 127.0.0.1:9 refused the connection ({source})"] * 2
+    title = f"connection: connection refused by 127.0.0.1:9 for {source}"
+    assert errors == [f"{title}: check that the server is running, and the URL"] * 2
 
 
 def rows_of(tmp_path: Path, suite: dict[str, Any]) -> list[dict[str, Any]]:

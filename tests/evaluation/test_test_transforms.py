@@ -121,7 +121,7 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "$.t",
             "not JSON",
-            "! the transform fails: the reply is not JSON, and $.t looks into JSON",
+            "! the transform fails: the reply is not JSON, which $.t needs",
         ),
         ("$.no", DATA, "! the transform fails: $.no finds nothing in the reply"),
         ("jmespath: a[1].c", json.dumps(DATA), 0),
@@ -131,7 +131,7 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "output.t",
             '{"t": 1}',
-            "! the transform fails: the reply is not JSON, and output.t looks into JSON",
+            "! the transform fails: the reply is not JSON, which output.t needs",
         ),
     ],
 )
@@ -158,8 +158,8 @@ def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
         ("output.", '"output." is not JavaScript: SyntaxError'),
         ("return output", '"return output" is not JavaScript: SyntaxError'),
         ("const x =\nreturn x", "is not JavaScript: SyntaxError"),
-        ("$..[", "$..[ is not a JSONPath"),
-        ("jmespath: [", "jmespath: [ is not a JMESPath"),
+        ("$..[", "$..[ is not a valid JSONPath"),
+        ("jmespath: [", "jmespath: [ is not a valid JMESPath"),
         ("python: 1 +", '"1 +" is not Python: '),
         ("file://no.py", 'file not found: "no.py"'),
         ("file://t.py:nothing", 'there is no function "nothing" in "t.py"'),
