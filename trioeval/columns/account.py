@@ -27,9 +27,11 @@ def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
 
 
 def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
-    """Remove and return the rows that were dropped during or after the processors of the stage before the batch.
+    """Remove and return the rows that were dropped during or after the processors of the stage before the
+    batch.
 
-    These processors may look at all rows of a group, so they must see the same rows as in the first execution.
+    These processors may look at all rows of a group, so they must see the same rows as in the first
+    execution.
     """
     scratch = {
         column for column, place in graph.maker.items() if graph.producers[place].scope == "scratch"

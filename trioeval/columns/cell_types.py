@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 ColumnType: TypeAlias = Literal["text", "int", "float", "bool", "vector", "json"]
 """`int` has 64 bits; numbers are finite; `vector` is a list of numbers of an embedding; `json` is any JSON of
-at most 500 levels and with integers of at most 14,000 bits (beyond that, some programs can write it and few can
-read it), stored as JSON text in file formats without such values."""
+at most 500 levels and with integers of at most 14,000 bits (beyond that, some programs can write it and few
+can read it), stored as JSON text in file formats without such values."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _DEEPEST = 500
@@ -15,7 +15,8 @@ _BITS = 14_000  # 4,214 digits: Python reads and writes 4,300
 
 
 def fits(value: Any, wanted: ColumnType) -> bool:
-    """Return True if a value is of a type. None is valid for all; integers are floats too; true is not a number.
+    """Return True if a value is of a type. None is valid for all; integers are floats too; true is not a
+    number.
 
     A value of a subclass of one of these types is valid as well. A valid value can be written to files.
 

@@ -359,8 +359,8 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
 """The samplers by their names in suites."""
 
 RAREST = 0.02
-"""The minimum share of a normal distribution between its bounds: values outside are drawn again, and that must
-end."""
+"""The minimum share of a normal distribution between its bounds: values outside are drawn again, and that
+must end."""
 
 _DIGITS = 15
 """The digits of a float: with more decimals every range contains a number."""

@@ -22,7 +22,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _PLACES = frozenset({"provider"})
 """Fields that are positions among other entries; marks identify the entries themselves."""
 _TRIES = frozenset({"restarts", "corrections", "timeout_s", "workers", "on_error"})
-"""Fields that limit retries and resources: they may change before a run is resumed without changing values."""
+"""Fields that limit retries and resources: changing them before a run is resumed changes no value."""
 _NO_VALUES = frozenset({"keep", "drop_when", "drop"})
 """Fields that decide what happens to values, but not the values."""
 
