@@ -27,8 +27,7 @@ def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
 
 
 def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
-    """Remove and return the rows that were dropped during or after the processors of the stage before the
-    batch.
+    """Remove and return the rows that processors of the first stage dropped or had seen.
 
     These processors may look at all rows of a group, so they must see the same rows as in the first
     execution.

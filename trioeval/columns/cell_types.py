@@ -15,10 +15,10 @@ _BITS = 14_000  # 4,214 digits: Python reads and writes 4,300
 
 
 def fits(value: Any, wanted: ColumnType) -> bool:
-    """Return True if a value is of a type. None is valid for all; integers are floats too; true is not a
-    number.
+    """Return True if a value is of a type.
 
-    A value of a subclass of one of these types is valid as well. A valid value can be written to files.
+    None is valid for every type; a whole number is also a valid float; true is not a number. A value of a
+    subclass of one of these types is valid as well. A valid value can be written to files.
 
     Example:
         >>> fits(1, "float"), fits(True, "int"), fits(None, "text")

@@ -173,8 +173,7 @@ class OpenGroup:
         return tuple(row for row, gone in zip(self.rows, self.gone, strict=True) if not gone)
 
     def needed(self) -> tuple[MakeJob, ...]:
-        """Return the jobs that are not complete, including lost ones and `FINISH`, without those of dropped
-        rows.
+        """Return the jobs that are not complete, including lost ones and `FINISH`, without dropped rows.
 
         For messages about a group that is stuck: these jobs keep it from finishing.
         """

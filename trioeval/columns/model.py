@@ -296,7 +296,7 @@ class PythonColumn(ColumnEntry):
     """True if row groups are made one after another, in order. Not for cells."""
     timeout_s: Positive = attrs.field(default=60.0, metadata={KEY: "timeout"})
     workers: Count | None = None
-    """Processes that call the function, 1 to 64; None uses one for each processor. Not for ordered columns."""
+    """Processes that call the function, 1 to 64; None uses one per processor. Not for ordered columns."""
     extras: ColumnNames = ()
     """Side-effect columns: keys that it may return besides its outputs."""
     as_types: ColumnTypes = attrs.field(factory=dict, metadata={KEY: "as"})
@@ -373,7 +373,7 @@ class ColumnsSettings(TaskSettings):
     output_dir: Annotated[Path, Form(SOME_TEXT)] | None = None
     """The folder of its files; absolute. None is `datasets/<task>` in the working folder."""
     format: Literal["auto", "parquet", "jsonl"] = "auto"
-    """The format of its files; `auto` is Parquet if it can be written (extra `parquet`), otherwise JSON lines."""
+    """The format of its files; `auto` is Parquet if the extra `parquet` is installed, else JSON lines."""
     existing: Annotated[Literal["never", "if_possible", "always"], BothSpellings()] = attrs.field(
         default="never", metadata={KEY: "resume"}
     )
@@ -381,7 +381,7 @@ class ColumnsSettings(TaskSettings):
     continue with them if they fit, otherwise start again. `always`: continue or fail. The key `resume` of the
     file."""
     salvage_rounds: Count = 2
-    """How many final retry rounds cells with transient failures get after everything else of their group, ≥ 1."""
+    """The final retry rounds of cells with transient failures, after everything else of their group; ≥ 1."""
     max_open_cells: Count = 50_000
     """The maximum number of values in memory, ≥ 1: above it no further group is opened."""
     max_open_bytes: Count = 268_435_456
