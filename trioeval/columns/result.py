@@ -123,7 +123,7 @@ class DatasetResult:
 
     @property
     def outcome(self) -> DatasetOutcome:
-        """`failed` if no row is written or the whole dataset failed, `incomplete` if something was not run."""
+        """`failed` if no row is written or the dataset failed, `incomplete` if something was not run."""
         if self.error is not None or (self.not_run == {} and self.written == 0):
             return "failed"
         return "incomplete" if self.not_run or self.unfinished else "complete"
