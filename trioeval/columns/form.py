@@ -171,7 +171,7 @@ def _processor_mistakes(processor: Processor) -> Iterator[Mistake]:
         message = "no column can be dropped before the other columns are made"
         yield Mistake(message, 'write "stage": "afterBatch"', at=("stage",))
     if processor.on_error == "drop_group" and processor.stage == "after_generation":
-        message = "after generation there is no group to drop"
+        message = "a group cannot be dropped after generation"
         yield Mistake(message, 'write "onError": "abort"', at=("onError",))
 
 

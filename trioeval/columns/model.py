@@ -221,9 +221,9 @@ class Asking:
     config: Mapping[str, Any] = attrs.field(factory=dict)
     """Keys of the provider's config that are overridden here."""
     restarts: Number = 5
-    """How many new conversations may follow replies that cannot be used, ≥ 0."""
+    """The maximum number of new conversations after replies that cannot be used, ≥ 0."""
     corrections: Number = 0
-    """How many times a conversation may continue with a description of the error in the last reply, ≥ 0."""
+    """The maximum number of corrections within a conversation after replies that cannot be used, ≥ 0."""
 
 
 @attrs.frozen(kw_only=True)
@@ -377,7 +377,7 @@ class ColumnsSettings(TaskSettings):
     existing: Annotated[Literal["never", "if_possible", "always"], BothSpellings()] = attrs.field(
         default="never", metadata={KEY: "resume"}
     )
-    """How a new run treats files of an earlier run in its folder. `never`: refuse them. `if_possible`:
+    """Treatment of files of an earlier run in the folder of a new one. `never`: refuse them. `if_possible`:
     continue with them if they fit, otherwise start again. `always`: continue or fail. The key `resume` of the
     file."""
     salvage_rounds: Count = 2

@@ -1,10 +1,10 @@
-# Apart from `run.open_task`: it belongs to this package, which the other only uses.
-"""A prompt evaluation whose tests compare the outputs of their columns with each other.
+# Separate from `run.open_task`: this module belongs to this package, which the other only uses.
+"""A prompt evaluation whose tests compare the outputs of their columns.
 
-The steps are those of `PromptEval`, which knows nothing of this; behind each group of them comes a job that
-compares. The rows of a group are held back until that job is over, so that a row is told of once, with
-everything that is known of it. A row that lost is a row that failed; where nobody could compare, the rows
-of the group have no verdict, and keep their replies.
+The steps are those of `PromptEval`, which is unaware of comparisons; each group of steps is followed by a job
+that compares. The rows of a group are held back until that job has ended, so that each row is reported once,
+complete. A row that loses a comparison fails; if the comparison fails with an error, the rows of the group
+have no verdict, and keep their replies.
 """
 
 import functools
@@ -38,20 +38,21 @@ from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
+from trioeval.text import counted
 
 _FEWEST = 2
-"""Outputs that can be compared."""
+"""The minimum number of outputs that can be compared."""
 
 Work: TypeAlias = Step | Group
-"""What a job does."""
+"""The payload of a job."""
 
 
 @attrs.frozen
 class Compared:
-    """What comparisons say of the rows of one group."""
+    """The results of comparisons for the rows of one group."""
 
     verdicts: Mapping[int, Mapping[int, Verdict]]
-    """By the index of the step, and then by the place of the assertion."""
+    """By the index of the step, then by the index of the assertion."""
 
 
 Found: TypeAlias = Verdict | Compared
@@ -59,27 +60,27 @@ Found: TypeAlias = Verdict | Compared
 
 @attrs.define
 class _Rows:
-    """What is known of a group."""
+    """The state of a group."""
 
     verdicts: dict[int, Verdict] = attrs.field(factory=dict)
-    """By the index of the step; of those that have one."""
+    """By the index of the step; only of steps with a verdict."""
     benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
     consulted: dict[tuple[int, int], Consulted] = attrs.field(factory=dict)
-    """By the index of the step that pays, and the place of the assertion."""
+    """By the index of the step that is charged, and the index of the assertion."""
     useless: set[tuple[int, int]] = attrs.field(factory=set)
-    """Those of whose replies no verdict could be made."""
+    """The keys of `consulted` whose replies resulted in no verdict."""
     rows: list[Row] = attrs.field(factory=list)
-    """Those that are held back."""
+    """The rows that are held back."""
 
 
 @attrs.frozen
 class _Jobs(LazySequence[Job[Work]]):
-    """The jobs of a layout, made when they are looked at."""
+    """The jobs of a layout, made on access."""
 
     layout: Layout
     steps: Sequence[Job[Step]]
     lane: Callable[[Step], str]
-    """The lane on which the comparison starts whose group begins with a step."""
+    """Returns the lane on which the comparison of a group starts, from the first step of the group."""
 
     def __len__(self) -> int:
         return len(self.layout)
@@ -95,14 +96,14 @@ class _Jobs(LazySequence[Job[Work]]):
 
 
 class ComparedEval:
-    """A prompt evaluation with comparisons, good for one run.
+    """A prompt evaluation with comparisons, for a single run.
 
     Args:
-        body: What does its steps.
-        steps: They.
-        layout: Which of its jobs are steps, and which compare.
-        lanes: The lane of each provider, those that judge among them.
-        graders: Who judges.
+        body: Runs its steps.
+        steps: The steps.
+        layout: The assignment of jobs to steps and comparisons.
+        lanes: The lane of each provider, including judges.
+        graders: The judges.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class ComparedEval:
         self._groups: dict[int, _Rows] = {}
 
     def plan(self) -> Plan[Work]:
-        """The jobs: those of the steps, and one behind each group that is compared."""
+        """Return the plan: the jobs of the steps, and one after each group that is compared."""
         plan, layout = self._body.plan(), self._layout
         return Plan(
             _Jobs(layout, plan.jobs, self._lane),
@@ -134,10 +135,10 @@ class ComparedEval:
         )
 
     async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
-        """The body of a job: a step's, or the comparison of a group.
+        """Run the body of a job: a step, or the comparison of a group.
 
         Raises:
-            TrioevalError: As for the steps; and `GradingError` where a group cannot be compared.
+            TrioevalError: The step failed; `GradingError` if a group cannot be compared.
         """
         if isinstance(job.payload, Group):
             return await self._compare(job.payload, calls)
@@ -151,10 +152,10 @@ class ComparedEval:
         return verdict
 
     def rows(self, outcome: Outcome[Found], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
-        """The rows that are known now: that of a step, or those of a group.
+        """Return the rows that are complete now: that of a step, or those of a group.
 
-        That of a comparison is given behind those of its group, which come in any order. The first of
-        its rows that has a verdict pays for it, and has waited for it.
+        The outcome of a comparison comes after those of its group, which come in any order. The first of the
+        rows with a verdict is charged for the comparison and its waits.
         """
         step, group = self._layout.step(outcome.index), self._layout.group(outcome.index)
         if step is not None:
@@ -184,7 +185,7 @@ class ComparedEval:
         return rows
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of whole groups of which nothing began, and of steps that nothing compares."""
+        """Return the rows of whole groups that were never started, and of steps without comparison."""
         taken, rows = self._layout.whole(jobs)
         begun = min((job for job in self._groups if job in jobs), default=None)
         if begun is not None:
@@ -193,16 +194,16 @@ class ComparedEval:
             taken, rows = self._layout.whole(range(jobs.start, max(jobs.start, first)))
         if not rows:
             return None
-        # Only its steps know of their records: they have rows of their own.
+        # Steps with records have rows of their own.
         found = self._body.unstarted(rows)
         return None if found is None or found.rows != rows else attrs.evolve(found, jobs=taken)
 
     def emitted(self, row: Row) -> None:
-        """A row was emitted, and all before it."""
+        """Note that a row and all rows before it were emitted."""
         self._body.emitted(row)
 
     def _lane(self, step: Step) -> str:
-        """The lane on which the comparison of a group starts: that of its judge, if it has one."""
+        """Return the lane on which the comparison of a group starts: that of its judge, if it has one."""
         for assertion in step.test.assertions:
             kind = self._steps.suite.kinds.get(assertion.type)
             if kind is not None and isinstance(kind.judge, Comparing) and kind.roles:
@@ -237,10 +238,10 @@ class ComparedEval:
     async def _chosen(
         self, place: int, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
     ) -> Mapping[int, Verdict]:
-        """What one comparison says of each step that has a verdict."""
+        """Return the verdicts of one comparison for all steps that have a verdict."""
         if len(known.verdicts) < _FEWEST:
-            rows = f"{len(known.verdicts)} of {group.stop - group.start} rows"
-            msg = f"{rows} can be compared; the others have no verdict"
+            rows = counted(group.stop - group.start, "row")
+            msg = f"{len(known.verdicts)} of {rows} can be compared; the others have no verdict"
             raise GradingError(msg)
         order = sorted(known.verdicts)
         benches = [known.benches[step](calls) for step in order]
@@ -248,7 +249,7 @@ class ComparedEval:
         ready = make_ready(assertion, first.render, first.kinds)
         judge = ready.kind.judge
         if not isinstance(judge, Comparing):
-            msg = f"{assertion.type} compares nothing"
+            msg = f"{assertion.type} does not compare rows"
             raise GradingError(msg)
         consulted = known.consulted.get((order[0], place))
         if consulted is None:
@@ -260,7 +261,7 @@ class ComparedEval:
         contenders = [there.get(step) for step in range(group.start, group.stop)]
         found = await judge.judge(contenders, ready.value, ready.assertion, consulted.outside)
         findings = findings_of(found, judge.judge, ready.assertion, len(there))
-        # Whoever comes first pays for all.
+        # The first row is charged for all.
         paid = [consulted.spent(), *[NOTHING_SPENT] * (len(order) - 1)]
         return {
             step: verdict_of(ready, finding, spent)
@@ -273,12 +274,12 @@ def _needs_no_lane(of_step: Callable[[Job[Step]], bool], job: Job[Work]) -> bool
 
 
 def _own(job: Job[Work], step: Step) -> Job[Step]:
-    """The job of a step, as those know it who do steps."""
+    """Return the job of a step as `PromptEval` numbers it."""
     return Job(step.index, job.lane, step, job.timeout)
 
 
 def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
-    """A row after the comparison of its group, whose judges gave these replies."""
+    """Return a row after the comparison of its group, with the judges' replies."""
     if row.verdict is None:
         return row
     if not (isinstance(outcome, Done) and isinstance(outcome.value, Compared)):
@@ -289,7 +290,7 @@ def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
             status=Status.without_verdict(NAMES[type(outcome)]),
             verdict=None,
             graded=row.verdict.parts,
-            error=why if isinstance(failed, Failed) else f"not compared with others: {why}",
+            error=why if isinstance(failed, Failed) else f"not compared with other rows: {why}",
             failure=provider_failure(failed),
             details={**grading_details(failed), **replies},
             outcome=NAMES[type(outcome)],

@@ -1,5 +1,4 @@
-"""Conversion of values for files: the same form of each type in all formats, so that they are read back
-equal.
+"""Conversion of values for files: each type has the same form in all formats, and is read back equal.
 
 Numbers are exact: whole numbers have 64 bits, others are finite. A lone surrogate is not a character and
 cannot be stored as text: it is written as its JSON escape, with a backslash.
