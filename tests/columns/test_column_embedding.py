@@ -78,7 +78,7 @@ def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> N
     pupil, notes = Pupil(lambda _: Reply(output=said)), Notes()
     error = made(embedding(cells_of(pupil, journal=notes)), {"problem": "a"}).value
     assert isinstance(error, CellError)
-    assert "model gave no vector" in str(error)
+    assert "model returned no vector" in str(error)
     assert len(notes.rejected) == len(pupil.requests) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_name_and_a_failed_call_are_told() -> None:
         made(embedding(cells_of(pupil)), {"problem": "a"}).value,
     )
     assert isinstance(wrong, CellError)
-    assert "the text cannot be filled in" in str(wrong)
+    assert "the text cannot be rendered" in str(wrong)
     assert isinstance(failed, ProviderError)
 
 

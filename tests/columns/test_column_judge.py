@@ -149,8 +149,8 @@ def test_a_score_that_is_no_option_is_none(said: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ("Five.", "it holds no JSON object with fit, tone"),
-        (says(fit=5), "it holds no JSON object with fit, tone"),
+        ("Five.", "it contains no JSON object with fit, tone"),
+        (says(fit=5), "it contains no JSON object with fit, tone"),
         ('{"fit": 5, "tone": "kind"}', 'fit must be an object with "score" and "reasoning", got 5'),
         (
             '{"fit": {"score": 5, "reasoning": 1}, "tone": {}}',
@@ -192,7 +192,7 @@ def test_a_wrong_verdict_is_corrected_in_the_same_conversation() -> None:
 def test_a_prompt_with_nothing_in_it_is_not_judged() -> None:
     pupil = Pupil(lambda _: says(fit=5))
     error = made(judge(cells_of(pupil)), {"problem": " "}).value
-    assert str(error) == "the prompt of the judge holds nothing to judge"
+    assert str(error) == "the judge's prompt contains nothing to judge"
     assert pupil.requests == []
 
 

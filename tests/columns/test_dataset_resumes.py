@@ -81,12 +81,12 @@ def test_a_processor_before_the_batch_changes_seeds() -> None:
     ("change", "why"),
     [
         (lambda _g, rows: [*rows, (7, {"seed": 1})], "it added row 7"),
-        (lambda _g, rows: [*rows, rows[-1]], "it gave row 1 twice"),
-        (lambda _g, rows: rows[::-1], "it changed the order of rows: row 0 stands behind row 1"),
+        (lambda _g, rows: [*rows, rows[-1]], "it returned row 1 twice"),
+        (lambda _g, rows: rows[::-1], "it changed the order of rows: row 0 comes after row 1"),
         (lambda _g, rows: [(row, {"x": 1}) for row, _ in rows], "it added column 'x' to row 0"),
         (
             lambda _g, rows: [(row, {"seed": {1}}) for row, _ in rows],
-            "column 'seed' of row 0 is {1} now, which is no json",
+            "column 'seed' of row 0 is now {1}, which is not a valid json",
         ),
     ],
 )
@@ -409,7 +409,7 @@ def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
 
 def test_who_asks_is_warned_of_rows_that_are_missing() -> None:
     """Once, with numbers; not of those that somebody did not want."""
-    for says, expected in ((refusal(), ["1 of 2 rows are written; 1 are missing"]), (1, [])):
+    for says, expected in ((refusal(), ["1 of 2 rows is written; 1 missing"]), (1, [])):
         a = Provider("a", "p", says=lambda row, _, says=says: says if row else 0)  # type: ignore[misc]
         warnings: list[str] = []
         built(dataset(SEED, a.col("seed"), rows=2), P, warn=warnings.append)

@@ -105,7 +105,7 @@ def test_co_31_a_skip_condition_that_cannot_be_told() -> None:
     [gone] = built(
         dataset(SEED, Provider("a", "p").col("seed", skip_when=fails), rows=3), lane()
     ).result.failures
-    assert gone.error == "skip.when cannot be told: 1/0"
+    assert gone.error == "skip.when cannot be evaluated: 1/0"
 
 
 def test_co_31_a_condition_that_fails_for_a_row_of_a_batch_drops_that_row() -> None:

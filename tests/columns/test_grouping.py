@@ -33,7 +33,7 @@ def test_co_73_more_rows_make_groups_of_their_own() -> None:
     assert sizes(grouping.extended(6)) == [2, 2, 1, 1]
     assert sizes(grouping.extended(6).extended(7)) == [2, 2, 1, 1, 1]
     assert grouping.extended(5) is grouping
-    with pytest.raises(DatasetError, match="5 rows cannot be made smaller; 4 are wanted"):
+    with pytest.raises(DatasetError, match="5 rows cannot be reduced to 4"):
         grouping.extended(4)
 
 

@@ -11,7 +11,7 @@ from trioeval.run import PreparedSuite
 from trioeval.run.prepare import prepare
 
 RELEVANT = {"type": "context-relevance", "provider": "echo"}
-HINT = '\n  write the question as "query" among the "vars"'
+HINT = '\n  add the question as "query" to "vars"'
 
 
 def prepared(*tests: Any, **keys: Any) -> PreparedSuite:
@@ -89,7 +89,7 @@ def test_a_question_that_code_makes_is_not_missed(tmp_path: Path) -> None:
 
 
 def warned_of(*tests: Any, **keys: Any) -> list[str]:
-    hint = '\n  write what its type has, such as "{{ output }}"'
+    hint = '\n  add a variable of the assertion type, such as "{{ output }}"'
     return [str(warning).removesuffix(hint) for warning in prepared(*tests, **keys).warnings]
 
 
@@ -111,7 +111,7 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
 def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) -> None:
     """Every row would be judged alike, whatever was answered; each prompt is told once."""
     path = "$.tests[0].assert[0].rubricPrompt"
-    expected = [f"{path}: it names nothing of what is judged{told}"]
+    expected = [f"{path}: the judge's prompt does not contain what is judged{told}"]
     assert warned_of(judged_by(prompt), judged_by(prompt)) == expected
     options = {"options": {"rubricPrompt": prompt}}
     (warning,) = warned_of({"vars": {"topic": "x"}}, defaultTest=options)

@@ -105,7 +105,7 @@ def _missing(
             continue
         if shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
             below = "".join(f".assert[{number}]" for number in place)
-            message = f"the program {quote(program)} was not found in PATH"
+            message = f"{quote(program)} is not a program in PATH"
             yield Problem(f"{path}{below}.value", message)
 
 
@@ -224,7 +224,7 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
 
 
 def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
-    """Yield prompt variables that the rows of an earlier task do not provide, if their variables are listed."""
+    """Yield prompt variables that the listed variables of the rows of an earlier task do not contain."""
     rows_of = steps.suite.rows_of
     if rows_of is None or rows_of.vars is None:
         return
@@ -534,7 +534,7 @@ def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
     """
     quota = suite.quota
     if quota is not None and quota.backend == "redis" and is_asked and not is_installed("redis"):
-        message = 'limits in Redis require the extra "redis"'
+        message = 'limits in Redis need the extra "redis"'
         yield Problem("$.quota.backend", message, install("redis"))
 
 

@@ -68,7 +68,7 @@ def _webhooks(assertions: Sequence[Assertion]) -> Iterator[tuple[str, str]]:
 def _code(path: str, options: Mapping[str, Any]) -> Iterator[Problem]:
     for key, text in options.items():
         if isinstance(text, str) and _is_code(to_snake(key), text):
-            message = f"{quote(text)} is code, which an untrusted suite must not run"
+            message = f"{quote(text)} is code, and an untrusted suite runs none"
             yield Problem(f"{path}.{key}", message, LEAVE_OUT)
 
 

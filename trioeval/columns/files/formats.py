@@ -313,7 +313,7 @@ def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
     try:
         import duckdb  # noqa: F401, PLC0415 - an extra
     except ImportError:
-        return "Parquet requires the extra `parquet`: pip install 'trioeval[parquet]', or set format: jsonl"
+        return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]', or set format: jsonl"
     seen: dict[str, str] = {}
     for name in columns:
         if not name:

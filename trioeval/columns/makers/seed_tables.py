@@ -107,7 +107,7 @@ class CsvTable:
         """Return some rows by their indices, in the requested order.
 
         Raises:
-            MistakenError: The file can no longer be read, or has changed.
+            MistakenError: The file cannot be read any more, or has changed.
         """
         found: list[Row] = []
         for first, last in _runs(places):
@@ -251,7 +251,7 @@ def _read(
             stop = starts[last + 1] if last + 1 < len(starts) else state[0]
             return opened.read(stop - starts[first])
     except OSError as error:
-        message = f"can no longer be read: {error.strerror}"
+        message = f"cannot be read any more: {error.strerror}"
         raise MistakenError(Mistake(message, file=file)) from None
 
 
@@ -374,7 +374,7 @@ class ParquetTable:
                     self._select(where), [_literal(self.file), *numbers]
                 ).fetchall()
             except (duckdb.Error, OSError) as error:
-                message = f"can no longer be read: {str(error).splitlines()[0]}"
+                message = f"cannot be read any more: {str(error).splitlines()[0]}"
                 raise MistakenError(Mistake(message, file=self.file)) from None
         return found
 
