@@ -36,7 +36,6 @@ SCORE: dict[str, Any] = {"name": "s", "description": "d", "options": {"1": "bad"
 VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
-_NO_TYPE = "is not valid under any of the schemas listed in the 'anyOf' keyword"
 OUTSIDE = "a validation makes no calls; make a column of type judge or python, and validate that column"
 
 
@@ -135,7 +134,7 @@ OUTSIDE = "a validation makes no calls; make a column of type judge or python, a
             {**KIND, "values": {**KIND["values"], "train": [1]}},
             '.values.train: "train" is not a value of topic',
         ),
-        ({**KIND, "category": "topics"}, '.category: there is no column "topics"'),
+        ({**KIND, "category": "topics"}, '.category: unknown column "topics" in column "x"'),
         (
             {**KIND, "category": "topic.x"},
             '.category: "topic.x" is not a valid column name: templates cannot use it as a variable',
@@ -186,7 +185,7 @@ OUTSIDE = "a validation makes no calls; make a column of type judge or python, a
         ),
         (
             {**LLM, "name": "x", "schema": {"type": "text"}},
-            f'.schema: the schema is not valid: "text" {_NO_TYPE}',
+            '.schema.type: "text" is not a JSON type',
         ),
         (
             {**LLM, "name": "x", "trace": "a b"},
@@ -305,6 +304,8 @@ def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said:
             "list the columns of the source, or write an object to rename them",
         ),
         ({**KIND, "category": "topics"}, 'did you mean "topic"?'),
+        ({**LLM, "name": "x", "schema": {"type": "strnig"}}, 'did you mean "string"?'),
+        ({**LLM, "name": "x", "schema": {"type": ["null", "strnig"]}}, 'did you mean "string"?'),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -324,11 +325,11 @@ def test_everything_wrong_is_told_at_once(folder: Path) -> None:
         groupSize=0,
     ) == [
         "columns[0].restarts: must be at least 0, got -1",
-        'columns[0].prompt: there is no column "c"',
-        'columns[0].skip.when: there is no column "d"',
+        'columns[0].prompt: unknown column "c" in column "text"',
+        'columns[0].skip.when: unknown column "d" in column "text"',
         'columns[1].hihg: "hihg" is not a key here',
         "columns[1].low: low is 5, above high, 1",
-        'columns[2].dropWhen: there is no column "e"',
+        'columns[2].dropWhen: unknown column "e" in column "x"',
         "groupSize: must be at least 1, got 0",
     ]
 

@@ -306,7 +306,7 @@ def test_long_data_is_data() -> None:
     }
     in_prose = f"Here: {json.dumps({'n': said})}"
     error = made(writer(cells_of(saying(in_prose)), schema=SCHEMA, restarts=0), APPLES).value
-    assert f"it has {len(in_prose):,} characters, and is no JSON" in str(error)
+    assert f"it has {len(in_prose):,} characters; JSON is only read" in str(error)
 
 
 def test_a_service_that_takes_schemas_is_asked_for_one() -> None:

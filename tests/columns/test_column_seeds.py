@@ -350,7 +350,7 @@ def test_many_mistakes_are_counted(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
     file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS agee")
-    assert refused(file).endswith('there is no column "age"\n  did you mean "agee"?')
+    assert refused(file).endswith('column "age" does not exist\n  did you mean "agee"?')
     file = parquet(
         tmp_path, "SELECT 'x' AS name, 1.5::DOUBLE AS age UNION ALL SELECT 'y', 'nan'::DOUBLE"
     )

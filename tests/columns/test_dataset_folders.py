@@ -87,8 +87,8 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_wi
     with pytest.raises(DatasetError) as caught:
         open_it(whole, existing="never")
     assert str(caught.value) == (
-        f"{whole} is not empty: use another folder (outputDir), or set resume: always to go on with the "
-        "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
+        f"{whole} is not empty: use another folder (outputDir), or set resume: always to continue the "
+        "dataset in it; `trioeval resume` continues an interrupted run"
     )
     assert contents(whole) == before
     (tmp_path / "empty").mkdir()

@@ -53,7 +53,7 @@ def test_what_is_not_there_is_an_index_error() -> None:
     graph = ColumnGraph.of([producer("a"), producer("b", scope="full")])
     numbering = Numbering(graph, Grouping(2, (6,)), written=[1])
     for index in (-1, 8):
-        with pytest.raises(IndexError, match=f"no job {index}; there are 8"):
+        with pytest.raises(IndexError, match=f"job {index} does not exist; there are 8"):
             numbering.job(index)
     for job in (
         MakeJob(0, 0),
@@ -64,7 +64,7 @@ def test_what_is_not_there_is_an_index_error() -> None:
         MakeJob(FINISH, 1),
         MakeJob(FINISH, 3),
     ):
-        with pytest.raises(IndexError, match="there is no"):
+        with pytest.raises(IndexError, match="does not exist"):
             numbering.index(job)
-    with pytest.raises(IndexError, match="no group 3"):
+    with pytest.raises(IndexError, match="group 3 does not exist"):
         Numbering(graph, Grouping(2, (6,)), written=[0, 3])

@@ -64,11 +64,11 @@ def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (MakeJob(0, 0), "there is no"),  # a batch of a cell column
-        (MakeJob(1, 0, 0), "there is no"),  # a cell of a full column
-        (MakeJob(0, 0, 3), "there is no"),  # a row of another group
-        (MakeJob(2, 0), "there is no"),  # no such column
-        (MakeJob(-3, 0), "there is no"),  # no such stage
+        (MakeJob(0, 0), "does not exist"),  # a batch of a cell column
+        (MakeJob(1, 0, 0), "does not exist"),  # a cell of a full column
+        (MakeJob(0, 0, 3), "does not exist"),  # a row of another group
+        (MakeJob(2, 0), "does not exist"),  # no such column
+        (MakeJob(-3, 0), "does not exist"),  # no such stage
         (MakeJob(PREPARE, 0), "it is complete"),  # a stage that is not wanted
         (MakeJob(0, 1, 3), "group 1 is not open"),
         (MakeJob(0, 9, 3), "group 9 is not open"),

@@ -99,11 +99,11 @@ def test_a_cluster_that_no_test_has_is_told() -> None:
     first = {"vars": {"book": "a"}, "metadata": {"year": 1}}
     assert warned("bok", first) == [
         (
-            "$.evaluateOptions.cluster: no test has the metadata or variable, "
-            "got 'bok'\n  there is: book, year"
+            "$.evaluateOptions.cluster: no test has the metadata or variable "
+            '"bok"\n  the tests have: book, year'
         )
     ]
-    assert warned("bok", {"vars": {}})[0].endswith("there is none at all")
+    assert warned("bok", {"vars": {}})[0].endswith("add it to the metadata of the tests")
     assert warned("book", {"vars": {"n": 1}}, first) == []
     assert warned("year", first) == []
     assert warned("all", first, defaultTest={"metadata": {"all": 1}}) == []

@@ -384,7 +384,7 @@ def test_collected_rows_are_in_the_order_of_the_tasks() -> None:
 def test_providers_cannot_be_given_to_what_is_prepared() -> None:
     """Neither to a run nor to a collection: they would not be used."""
     prepared = prepare(suite_of(task("a", "1"), task("b", "1")), providers={"mine": Asked()})
-    with pytest.raises(UsageError, match="give them to `prepare`"):
+    with pytest.raises(UsageError, match="pass them to `prepare`"):
         run_virtual(lambda: collect(prepared, providers={"mine": Asked()}))
 
 

@@ -166,7 +166,7 @@ def related(
                 mistakes.append(Mistake(use.fault, at=use.at).below(place))
                 continue
             others = [name for name in use.names if use.means_column(name, known)]
-            mistakes += (one.below(place) for one in _wrong_names(use, others, own, known))
+            mistakes += (one.below(place) for one in _wrong_names(entry, use, others, own, known))
             needed |= dict.fromkeys(name for name in others if name in known - own)
         if column is not None and needed and _comes_first(column):
             message = f"this column is made first, but needs {_listed(needed)}, made later"
@@ -255,12 +255,14 @@ def _twice(name: str, first: DocumentPath, at: DocumentPath, what: str) -> Mista
 
 
 def _wrong_names(
-    use: Use, names: Iterable[str], own: set[str], known: set[str]
+    entry: Any, use: Use, names: Iterable[str], own: set[str], known: set[str]
 ) -> Iterator[Mistake]:
+    user = entry.get("name") if isinstance(entry, dict) else None
+    where = f" in column {quote(user)}" if isinstance(user, str) else ""
     for name in names:
         if name not in known:
             may_be = known if use.is_later or use.may_be_own else known - own
-            yield Mistake(f"there is no column {quote(name)}", nearest(name, may_be), at=use.at)
+            yield Mistake(f"unknown column {quote(name)}{where}", nearest(name, may_be), at=use.at)
         elif name in own and not (use.is_later or use.may_be_own):
             message = f"{quote(name)} is made here, and has no value yet"
             yield Mistake(message, "use another column", at=use.at)
