@@ -8,7 +8,7 @@ from journalled import Model, Notes
 
 from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker
 from trioeval.columns.model import (
     Asking,
@@ -34,7 +34,7 @@ class Embedder(Model):
         return Reply(output=[float(len(request.prompt)), 0.5], usage=reply.usage)
 
 
-def embedding(cells: Cells, text: str = "{{ problem }}", **more: Any) -> EmbeddingMaker:
+def embedding(cells: CellServices, text: str = "{{ problem }}", **more: Any) -> EmbeddingMaker:
     return EmbeddingMaker(EmbeddingColumn(name="vector", provider=0, text=text, **more), 2, cells)
 
 

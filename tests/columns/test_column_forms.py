@@ -36,7 +36,9 @@ SCORE: dict[str, Any] = {"name": "s", "description": "d", "options": {"1": "bad"
 VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
-OUTSIDE = "a validation makes no calls; make a column of type judge or python, and validate that column"
+OUTSIDE = (
+    "a validation makes no calls; make a column of type judge or python, and validate that column"
+)
 
 
 @pytest.mark.parametrize(

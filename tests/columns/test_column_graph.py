@@ -53,7 +53,9 @@ def test_co_02_a_cycle_is_told_with_its_path() -> None:
 def test_co_02_an_unknown_column_is_told_with_what_was_meant() -> None:
     made = [producer("problem"), producer("answer", "problm", "zzz", "problm")]
     assert ColumnGraph.mistakes(made) == [
-        GraphMistake(1, 'it needs column "problm", which does not exist', 'did you mean "problem"?'),
+        GraphMistake(
+            1, 'it needs column "problm", which does not exist', 'did you mean "problem"?'
+        ),
         GraphMistake(1, 'it needs column "zzz", which does not exist'),
     ]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.columns.makers.base import CellError
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker, judging, schema_of
 from trioeval.columns.model import Asking, JudgeColumn, Score
 
@@ -20,7 +20,9 @@ TONE = Score(
 PROBLEM = {"problem": "Two apples?"}
 
 
-def judge(cells: Cells, prompt: str = "{{ problem }}", *scores: Score, **more: Any) -> JudgeMaker:
+def judge(
+    cells: CellServices, prompt: str = "{{ problem }}", *scores: Score, **more: Any
+) -> JudgeMaker:
     asking = Asking(provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0))
     column = JudgeColumn(name="quality", asking=asking, scores=scores or (FIT,), **more)
     return JudgeMaker(column, 1, cells)

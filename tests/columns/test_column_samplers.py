@@ -255,7 +255,10 @@ def test_a_subcategory_of_a_row_does_not_change_when_others_are_dropped() -> Non
             CategorySampler(values=("a",), weights=(0,)),
             "at least one weight must be above 0",
         ),
-        (DatetimeSampler(start="soon", end="2026-01-01"), '"soon" is not a date and time in ISO 8601'),
+        (
+            DatetimeSampler(start="soon", end="2026-01-01"),
+            '"soon" is not a date and time in ISO 8601',
+        ),
         (
             DatetimeSampler(start="2026-01-02", end="2026-01-01"),
             'end must not be before start, got "2026-01-02" and "2026-01-01"',

@@ -277,10 +277,7 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
         (
             "s.txt",
             "x",
-            (
-                's.txt: …: "s.txt" is not a supported table\n'
-                "  use a .csv, .jsonl or .parquet file"
-            ),
+            ('s.txt: …: "s.txt" is not a supported table\n  use a .csv, .jsonl or .parquet file'),
         ),
         ("s.csv", "", "s.csv: …: is empty\n  its first line must name the columns"),
         ("s.csv", "name,age\n\n", "s.csv: …: has no rows"),
@@ -371,7 +368,8 @@ def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
         (
             [{"vars": 1}] * 25,
             "\n".join(
-                f'row {number} of the task: "vars" is 1, which has no member "q"' for number in range(20)
+                f'row {number} of the task: "vars" is 1, which has no member "q"'
+                for number in range(20)
             )
             + "\n… and 5 more rows",
         ),

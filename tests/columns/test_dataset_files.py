@@ -316,9 +316,7 @@ def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
 def test_names_that_differ_in_case_alone_are_told_before_anything_is_made(tmp_path: Path) -> None:
     """Parquet would call one of them something else."""
     columns: Mapping[str, ColumnType] = {"Name": "int", "name": "int"}
-    with pytest.raises(
-        DatasetError, match="columns 'Name' and 'name' differ only in case"
-    ):
+    with pytest.raises(DatasetError, match="columns 'Name' and 'name' differ only in case"):
         chosen_format("parquet", columns)
     with pytest.raises(DatasetError, match=r"data: columns 'Name' and 'name' of a Parquet file"):
         open_new(tmp_path / "data", columns, 1, "parquet")
@@ -387,14 +385,10 @@ def test_a_file_that_is_not_as_it_was_written_is_not_read(
 
 def test_what_is_no_dataset_is_not_read(tmp_path: Path) -> None:
     """The text says which file is looked for."""
-    with pytest.raises(
-        DatasetError, match=r"contains no readable dataset \(dataset.json: No such"
-    ):
+    with pytest.raises(DatasetError, match=r"contains no readable dataset \(dataset.json: No such"):
         DatasetRows(tmp_path)
     (tmp_path / "dataset.json").write_text("{}")
-    with pytest.raises(
-        DatasetError, match=r"dataset.json cannot be read: 'version' is missing"
-    ):
+    with pytest.raises(DatasetError, match=r"dataset.json cannot be read: 'version' is missing"):
         DatasetRows(tmp_path)
     assert list(tmp_path.iterdir()) == [tmp_path / "dataset.json"]
 

@@ -418,9 +418,7 @@ def test_a_path_that_leads_to_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DatasetError) as caught:
         open_it(tmp_path / "file")
-    assert str(caught.value) == (
-        f"{tmp_path / 'file'} is a file; the dataset needs a folder there"
-    )
+    assert str(caught.value) == (f"{tmp_path / 'file'} is a file; the dataset needs a folder there")
     with pytest.raises(
         DatasetError, match=r"file/x: the dataset cannot be written: Not a directory"
     ):

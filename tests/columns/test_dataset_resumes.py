@@ -12,9 +12,9 @@ from dataset_scripted import (
     Provider,
     built,
     dataset,
-    mishap,
     refusal,
     seeds,
+    transient,
     whole,
 )
 
@@ -22,7 +22,7 @@ from trioeval.columns.events import GroupWritten, ProcessorEnded
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import MakeJob
-from trioeval.columns.makers.base import GroupOrder, Made, Order, Tally
+from trioeval.columns.makers.base import GroupOrder, JobCosts, JobOrder, Made
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.usage import Usage
@@ -238,7 +238,7 @@ def test_co_78_processors_after_generation_that_were_cut_off_run_again() -> None
 
 def scenario(log: list[tuple[str, int]]) -> tuple[DatasetSpec, Sequence[Provider]]:
     """Columns of every sort, with mishaps, a refusal, a filter, a skip and a column of groups."""
-    a = Provider("a", "p", says=lambda row, n: mishap() if row == 2 and not n else f"a{row}")
+    a = Provider("a", "p", says=lambda row, n: transient() if row == 2 and not n else f"a{row}")
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 4 else f"b{row}")
     c = Provider("c", "p", says=lambda row, _: {"c": [row]})
 
@@ -384,16 +384,16 @@ def test_co_73_a_larger_target_adds_groups() -> None:
 
 def test_tallies_come_back_as_they_were() -> None:
     """What a cell cost is in its record."""
-    tally = Tally(
+    tally = JobCosts(
         calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2
     )
-    assert Tally.read(tally.json()).json() == tally.json()
-    assert Tally().json() == {}
+    assert JobCosts.read(tally.json()).json() == tally.json()
+    assert JobCosts().json() == {}
     assert tally.plus(tally).json()["calls"] == 4
-    order = Order(MakeJob(0, 0))
+    order = JobOrder(MakeJob(0, 0))
     order.tally = tally
     assert order.used is tally
-    assert Tally().plus(Tally()).cost is None
+    assert JobCosts().plus(JobCosts()).cost is None
 
 
 def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:

@@ -24,7 +24,7 @@ from trioeval.columns.events import DatasetEvent, GroupOpened, GroupWritten
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import Producer
 from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
-from trioeval.columns.progress import Progress
+from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.run import DatasetRun
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.testing import run_virtual
@@ -294,7 +294,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
 ) -> None:
     """A fault of ours, told as one: never a run that hangs, or ends without a word."""
 
-    class Forgetful(Progress):
+    class Forgetful(DatasetProgress):
         def _name_released(self) -> None:
             forgotten = [job for job in self._released if job.row == 1]
             for job in forgotten:
@@ -302,7 +302,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
                 self.groups[job.group].active -= 1
             super()._name_released()
 
-    monkeypatch.setattr("trioeval.columns.run.Progress", Forgetful)
+    monkeypatch.setattr("trioeval.columns.run.DatasetProgress", Forgetful)
     a = Provider("a", "p")
     spec = dataset(SEED, a.col("seed"), rows=2)
 

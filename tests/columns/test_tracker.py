@@ -6,7 +6,7 @@ import pytest
 from made_graphs import producer
 from naive_tracker import Change, Tracker
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob, Numbering
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
 
 DIAMOND = ColumnGraph.of(
     [producer("a"), producer("b", "a"), producer("c", "a"), producer("d", "b", "c")]
@@ -213,7 +213,7 @@ def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
     tracemalloc.start()
     try:
         grouping = Grouping(1000, (10**9,))
-        numbering = Numbering(LIST_OF_ALL, grouping, range(100_000))
+        numbering = JobNumbering(LIST_OF_ALL, grouping, range(100_000))
         tracker = Tracker(LIST_OF_ALL, grouping)
         for group in range(500_000, 500_020):
             tracker.admit(group)

@@ -105,7 +105,10 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
         ("{{ rubrik }} {{ outptu }}", "; it only uses unknown variables: outptu, rubrik"),
         ("Is it kind?", ""),
         ([{"role": "user", "content": "{{ rubrik }}"}], "; it only uses unknown variables: rubrik"),
-        ('[{"role": "user", "content": "{{ rubrik }}"}]', "; it only uses unknown variables: rubrik"),
+        (
+            '[{"role": "user", "content": "{{ rubrik }}"}]',
+            "; it only uses unknown variables: rubrik",
+        ),
     ],
 )
 def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) -> None:

@@ -159,7 +159,9 @@ def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> 
         "question: must not be blank",
         'answers[2]: "A" is the same answer as "a"',
     ]
-    assert str(faults[2]).startswith("row 2 of task first is not a valid question:\nquestion: must be text")
+    assert str(faults[2]).startswith(
+        "row 2 of task first is not a valid question:\nquestion: must be text"
+    )
     assert [test.is_data for test in suite.tests] == [True] * 3
 
 
@@ -198,7 +200,9 @@ async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
     )
     found = [row for row in rows if row.task == "second"]
     assert [row.status for row in found] == [Status.PASS, Status.ERROR, Status.PASS]
-    assert "row 1 of task first is not a valid question:\nquestion: must not be blank" in str(found[1].error)
+    assert "row 1 of task first is not a valid question:\nquestion: must not be blank" in str(
+        found[1].error
+    )
     assert len(asked) == 2
 
 

@@ -8,7 +8,7 @@ import attrs
 
 from trioeval.columns.files import GroupFile
 from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob
-from trioeval.columns.makers.base import Tally
+from trioeval.columns.makers.base import JobCosts
 from trioeval.columns.result import SHOWN_FAILURES, Cause, DroppedRow
 from trioeval.usage import Usage
 
@@ -26,7 +26,7 @@ def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
     return graph.maker.get(row.column)
 
 
-def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
+def pop_seen_by_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
     """Remove and return the rows that processors of the first stage dropped or had seen.
 
     These processors may look at all rows of a group, so they must see the same rows as in the first
@@ -54,7 +54,7 @@ def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
 
 
 @attrs.define(eq=False)
-class Spent:
+class ProducerCosts:
     """The costs of the columns of one producer, as in `ColumnProfile`."""
 
     calls: int = 0
@@ -66,7 +66,7 @@ class Spent:
     cost: float | None = None
     seconds: float = 0.0
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: JobCosts) -> None:
         """Add the costs of a job, or of one round of it."""
         self.calls += tally.calls
         self.seconds += tally.seconds
@@ -77,10 +77,10 @@ class Spent:
 
 
 @attrs.define(eq=False)
-class Account:
+class DatasetCounts:
     """The counts and costs of one dataset."""
 
-    spent: list[Spent]
+    spent: list[ProducerCosts]
     """By producer."""
     written: int = 0
     groups: int = 0

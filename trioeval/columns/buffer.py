@@ -24,7 +24,7 @@ _WARN_RATE = 0.5
 _WARN_REST = 60.0  # seconds
 
 
-class _Last:
+class _OutcomeWindow:
     """The last outcomes and the number of failures among them."""
 
     def __init__(self, calls: int) -> None:
@@ -55,7 +55,7 @@ class FailureWindow:
     """
 
     def __init__(self, calls: int, error_rate: float) -> None:
-        self._last = _Last(calls)
+        self._last = _OutcomeWindow(calls)
         self._error_rate = error_rate
 
     def add(self, *, failed: bool) -> bool:
@@ -67,16 +67,16 @@ class FailureWindow:
         return self._last.add(bad=failed) >= self._error_rate
 
 
-class MishapWarning:
+class TransientFailureWarning:
     """Decides when to warn of transient failures: half of the last 20 calls, at most once in 60 seconds."""
 
     def __init__(self) -> None:
-        self._last = _Last(_WARN_CALLS)
+        self._last = _OutcomeWindow(_WARN_CALLS)
         self._warned_at = -math.inf
 
-    def add(self, *, mishap: bool, now: float) -> bool:
+    def add(self, *, transient: bool, now: float) -> bool:
         """Add a call that ended at `now` (seconds), and return True if a warning is due."""
-        if self._last.add(bad=mishap) < _WARN_RATE or now - self._warned_at < _WARN_REST:
+        if self._last.add(bad=transient) < _WARN_RATE or now - self._warned_at < _WARN_REST:
             return False
         self._warned_at = now
         return True
@@ -96,17 +96,17 @@ class MishapWarning:
 
 
 @attrs.define(eq=False)
-class _Group:
+class _GroupTags:
     virtual_time: float = 0.0
     finish_tags: defaultdict[int, float] = attrs.field(factory=lambda: defaultdict(float))
     """By column, the finish tag of the last job that became ready."""
 
 
-class FairLine:
+class FairQueue:
     """A fair queue: the ranks of the jobs of one lane."""
 
     def __init__(self) -> None:
-        self._groups: defaultdict[int, _Group] = defaultdict(_Group)
+        self._groups: defaultdict[int, _GroupTags] = defaultdict(_GroupTags)
 
     def rank(self, column: int, group: int, weight: float = 1.0) -> tuple[float, float]:
         """Return the rank of a job that has become ready; jobs with lower ranks start first.
@@ -117,7 +117,7 @@ class FairLine:
             weight: The share of the column, > 0.
 
         Example:
-            >>> line = FairLine()
+            >>> line = FairQueue()
             >>> ranks = [line.rank(column, 7) for column in (0, 0, 0, 1)]
             >>> ranks.sort()
             >>> ranks
@@ -140,7 +140,7 @@ class FairLine:
 
 
 @attrs.define(eq=False)
-class _Row:
+class _BufferedRow:
     values: dict[str, Any] = attrs.field(factory=dict)
     bytes: int = 0
     is_gone: bool = False
@@ -150,7 +150,7 @@ class Buffer:
     """The values of the open groups, and their estimated size."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, _BufferedRow] = {}
         self._bytes = 0
 
     @property
@@ -167,7 +167,7 @@ class Buffer:
         for row in rows:
             if row in self._rows:
                 raise DatasetError(f"row {row} is already open")
-            self._rows[row] = _Row()
+            self._rows[row] = _BufferedRow()
 
     def set(self, row: int, values: Mapping[str, Any]) -> None:
         """Set columns of a row; a new value replaces an old one.
@@ -231,13 +231,13 @@ class Buffer:
             if held := self._rows.pop(row, None):
                 self._empty(held)
 
-    def _held(self, row: int) -> _Row:
+    def _held(self, row: int) -> _BufferedRow:
         held = self._rows.get(row)
         if held is None or held.is_gone:
             raise DatasetError(f"row {row} {'was dropped' if held else 'is not open'}")
         return held
 
-    def _empty(self, held: _Row) -> None:
+    def _empty(self, held: _BufferedRow) -> None:
         self._bytes -= held.bytes
         held.values, held.bytes = {}, 0
 

@@ -56,11 +56,11 @@ SEED_FILES = (".csv", ".jsonl", ".parquet")
 
 TYPE = "type"
 SAMPLER = "sampler"
-Place: TypeAlias = Callable[[Any], int]
+FindProvider: TypeAlias = Callable[[Any], int]
 """Returns the index of a provider of the task for the value of `provider`."""
 
 
-def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
+def column_hook(converter: cattrs.Converter, around: Around, place: FindProvider) -> Hook:
     """Return the hook for one entry; references to other columns stay as in its `requires`."""
     forms = _Forms(converter, around, place)
 
@@ -77,7 +77,7 @@ def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Ho
 class _Forms:
     converter: cattrs.Converter
     around: Around
-    place: Place
+    place: FindProvider
     _hooks: dict[tuple[type[Column], str | None], Hook] = attrs.field(init=False, factory=dict)
     """Hooks that were made; making one is slow."""
 

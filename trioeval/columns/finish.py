@@ -15,11 +15,11 @@ from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.formats import as_read
 from trioeval.columns.graph import FINISH, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup
-from trioeval.columns.makers.base import CellError, Order, say
-from trioeval.columns.makers.code import called, function_of
+from trioeval.columns.makers.base import CellError, JobOrder, error_text
+from trioeval.columns.makers.code import call_with_retry, function_of
 from trioeval.columns.model import Processor
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import Progress
+from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
 from trioeval.columns.types import means
@@ -187,14 +187,14 @@ _STRIDE = 500  # rows that are checked between two checkpoints
 
 
 @attrs.define(eq=False)
-class Finishing:
+class GroupStages:
     """The bodies of the jobs that prepare and finish groups."""
 
-    progress: Progress
+    progress: DatasetProgress
     output: Output
     profiles: Profiles
 
-    async def prepare(self, order: Order) -> None:
+    async def prepare(self, order: JobOrder) -> None:
         """Run the processors of a group that has only its seed columns. A checkpoint if there are any.
 
         Raises:
@@ -221,7 +221,7 @@ class Finishing:
         if group.left:
             progress.complete(order.job)
 
-    async def finish(self, order: Order) -> None:
+    async def finish(self, order: JobOrder) -> None:
         """Write a complete group. Always a checkpoint.
 
         Raises:
@@ -310,11 +310,11 @@ class Finishing:
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "done")
 
-    def complete_groups(self) -> Sequence[Order]:
+    def complete_groups(self) -> Sequence[JobOrder]:
         """Return the last stages of open groups in which everything else is complete."""
         ends = {number: MakeJob(FINISH, number) for number in self.progress.groups}
         return [
-            Order(end)
+            JobOrder(end)
             for number, end in ends.items()
             if self.progress.groups[number].needed() == (end,)
         ]
@@ -346,7 +346,7 @@ class Finishing:
             processed = await processor.run(group, rows)
             back = await self._back(rows, processed)
         except Exception as caught:
-            error = say(caught)
+            error = error_text(caught)
             where = "" if group is None else f" (group {group})"
             raise DatasetError(f"{processor.name}{where}: {error}") from caught
         finally:
@@ -439,7 +439,9 @@ def _calling(processor: Processor, target: str, scripts: Scripts) -> Process:
 
     async def run(_group: int | None, rows: Rows) -> Processed:
         arguments = [[dict(row) for _, row in rows], [number for number, _ in rows]]
-        answer = await called(lambda: scripts.call(file, name, arguments, processor.timeout_s))
+        answer = await call_with_retry(
+            lambda: scripts.call(file, name, arguments, processor.timeout_s)
+        )
         return Processed(read_answer(rows, answer, f"{file.name}:{name}"))
 
     return run

@@ -13,7 +13,7 @@ import cattrs
 from trioeval.columns.cell_types import fits
 from trioeval.columns.column_form import column_hook, one_of_two
 from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Processor, SeedColumns
-from trioeval.columns.names import Reader, related
+from trioeval.columns.names import NameReader, related
 from trioeval.columns.types import column_types, extras_of, means, written_columns
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
@@ -131,7 +131,7 @@ def _output_folder(named: str, around: Around) -> Path:
 
 
 def _columns_hook(reading: Reading, roster: Roster) -> Hook:
-    names = Reader(reading.around, reading.templates)
+    names = NameReader(reading.around, reading.templates)
     one = column_hook(reading.converter, reading.around, roster.place)
 
     def hook(value: Any, _wanted: Any) -> tuple[Column, ...]:

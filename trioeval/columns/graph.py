@@ -361,7 +361,7 @@ class _Stretch:
     """The jobs of each of its groups; the last group may have fewer."""
 
 
-class Numbering:
+class JobNumbering:
     """Conversion between index and job; each in O(log s) for s stretches.
 
     Args:

@@ -35,9 +35,9 @@ from typing import NoReturn
 import attrs
 import trio
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob, Numbering
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
 from trioeval.columns.journal import MadeRecord
-from trioeval.columns.makers.base import Order
+from trioeval.columns.makers.base import JobOrder
 from trioeval.columns.result import Cause, DroppedRow
 from trioeval.kernel import Freed
 
@@ -242,10 +242,10 @@ class OpenGroups:
     ) -> None:
         self.graph = graph
         self.grouping = grouping
-        self.numbering = Numbering(graph, grouping, written, prepares=prepares)
+        self.numbering = JobNumbering(graph, grouping, written, prepares=prepares)
         self.groups: dict[int, OpenGroup] = {}
         """Open groups in their order."""
-        self.orders: dict[int, Order] = {}
+        self.orders: dict[int, JobOrder] = {}
         """By index, the jobs that were reported as ready and have no outcome."""
         self._shape = _Shape.of(graph, prepares=prepares)
         self._last = -1
@@ -261,9 +261,9 @@ class OpenGroups:
         self._now_ready: list[int] = []
         self._now_blocked: list[int] = []
 
-    def order(self, job: MakeJob) -> Order:
+    def order(self, job: MakeJob) -> JobOrder:
         """Return the order of a job that may start now."""
-        return Order(job)
+        return JobOrder(job)
 
     def freed(self, by: int) -> Freed:
         """Return the changes since the last call.
@@ -305,7 +305,7 @@ class OpenGroups:
                     self._ready_node(group, node)
         self._name_released()
 
-    def start(self, order: Order) -> trio.CancelScope:
+    def start(self, order: JobOrder) -> trio.CancelScope:
         """Start a job that was reported as ready, or start it again; return the cancel scope of its body."""
         group = self.group(order.job)
         states, place = group.find(order.job)

@@ -26,7 +26,7 @@ class MadeRecord:
     skipped: tuple[int, ...] = ()
     """Rows whose cells were skipped."""
     tally: Mapping[str, Any] = attrs.field(factory=dict)
-    """The costs, in the form of `Tally.json`, so that a profile is the same after a resume."""
+    """The costs, in the form of `JobCosts.json`, so that a profile is the same after a resume."""
 
 
 @attrs.frozen(kw_only=True)

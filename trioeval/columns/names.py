@@ -35,7 +35,7 @@ from trioeval.text import parse_json
 
 
 @attrs.frozen
-class Use:
+class NameUse:
     """The names that one part of an entry uses."""
 
     at: DocumentPath
@@ -55,13 +55,13 @@ class Use:
 
 
 @attrs.frozen
-class Reader:
+class NameReader:
     """Finds the names that entries use."""
 
     around: Around
     templates: Templates
 
-    def uses(self, entry: Any) -> Iterator[Use]:
+    def uses(self, entry: Any) -> Iterator[NameUse]:
         """Yield the parts of an entry that name columns, in its order. Parts of a wrong type are skipped."""
         if not isinstance(entry, dict):
             return
@@ -70,14 +70,14 @@ class Reader:
                 case _, "requires", list():
                     names = ((place, name) for place, name in enumerate(value) if _is_text(name))
                     yield from (
-                        Use((key, at), (_first(name),), may_be_own=True) for at, name in names
+                        NameUse((key, at), (_first(name),), may_be_own=True) for at, name in names
                     )
                 case _, "skip", {"when": str(text)}:
                     yield from self._expression((key, "when"), text)
                 case _, "dropWhen", str():
                     yield from self._expression((key,), value, is_later=True)
                 case ("sampler", "category", str()) | ("validation", "target", str()):
-                    yield Use((key,), (_first(value),))
+                    yield NameUse((key,), (_first(value),))
                 case "validation", "assert", list():
                     yield from self._assertions((key,), value)
                 case kind, name, str() | list():
@@ -85,14 +85,16 @@ class Reader:
                 case _:
                     pass
 
-    def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[Use]:
+    def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[NameUse]:
         """Yield the use of a template or expression from which a column is made."""
         match kind, name, value:
             case ("expression", "template", str(text)) | ("embedding", "text", str(text)):
                 fault = self.templates.syntax_error(text)
-                yield Use((key,), _sorted(self.templates.references(text)), fault)
+                yield NameUse((key,), _sorted(self.templates.references(text)), fault)
             case "expression", "python", str():
-                yield Use((key,), _sorted(python_names(value)), python_error(value), is_python=True)
+                yield NameUse(
+                    (key,), _sorted(python_names(value)), python_error(value), is_python=True
+                )
             case (("llm" | "judge"), "prompt", _):
                 try:
                     text = prompt_text(value, self.around)
@@ -101,16 +103,18 @@ class Reader:
                 names = {
                     name for one in _templates_in(text) for name in self.templates.references(one)
                 }
-                yield Use((key,), _sorted(names), self.templates.prompt_error(text))
+                yield NameUse((key,), _sorted(names), self.templates.prompt_error(text))
             case _:
                 pass
 
-    def _expression(self, at: DocumentPath, text: str, *, is_later: bool = False) -> Iterator[Use]:
+    def _expression(
+        self, at: DocumentPath, text: str, *, is_later: bool = False
+    ) -> Iterator[NameUse]:
         if text.strip():
             fault = expression_error(text, self.templates.filters)
-            yield Use(at, _sorted(expression_names(text)), fault, is_later)
+            yield NameUse(at, _sorted(expression_names(text)), fault, is_later)
 
-    def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[Use]:
+    def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[NameUse]:
         """Yield the uses in assertions; their errors are reported when they are read."""
         for place, assertion in enumerate(value):
             below = assertion if isinstance(assertion, dict) else {}
@@ -118,7 +122,7 @@ class Reader:
                 texts = below.get(key)
                 for text in texts if isinstance(texts, list) else [texts]:
                     if isinstance(text, str):
-                        yield Use((*at, place, key), _sorted(self.templates.references(text)))
+                        yield NameUse((*at, place, key), _sorted(self.templates.references(text)))
             members = below.get("assert")
             if isinstance(members, list):
                 yield from self._assertions((*at, place, "assert"), members)
@@ -143,7 +147,7 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def related(
-    entries: Sequence[Any], columns: Sequence[Column | None], reader: Reader
+    entries: Sequence[Any], columns: Sequence[Column | None], reader: NameReader
 ) -> tuple[list[Column | None], list[Mistake]]:
     """Return columns with their dependencies, and everything that is wrong with these.
 
@@ -255,7 +259,7 @@ def _twice(name: str, first: DocumentPath, at: DocumentPath, what: str) -> Mista
 
 
 def _wrong_names(
-    entry: Any, use: Use, names: Iterable[str], own: set[str], known: set[str]
+    entry: Any, use: NameUse, names: Iterable[str], own: set[str], known: set[str]
 ) -> Iterator[Mistake]:
     user = entry.get("name") if isinstance(entry, dict) else None
     where = f" in column {quote(user)}" if isinstance(user, str) else ""

@@ -24,7 +24,7 @@ from trioeval.columns.makers.code import (
     drop_conditions,
     skip_condition,
 )
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, LlmMaker
 from trioeval.columns.makers.samplers import SamplerMaker
 from trioeval.columns.makers.seeds import SeedMaker, Source, open_seed_file, seed_rows
@@ -43,7 +43,7 @@ from trioeval.columns.model import (
 )
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetSpec, Making, Rows
+from trioeval.columns.spec import DatasetSpec, ProducerSetup, Rows
 from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.evaluation.outcomes import TaskEnd
@@ -71,7 +71,7 @@ def dataset_row(row: int) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class DatasetsTold:
+class DatasetOptions:
     """The observers of all datasets of a run, and the options of their execution."""
 
     tell: Callable[[DatasetResult, Rows], None]
@@ -101,7 +101,7 @@ class DatasetParts:
     warn: Callable[[str], None]
     seeds: Mapping[str, Source]
     """The rows of seed files, by the names of their first columns."""
-    told: DatasetsTold
+    told: DatasetOptions
 
 
 @attrs.frozen
@@ -417,14 +417,14 @@ def _makings(
     graph: ColumnGraph,
     sources: Mapping[str, Source],
     digests: Sequence[str],
-) -> Sequence[Making]:
+) -> Sequence[ProducerSetup]:
     """Return the makers of the producers, in the order of the graph.
 
     Raises:
         TemplateError: A condition or a template is not valid.
     """
     settings, templates = parts.settings, parts.prepared.templates
-    cells = Cells(
+    cells = CellServices(
         asker=parts.asker,
         templates=attrs.evolve(templates, strict=True).for_data(),
         seed=settings.seed,
@@ -434,7 +434,7 @@ def _makings(
     for producer, digest in zip(graph.producers, digests, strict=True):
         number = numbers[producer.name]
         column = settings.columns[number]
-        making = Making(
+        making = ProducerSetup(
             maker=_maker(parts, number, cells, sources),
             kind=column.kind,
             digest=digest,
@@ -448,7 +448,9 @@ def _makings(
     return found
 
 
-def _maker(parts: DatasetParts, number: int, cells: Cells, sources: Mapping[str, Source]) -> Maker:
+def _maker(
+    parts: DatasetParts, number: int, cells: CellServices, sources: Mapping[str, Source]
+) -> Maker:
     settings, scripts, prepared = parts.settings, parts.scripts, parts.prepared
     filters, env = prepared.templates.filters, prepared.templates.env
     match _without_hidden_effects(settings, number):

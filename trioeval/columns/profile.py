@@ -23,7 +23,7 @@ import attrs
 import orjson
 import trio
 
-from trioeval.columns.account import Spent
+from trioeval.columns.account import ProducerCosts
 from trioeval.columns.cell_types import fits
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.result import ColumnProfile, Histogram
@@ -317,7 +317,7 @@ class Profiles:
         """Add rows of the processed dataset. A checkpoint if they are many."""
         await self.add(rows, self._skipped)
 
-    def columns(self, spent: list[Spent]) -> tuple[ColumnProfile, ...]:
+    def columns(self, spent: list[ProducerCosts]) -> tuple[ColumnProfile, ...]:
         """Return the profile of each column that exists.
 
         Args:

@@ -14,8 +14,14 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.columns.account import Account, Spent, behind_processors, failed_producer, stuck
-from trioeval.columns.buffer import Buffer, FailureWindow, FairLine, MishapWarning
+from trioeval.columns.account import (
+    DatasetCounts,
+    ProducerCosts,
+    failed_producer,
+    pop_seen_by_processors,
+    stuck,
+)
+from trioeval.columns.buffer import Buffer, FailureWindow, FairQueue, TransientFailureWarning
 from trioeval.columns.events import (
     DatasetEvent,
     DatasetObserver,
@@ -37,9 +43,9 @@ from trioeval.columns.makers.base import (
     CellError,
     CellOrder,
     GroupOrder,
-    Order,
-    Skips,
-    Tally,
+    JobCosts,
+    JobOrder,
+    SkippedRows,
 )
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import DatasetSpec
@@ -65,7 +71,7 @@ _ROWS_AT_ONCE = 1000
 """Rows that are opened without a checkpoint: more than the lanes can work on at once."""
 
 
-class Progress(OpenGroups, Readiness):
+class DatasetProgress(OpenGroups, Readiness):
     """The state of one dataset, and the readiness of its plan.
 
     Args:
@@ -91,7 +97,7 @@ class Progress(OpenGroups, Readiness):
         self.spec = spec
         self.journal = journal
         self.buffer = Buffer()
-        self.account = Account([Spent() for _ in spec.graph.producers])
+        self.account = DatasetCounts([ProducerCosts() for _ in spec.graph.producers])
         self.is_cut = False
         """True if no more groups are opened because the run is ending."""
         self.last: Outcome[Any] | None = None
@@ -105,12 +111,12 @@ class Progress(OpenGroups, Readiness):
         self._waiting = iter(self.numbering.groups)
         self._next = next(self._waiting, None)
         """The next group to open; None if all have been opened."""
-        self._lines: defaultdict[str, FairLine] = defaultdict(FairLine)
+        self._lines: defaultdict[str, FairQueue] = defaultdict(FairQueue)
         """The fair queue of each lane."""
         self._window: FailureWindow | None = None
         if shutdown.enabled:
             self._window = FailureWindow(shutdown.calls, shutdown.error_rate)
-        self._mishaps = MishapWarning()
+        self._transient_warning = TransientFailureWarning()
         self._lost: str | None = None
         """The reason why the first job was lost."""
         self._has_more = False
@@ -144,7 +150,7 @@ class Progress(OpenGroups, Readiness):
         order = self.orders[index]
         self._go_on(self.set_aside(index))
         if order.lane != LOCAL:
-            self.call_ended(order.lane, failed=False, mishap=True)
+            self.call_ended(order.lane, failed=False, transient=True)
         return self.freed(index)
 
     def over(self, index: int, *, done: bool) -> Freed:
@@ -167,18 +173,18 @@ class Progress(OpenGroups, Readiness):
         self._give_up_in_vain()
         return super().freed(by)
 
-    def start(self, order: Order) -> trio.CancelScope:
+    def start(self, order: JobOrder) -> trio.CancelScope:
         """Start a round of a job; return the cancel scope of its body."""
         if order.rank is not None:
             self._lines[order.lane].started(order.rank)
         return super().start(order)
 
-    def order(self, job: MakeJob) -> Order:
+    def order(self, job: MakeJob) -> JobOrder:
         """Return the order of a job that may start now: recorded, skipped, or to be made."""
         if job.producer < 0:
             stages = self.spec.stages
             processors = stages.before_batch if job.producer == PREPARE else stages.after_batch
-            return Order(job, CODE if processors else LOCAL)
+            return JobOrder(job, CODE if processors else LOCAL)
         known = self._known(job)
         is_made = isinstance(known, MadeRecord) or (
             known is not None and len(known.rows) == len(self.rows_of(job))
@@ -196,7 +202,7 @@ class Progress(OpenGroups, Readiness):
 
     def record(
         self,
-        order: Order,
+        order: JobOrder,
         values: Mapping[int, Mapping[str, Any]],
         skipped: Iterable[int] = (),
     ) -> None:
@@ -253,17 +259,17 @@ class Progress(OpenGroups, Readiness):
         self.complete(MakeJob(FINISH, group.number))
         self._forget(group)
 
-    def call_ended(self, lane: str, *, failed: bool, mishap: bool) -> None:
+    def call_ended(self, lane: str, *, failed: bool, transient: bool) -> None:
         """Record that a job that makes calls or runs the suite's own code has ended.
 
         Args:
             lane: Its lane.
             failed: True if it failed permanently.
-            mishap: True if it failed transiently.
+            transient: True if it failed transiently.
         """
-        if self._mishaps.add(mishap=mishap, now=trio.current_time()):
+        if self._transient_warning.add(transient=transient, now=trio.current_time()):
             self.notify(ManyMishaps)
-        if mishap or self._window is None or self.account.early_shutdown:
+        if transient or self._window is None or self.account.early_shutdown:
             return
         if self._window.add(failed=failed):
             self._shut_down({LOCAL} if lane in OWN_LANES else OWN_LANES)
@@ -307,10 +313,10 @@ class Progress(OpenGroups, Readiness):
                 found[place, record.unit] = record
         for (place, _), record in found.items():
             self.account.spent[place].recalled += len(record.values)
-            self.account.spent[place].add(Tally.read(record.tally))
+            self.account.spent[place].add(JobCosts.read(record.tally))
         return found
 
-    def _not_made(self, group: OpenGroup, order: Order) -> None:
+    def _not_made(self, group: OpenGroup, order: JobOrder) -> None:
         """Handle a job that ended without a result although its rows still need one."""
         job, trouble, last = order.job, order.trouble, self.last
         match last:
@@ -329,13 +335,13 @@ class Progress(OpenGroups, Readiness):
                     )
                     for row in self._rows_asked_for(order)
                 ]
-                self._fail(group, order, dropped, mishap=True)
+                self._fail(group, order, dropped, transient=True)
             case _ if trouble is not None and trouble.reason is not None:
                 self._lose(group, job, trouble.reason)
             case _ if trouble is not None:
                 name = self.producer_name(job)
                 dropped = [trouble.dropped(row, name) for row in self._rows_asked_for(order)]
-                self._fail(group, order, dropped, mishap=trouble.is_mishap)
+                self._fail(group, order, dropped, transient=trouble.is_transient)
             case _ if (
                 order.scope is None
             ):  # set aside, and its lane was closed before its next round
@@ -343,24 +349,24 @@ class Progress(OpenGroups, Readiness):
             case _:
                 pass  # a bug of ours, which ends the run
 
-    def _rows_asked_for(self, order: Order) -> Sequence[int]:
+    def _rows_asked_for(self, order: JobOrder) -> Sequence[int]:
         """Return the rows that a job was started to make, without those that it skips."""
         rows = self.rows_of(order.job)
-        if order.job.row is None and isinstance(order.known, Skips):
+        if order.job.row is None and isinstance(order.known, SkippedRows):
             return [row for row in rows if row not in order.known.skipped]
         return rows
 
     def _fail(
-        self, group: OpenGroup, order: Order, dropped: Sequence[DroppedRow], *, mishap: bool
+        self, group: OpenGroup, order: JobOrder, dropped: Sequence[DroppedRow], *, transient: bool
     ) -> None:
         """Drop the rows of a job that failed; rows of a group that the job skips are complete."""
         job = order.job
         self.drop(group, dropped, job.producer)
-        if job.row is None and isinstance(order.known, Skips) and group.left:
+        if job.row is None and isinstance(order.known, SkippedRows) and group.left:
             self.leave_out(group, job.producer, order.known.skipped)
             self.complete(job)
         if order.lane != LOCAL and job.producer >= 0:
-            self.call_ended(order.lane, failed=not mishap, mishap=mishap)
+            self.call_ended(order.lane, failed=not transient, transient=transient)
 
     def _lose(self, group: OpenGroup, job: MakeJob, reason: str) -> None:
         """Record that a job is not run in this execution."""
@@ -429,7 +435,7 @@ class Progress(OpenGroups, Readiness):
         self.buffer.open(group.rows)
         gone = {one.row: one for one in restored.dropped if one.row in group.rows}
         if self.spec.stages.before_batch:
-            group.dropped_later = behind_processors(self.graph, gone)
+            group.dropped_later = pop_seen_by_processors(self.graph, gone)
         self._restore(group, gone.values())
         self.notify(GroupOpened, number, len(group.records))
         self.release(group, gone)
@@ -441,7 +447,7 @@ class Progress(OpenGroups, Readiness):
             self.account.drop(one, failed_producer(self.graph, one))
             self.buffer.drop([one.row])
 
-    def _known(self, job: MakeJob) -> MadeRecord | Skips | None:
+    def _known(self, job: MakeJob) -> MadeRecord | SkippedRows | None:
         """Return the recorded result of a job, or the rows that it skips."""
         group, making = self.groups[job.group], self.spec.makings[job.producer]
         if group.records and (record := self._recorded(group, job)) is not None:
@@ -456,7 +462,7 @@ class Progress(OpenGroups, Readiness):
                     skipped.add(row)
             except CellError as error:
                 faults[row] = error
-        return Skips(frozenset(skipped), faults) if skipped or faults else None
+        return SkippedRows(frozenset(skipped), faults) if skipped or faults else None
 
     def _recorded(self, group: OpenGroup, job: MakeJob) -> MadeRecord | None:
         unit = job.group if job.row is None else job.row
@@ -531,20 +537,20 @@ class Progress(OpenGroups, Readiness):
         return None
 
 
-class DatasetJobs(LazySequence[Job[Order]]):
+class DatasetJobs(LazySequence[Job[JobOrder]]):
     """The jobs of a dataset, made on access."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: DatasetProgress) -> None:
         self._progress = progress
 
     def __len__(self) -> int:
         return len(self._progress.numbering)
 
-    def entry(self, index: int) -> Job[Order]:
+    def entry(self, index: int) -> Job[JobOrder]:
         """Return one job."""
         order = self._progress.orders.get(index)
         if order is None:
-            order = Order(self._progress.numbering.job(index))
+            order = JobOrder(self._progress.numbering.job(index))
         if order.lane in OWN_LANES:
             return Job(index, order.lane, order)
         return Job(index, order.lane, order, self._progress.spec.timeout)

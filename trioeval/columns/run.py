@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from trioeval.columns.events import DatasetBegun, DatasetObserver
-from trioeval.columns.finish import Finishing, Output
+from trioeval.columns.finish import GroupStages, Output
 from trioeval.columns.graph import PREPARE, Producer
 from trioeval.columns.groups import OpenGroup
 from trioeval.columns.journal import DatasetJournal, MadeRecord
@@ -30,15 +30,15 @@ from trioeval.columns.makers.base import (
     CellOrder,
     GroupMaker,
     GroupOrder,
+    JobOrder,
     Made,
-    Order,
-    Skips,
-    Trouble,
+    MakerFailure,
+    SkippedRows,
     cell_values,
     check_rows,
 )
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import DatasetJobs, Progress
+from trioeval.columns.progress import DatasetJobs, DatasetProgress
 from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.columns.spec import DatasetSpec
 from trioeval.errors import DatasetError, PlanError, TrioevalError
@@ -71,11 +71,11 @@ _STRIDE = 500  # rows that are copied or checked between two checkpoints
 
 
 @attrs.define(eq=False)
-class Cells:
+class ColumnJobs:
     """The bodies of the jobs that make columns."""
 
-    progress: Progress
-    goes_on: bool
+    progress: DatasetProgress
+    is_resumed: bool
     """True if an earlier execution may have made some of it."""
     _asked: set[int] = attrs.field(init=False, factory=set)
     """The producers whose makers were called for groups."""
@@ -91,7 +91,7 @@ class Cells:
         if isinstance(known, MadeRecord):
             self._keep_cell(group, order, known.values[order.row])
             return None
-        if isinstance(known, Skips):
+        if isinstance(known, SkippedRows):
             if order.row in known.faults:
                 return order.fail(known.faults[order.row], calls)
             progress.leave_out(group, job.producer, [order.row])
@@ -114,7 +114,7 @@ class Cells:
             return order.fail(failure, calls)
         self._keep_cell(group, order, values)
         if order.lane != LOCAL:
-            progress.call_ended(order.lane, failed=False, mishap=False)
+            progress.call_ended(order.lane, failed=False, transient=False)
         return None
 
     async def group(self, order: GroupOrder, calls: Calls[Any]) -> Exception | None:
@@ -130,9 +130,9 @@ class Cells:
         scope, group = progress.start(order), progress.groups[job.group]
         if isinstance(known, MadeRecord):
             values = {row: one for row, one in known.values.items() if not group.is_gone(row)}
-            self._keep_group(group, order, values, Skips(frozenset(known.skipped)))
+            self._keep_group(group, order, values, SkippedRows(frozenset(known.skipped)))
             return None
-        skips = Skips() if known is None else known
+        skips = SkippedRows() if known is None else known
         wanted = [row for row in group.rows_left() if row not in skips.rows]
         made: Mapping[int, Mapping[str, Any] | CellError] = {}
         failure: Exception | None = None
@@ -158,17 +158,17 @@ class Cells:
             raise DatasetError(f"column {name!r} drops all rows of group {job.group}")
         self._keep_group(group, order, made, skips, missing)
         if order.lane != LOCAL and wanted:
-            progress.call_ended(order.lane, failed=False, mishap=False)
+            progress.call_ended(order.lane, failed=False, transient=False)
         return None
 
-    def _producer(self, order: Order) -> Producer:
+    def _producer(self, order: JobOrder) -> Producer:
         return self.progress.graph.producers[order.job.producer]
 
     async def _fill(self, group: OpenGroup, order: GroupOrder, wanted: Sequence[int]) -> None:
         """Add to an order the values of remaining rows that its maker needs."""
         producer = self._producer(order)
         order.start = group.rows.start
-        order.follows = order.start > 0 and (self.goes_on or order.job.producer in self._asked)
+        order.follows = order.start > 0 and (self.is_resumed or order.job.producer in self._asked)
         if producer.scope == "scratch":
             order.rows, order.values = group.rows, [{} for _ in group.rows]
             return
@@ -198,7 +198,7 @@ class Cells:
                 await trio.lowlevel.checkpoint()
         return values
 
-    def _checked(self, order: Order, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _checked(self, order: JobOrder, made: Mapping[str, Any]) -> Mapping[str, Any]:
         spec = self.progress.spec
         columns = spec.graph.columns[order.job.producer]
         return cell_values(self._producer(order), columns, spec.types, made)
@@ -219,7 +219,7 @@ class Cells:
         group: OpenGroup,
         order: GroupOrder,
         values: Mapping[int, Mapping[str, Any] | CellError],
-        skips: Skips,
+        skips: SkippedRows,
         missing: Iterable[int] = (),
     ) -> None:
         """Store the values of remaining rows, and drop the rows without values."""
@@ -232,7 +232,7 @@ class Cells:
                 faults[row] = one
             elif row not in skips.skipped:
                 made[row] = one
-        gone = [Trouble(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
+        gone = [MakerFailure(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
         gone += [DroppedRow(row=row, cause="expression", column=name) for row in missing]
         progress.leave_out(group, job.producer, skips.skipped)
         for row, one in made.items():
@@ -247,7 +247,7 @@ class Cells:
         if group.left:
             progress.complete(job)
 
-    def _unwanted(self, order: Order, row: int) -> DroppedRow | None:
+    def _unwanted(self, order: JobOrder, row: int) -> DroppedRow | None:
         """Return the dropped row if a condition of its producer is true for its new values."""
         making = self.progress.spec.makings[order.job.producer]
         if not making.drops:
@@ -261,7 +261,7 @@ class Cells:
                 fault = CellError(
                     f"the condition for dropping the row cannot be evaluated: {error}"
                 )
-                return Trouble(fault, 0).dropped(row, name)
+                return MakerFailure(fault, 0).dropped(row, name)
         return None
 
 
@@ -297,13 +297,15 @@ class DatasetRun:
         """Set when no new job may start: on request, or because of an early shutdown."""
         self.failure: Exception | None = None
         """The error by which the whole dataset failed."""
-        self._progress = Progress(spec, output.written, journal, guarded(observe), self.stop.set)
+        self._progress = DatasetProgress(
+            spec, output.written, journal, guarded(observe), self.stop.set
+        )
         self.output = output
         self._warn = warn
-        goes_on = bool(output.written) or (journal is not None and journal.resumed)
-        self._cells = Cells(self._progress, goes_on)
+        is_resumed = bool(output.written) or (journal is not None and journal.resumed)
+        self._cells = ColumnJobs(self._progress, is_resumed)
         self._profiles = Profiles(spec)
-        self._finishing = Finishing(self._progress, output, self._profiles)
+        self._finishing = GroupStages(self._progress, output, self._profiles)
         self._broken = set[int]()
         """Groups with a failure that ends the run."""
         self._cut = "cancel"
@@ -313,7 +315,7 @@ class DatasetRun:
         self._earlier = tuple(output.written.values())
         self._began_at: float | None = None
 
-    def plan(self) -> Plan[Order]:
+    def plan(self) -> Plan[JobOrder]:
         """Return a plan of everything that is not made yet."""
         progress, lanes = self._progress, {making.maker.lane for making in self.spec.makings}
         return Plan(DatasetJobs(progress), OWN_LANES | lanes, readiness=lambda: progress)
@@ -357,7 +359,7 @@ class DatasetRun:
         try:
             async with trio.open_nursery() as nursery:
                 if stop is not None:
-                    nursery.start_soon(_pass_on, stop, self.stop)
+                    nursery.start_soon(_forward_stop, stop, self.stop)
                 try:
                     await self._begin()
                     await run_plan(
@@ -386,7 +388,7 @@ class DatasetRun:
             raise failure
         return result
 
-    async def _perform(self, job: Job[Order], calls: Calls[Order]) -> None:
+    async def _perform(self, job: Job[JobOrder], calls: Calls[JobOrder]) -> None:
         """Run the body of a job.
 
         Raises:
@@ -492,7 +494,7 @@ class DatasetRun:
                 is_over = await self._finishing.generation(deadline)
                 result = self.result(trio.current_time())
                 if is_over and result.error is None and not result.not_run:
-                    await self.output.finish(_noted(result))
+                    await self.output.finish(_result_note(result))
                 self._last = None if is_over else "deadline"
             except TrioevalError as error:
                 self.failure = error
@@ -546,12 +548,12 @@ def _cause(error: Exception) -> Exception:
     return cause if isinstance(error, PlanError) and isinstance(cause, Exception) else error
 
 
-async def _pass_on(stop: trio.Event, own: trio.Event) -> None:
+async def _forward_stop(stop: trio.Event, own: trio.Event) -> None:
     await stop.wait()
     own.set()
 
 
-def _noted(result: DatasetResult) -> dict[str, object]:
+def _result_note(result: DatasetResult) -> dict[str, object]:
     """Return the result as it is stored in the header: nothing that differs from run to run."""
     return {
         "requested": result.requested,

@@ -84,7 +84,7 @@ Condition: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
 
 @attrs.frozen(kw_only=True)
-class Making:
+class ProducerSetup:
     """The maker of the columns of one producer, with the rules for their values."""
 
     maker: Maker
@@ -136,7 +136,7 @@ class DatasetSpec:
     task: str | None
     settings: ColumnsSettings
     graph: ColumnGraph
-    makings: Sequence[Making]
+    makings: Sequence[ProducerSetup]
     """One for each producer, in the order of the graph."""
     types: Mapping[str, ColumnType]
     """The types of all columns, including side-effect columns and columns that are not written."""

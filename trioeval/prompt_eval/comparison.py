@@ -48,18 +48,18 @@ Work: TypeAlias = Step | Group
 
 
 @attrs.frozen
-class Compared:
+class ComparisonResults:
     """The results of comparisons for the rows of one group."""
 
     verdicts: Mapping[int, Mapping[int, Verdict]]
     """By the index of the step, then by the index of the assertion."""
 
 
-Found: TypeAlias = Verdict | Compared
+JobResult: TypeAlias = Verdict | ComparisonResults
 
 
 @attrs.define
-class _Rows:
+class _GroupState:
     """The state of a group."""
 
     verdicts: dict[int, Verdict] = attrs.field(factory=dict)
@@ -74,7 +74,7 @@ class _Rows:
 
 
 @attrs.frozen
-class _Jobs(LazySequence[Job[Work]]):
+class _ComparisonJobs(LazySequence[Job[Work]]):
     """The jobs of a layout, made on access."""
 
     layout: Layout
@@ -119,13 +119,13 @@ class ComparedEval:
         self._lanes = lanes
         self._graders = graders
         self._layout = layout
-        self._groups: dict[int, _Rows] = {}
+        self._groups: dict[int, _GroupState] = {}
 
     def plan(self) -> Plan[Work]:
         """Return the plan: the jobs of the steps, and one after each group that is compared."""
         plan, layout = self._body.plan(), self._layout
         return Plan(
-            _Jobs(layout, plan.jobs, self._lane),
+            _ComparisonJobs(layout, plan.jobs, self._lane),
             list(dict.fromkeys([*plan.lanes, *sorted(self._lanes)])),
             [layout.job(step) for step in plan.serial_indices],
             readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
@@ -134,7 +134,7 @@ class ComparedEval:
             else functools.partial(_needs_no_lane, plan.needs_no_lane),
         )
 
-    async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
+    async def perform(self, job: Job[Work], calls: Calls[Work]) -> JobResult:
         """Run the body of a job: a step, or the comparison of a group.
 
         Raises:
@@ -146,12 +146,14 @@ class ComparedEval:
         step = own.payload
         verdict = await self._body.perform(own, cast("Calls[Step]", calls))
         if (group := self._layout.group(job.index)) is not None:
-            rows = self._groups.setdefault(group.job, _Rows())
+            rows = self._groups.setdefault(group.job, _GroupState())
             rows.verdicts[step.index] = verdict
             rows.benches[step.index] = self._body.bench(step.index)
         return verdict
 
-    def rows(self, outcome: Outcome[Found], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
+    def rows(
+        self, outcome: Outcome[JobResult], waits: Mapping[str, float] = NO_WAITS
+    ) -> Sequence[Row]:
         """Return the rows that are complete now: that of a step, or those of a group.
 
         The outcome of a comparison comes after those of its group, which come in any order. The first of the
@@ -163,17 +165,17 @@ class ComparedEval:
             found = self._body.rows(own, waits)
             if group is None:
                 return found
-            self._groups.setdefault(group.job, _Rows()).rows += found
+            self._groups.setdefault(group.job, _GroupState()).rows += found
             return ()
         outcome = as_refused(outcome, begun=True)
-        known = self._groups.pop(outcome.index, _Rows())
+        known = self._groups.pop(outcome.index, _GroupState())
         consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
         if isinstance(outcome, Done | Failed | TimedOut):
             for whom in sorted(known.useless & known.consulted.keys()):
                 known.consulted[whom].reject()
         held = sorted(known.rows, key=lambda row: row.index)
-        rows = [_told(row, outcome, answered(consulted)) for row in held]
+        rows = [_with_comparison(row, outcome, answered(consulted)) for row in held]
         for place, row in enumerate(rows):
             if row.index in known.verdicts:
                 rows[place] = attrs.evolve(
@@ -212,8 +214,8 @@ class ComparedEval:
                     return lane
         return self._lanes[step.provider_index]
 
-    async def _compare(self, group: Group, calls: Calls[Work]) -> Compared:
-        known = self._groups.setdefault(group.job, _Rows())
+    async def _compare(self, group: Group, calls: Calls[Work]) -> ComparisonResults:
+        known = self._groups.setdefault(group.job, _GroupState())
         found: dict[int, dict[int, Verdict]] = {step: {} for step in known.verdicts}
         for place, assertion in enumerate(self._steps[group.start].test.assertions):
             if assertion.type not in COMPARISONS:
@@ -222,21 +224,21 @@ class ComparedEval:
                 verdicts = await self._chosen(place, assertion, group, known, calls)
             except Exception as error:
                 payer = min(known.verdicts, default=group.start)
-                told = judge_error(error, known.consulted.get((payer, place)))
+                error_told = judge_error(error, known.consulted.get((payer, place)))
                 is_refused = refusal_in(error) is not None
-                if not is_refused and not is_mishap(told):
+                if not is_refused and not is_mishap(error_told):
                     known.useless.add((payer, place))
                 if is_refused or assertion.weight:
-                    raise grading_error(assertion, (place,), told) from error
-                verdicts = dict.fromkeys(found, ungraded(assertion, told))
+                    raise grading_error(assertion, (place,), error_told) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, error_told))
             else:
                 known.useless.discard((min(known.verdicts), place))
             for step, verdict in verdicts.items():
                 found[step][place] = verdict
-        return Compared(found)
+        return ComparisonResults(found)
 
     async def _chosen(
-        self, place: int, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
+        self, place: int, assertion: Assertion, group: Group, known: _GroupState, calls: Calls[Work]
     ) -> Mapping[int, Verdict]:
         """Return the verdicts of one comparison for all steps that have a verdict."""
         if len(known.verdicts) < _FEWEST:
@@ -278,11 +280,11 @@ def _own(job: Job[Work], step: Step) -> Job[Step]:
     return Job(step.index, job.lane, step, job.timeout)
 
 
-def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
+def _with_comparison(row: Row, outcome: Outcome[JobResult], replies: Mapping[str, Any]) -> Row:
     """Return a row after the comparison of its group, with the judges' replies."""
     if row.verdict is None:
         return row
-    if not (isinstance(outcome, Done) and isinstance(outcome.value, Compared)):
+    if not (isinstance(outcome, Done) and isinstance(outcome.value, ComparisonResults)):
         failed = cast("Outcome[Verdict]", outcome)
         why = explain(failed)
         return attrs.evolve(

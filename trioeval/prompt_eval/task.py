@@ -54,7 +54,7 @@ from trioeval.suite.sizes import rows_by_column
 
 
 @attrs.define
-class _Known:
+class _RowState:
     """The state of a running row."""
 
     step: Step
@@ -136,7 +136,7 @@ class PromptEval:
         self._order = order
         self._task = task
         self._hooks = hooks
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _RowState] = {}
         self._ahead: dict[int, Asked] = {}
         """The prompts of rows that are not started yet."""
 
@@ -185,7 +185,7 @@ class PromptEval:
             ScriptError: Code of the suite failed.
             GradingError: An assertion could not be evaluated.
         """
-        known = self._begun(job)
+        known = self._started(job)
         if self._hooks is None:
             return await self._judge(job, calls, known)
         if known.judging is None:
@@ -206,11 +206,11 @@ class PromptEval:
             raise outcome.error
         return judged.verdict or outcome.value
 
-    def _begun(self, job: Job[Step]) -> _Known:
+    def _started(self, job: Job[Step]) -> _RowState:
         """Return the state of a row that starts; one that was judged before keeps its paid replies."""
         known = self._known.get(job.index)
         if known is None or known.judging is None:
-            before, known = known, _Known(job.payload)
+            before, known = known, _RowState(job.payload)
             self._known[job.index] = known
             if before is not None:
                 known.lost = before.lost
@@ -218,7 +218,7 @@ class PromptEval:
         known.ending = None
         return known
 
-    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Verdict:
+    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _RowState) -> Verdict:
         if known.judging is None:
             known.judging = await self._answered(job, calls, known)
         elif known.graders is not None:
@@ -227,7 +227,7 @@ class PromptEval:
         self._tools.store(known.step, known.output)
         return verdict
 
-    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Judging:
+    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _RowState) -> Judging:
         """Return the judging of a row after its provider has answered."""
         step = known.step
         if step.test.fault is not None:
@@ -281,7 +281,7 @@ class PromptEval:
     ) -> Sequence[Row]:
         """Return the row of a job that has ended. Called once per outcome, in any order."""
         self._ahead.pop(outcome.index, None)
-        known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+        known = self._known.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         outcome = as_refused(outcome, begun=known.reply is not None)
@@ -290,7 +290,7 @@ class PromptEval:
         self._answerer.over(known.planned or known.step, cut_of(outcome))
         return (self._row(outcome, known, waits),)
 
-    def _reject_useless(self, known: _Known) -> None:
+    def _reject_useless(self, known: _RowState) -> None:
         """Discard a reply without a usable result, so that another run does not reuse it."""
         if known.judging is not None:
             known.judging.reject_useless()
@@ -325,7 +325,7 @@ class PromptEval:
         )
 
     def _row(
-        self, outcome: Outcome[Verdict], known: _Known, waits: Mapping[str, float] = NO_WAITS
+        self, outcome: Outcome[Verdict], known: _RowState, waits: Mapping[str, float] = NO_WAITS
     ) -> Row:
         step, asked = known.step, known.asked
         verdict = outcome.value if isinstance(outcome, Done) else None

@@ -64,7 +64,7 @@ _BEHIND = frozenset({Why.TURN, Why.BACKOFF, Why.GATE, Why.WINDOW})
 
 
 @attrs.frozen
-class _Wait:
+class _QuestionWait:
     """The current wait of one question."""
 
     name: str
@@ -77,22 +77,22 @@ class _Wait:
 
 
 @attrs.define(eq=False)
-class _Line:
+class _LaneQueue:
     """The queue of one lane. Jobs are those of the kernel; None is the next one, which is not started."""
 
-    fronts: dict[int | None, _Wait] = attrs.field(factory=dict)
+    fronts: dict[int | None, _QuestionWait] = attrs.field(factory=dict)
     """The waits that hold it up, by job; the last one was reported last."""
     ahead: dict[str, None] | None = None
     """The limits that its next job has waited behind; None if that job does not wait for its turn."""
 
     @property
-    def front(self) -> _Wait | None:
+    def front(self) -> _QuestionWait | None:
         """The wait that was last reported to hold up the queue."""
         return self.fronts[next(reversed(self.fronts))] if self.fronts else None
 
 
 @attrs.define(eq=False)
-class _Life:
+class _QuestionHistory:
     """One running question."""
 
     events: list[QuestionEvent] = attrs.field(factory=list)
@@ -171,10 +171,10 @@ class QuestionEvents:
     _first: int = attrs.field(init=False, default=0)
     """The number of the first `queued` event; the others follow."""
     _began_at: float = attrs.field(init=False, default=0.0)
-    _lives: dict[int, _Life] = attrs.field(init=False, factory=dict)
+    _histories: dict[int, _QuestionHistory] = attrs.field(init=False, factory=dict)
     """By index of the row."""
-    _lines: defaultdict[str | None, _Line] = attrs.field(
-        init=False, factory=lambda: defaultdict(_Line)
+    _queues: defaultdict[str | None, _LaneQueue] = attrs.field(
+        init=False, factory=lambda: defaultdict(_LaneQueue)
     )
     _refused: set[int] = attrs.field(init=False, factory=set)
     """Jobs whose last request was rate limited."""
@@ -223,11 +223,11 @@ class QuestionEvents:
 
     def of(self, index: int) -> tuple[QuestionEvent, ...]:
         """Return and forget the events of a question that has ended, by the index of its row."""
-        life = self._lives.pop(index, None)
+        history = self._histories.pop(index, None)
         place = bisect.bisect_left(self.rows, index)
         if place == len(self.rows) or self.rows[place] != index:
             return ()
-        return (self._queued(place), *(() if life is None else life.events))
+        return (self._queued(place), *(() if history is None else history.events))
 
     def ended(self, row: Row, at: float) -> Row:
         """Return the row of a question that has ended, with its last event."""
@@ -254,33 +254,33 @@ class QuestionEvents:
 
     def _before(self, event: Admitted, waited: Mapping[str, float]) -> Mapping[str, Any]:
         """Return the details of the wait as the next question of a lane; empty without a wait."""
-        line = self._lines[event.lane]
-        keys, line.ahead = line.ahead, None
-        line.fronts.pop(None, None)
+        queue = self._queues[event.lane]
+        keys, queue.ahead = queue.ahead, None
+        queue.fronts.pop(None, None)
         if not waited:
             return NO_DETAILS
         details = {"waited_ms": sum(waited.values()) * 1000, "reasons": list(waited)}
         return {**details, "keys": list(keys)} if keys else details
 
     def _wait(self, event: Waiting) -> None:
-        wait, line, job = self._wait_of(event), self._lines[event.lane], event.index
-        line.fronts.pop(job, None)
+        wait, queue, job = self._wait_of(event), self._queues[event.lane], event.index
+        queue.fronts.pop(job, None)
         if event.why not in _BEHIND:
-            line.fronts[job] = wait
-        if job is None and event.why is Why.TURN and line.ahead is None:
-            line.ahead = {}
-        if line.ahead is not None:
-            line.ahead |= dict.fromkeys(wait.keys)
+            queue.fronts[job] = wait
+        if job is None and event.why is Why.TURN and queue.ahead is None:
+            queue.ahead = {}
+        if queue.ahead is not None:
+            queue.ahead |= dict.fromkeys(wait.keys)
         if job is None:
             return
-        life = self._life(job)
-        if life.state == wait.name and life.waits_for == wait.reason:
+        history = self._history(job)
+        if history.state == wait.name and history.waits_for == wait.reason:
             return
         self._reserve(event.at, job)
         self._add(event.at, job, wait.name, wait.details)
-        life.waits_for = wait.reason
+        history.waits_for = wait.reason
 
-    def _wait_of(self, event: Waiting) -> _Wait:
+    def _wait_of(self, event: Waiting) -> _QuestionWait:
         details: dict[str, Any] = {}
         if event.until is not None:
             details["retry_after_ms"] = max(0.0, (event.until - event.at) * 1000)
@@ -290,35 +290,35 @@ class QuestionEvents:
                 details["keys"] = list(short.keys)
             if short.message:
                 details["message"] = short.message
-            return _Wait(_SHORT[short.kind], details, (short.kind, short.keys), short.keys)
+            return _QuestionWait(_SHORT[short.kind], details, (short.kind, short.keys), short.keys)
         details |= {"lane": event.lane, "why": event.why.value}
         name, keys = _LANE, tuple[str, ...]()
-        front = self._lines[event.lane].front
+        front = self._queues[event.lane].front
         if event.why in _RATES or (event.why is Why.BACKOFF and event.index in self._refused):
             name = _RATE
         elif event.why is Why.TURN and front is not None:
             name, keys = front.name, front.keys
         if keys:
             details["keys"] = list(keys)
-        return _Wait(name, details, (event.lane, event.why, keys), keys)
+        return _QuestionWait(name, details, (event.lane, event.why, keys), keys)
 
     def _end_wait(self, job: int) -> None:
         self._refused.discard(job)
-        for line in self._lines.values():
-            line.fronts.pop(job, None)
+        for queue in self._queues.values():
+            queue.fronts.pop(job, None)
 
     def _reserve(self, at: float, job: int) -> None:
-        if self._life(job).state != "reserving":
+        if self._history(job).state != "reserving":
             self._add(at, job, "reserving")
 
-    def _life(self, job: int) -> _Life:
-        return self._lives.setdefault(self.rows[job], _Life())
+    def _history(self, job: int) -> _QuestionHistory:
+        return self._histories.setdefault(self.rows[job], _QuestionHistory())
 
     def _add(self, at: float, job: int, name: str, details: Mapping[str, Any] = NO_DETAILS) -> None:
-        life = self._life(job)
+        history = self._history(job)
         event = self._event(at, self.rows[job], name, details)
-        life.events.append(event)
-        life.waits_for = None
+        history.events.append(event)
+        history.waits_for = None
         self._run.notify(event)
 
     def _queued(self, place: int) -> QuestionEvent:

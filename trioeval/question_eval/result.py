@@ -296,7 +296,7 @@ def stopped(question: Question, why: str) -> QuestionResult:
     return QuestionResult.of(question, "budget_exceeded", run_error=error)
 
 
-def as_left(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[QuestionResult]:
+def as_not_run(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[QuestionResult]:
     """Return the outcome of a job, as not run if its failure says nothing about the question.
 
     That is the case if the budget of the run refused a call, or if the lane was closed.
@@ -319,7 +319,7 @@ def result_of(
 
     Args:
         question: The question.
-        outcome: The outcome of its job, after `as_left`.
+        outcome: The outcome of its job, after `as_not_run`.
         failed_fast: The index of the row whose failure stopped the task; None if it was not stopped.
     """
     name: QuestionOutcome

@@ -41,7 +41,7 @@ from trioeval.question_eval.events import QuestionEvents
 from trioeval.question_eval.form import as_question
 from trioeval.question_eval.model import Question, QuestionSettings, Tool
 from trioeval.question_eval.result import (
-    as_left,
+    as_not_run,
     judged,
     result_of,
     row_error,
@@ -106,7 +106,7 @@ _STATUSES: Mapping[str, Status] = {
 
 
 @attrs.define
-class _Known:
+class _QuestionState:
     """The state of a running question."""
 
     step: Step
@@ -136,7 +136,7 @@ class QuestionEval:
     """Set when no more questions may start: after a failure, with `failFast`."""
     _task: str | None = None
     """The id of the task in its suite; None if the suite has no tasks."""
-    _known: dict[int, _Known] = attrs.field(init=False, factory=dict)
+    _states: dict[int, _QuestionState] = attrs.field(init=False, factory=dict)
     _failed_fast: int | None = attrs.field(init=False, default=None)
 
     def plan(self) -> Plan[Step]:
@@ -157,7 +157,7 @@ class QuestionEval:
             return True
         if not self._asker.may_have(job.payload.provider_index):
             return False
-        return self._asker.is_there(self._inquiry(self._begun(job)))
+        return self._asker.is_there(self._inquiry(self._started(job)))
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> QuestionResult:
         """Run the body of a job: call the model and its tools until it answers or the budget is exhausted.
@@ -168,35 +168,35 @@ class QuestionEval:
             QuotaError: A call exceeds a shared limit.
             ScriptError: A transform of the provider failed.
         """
-        known = self._begun(job)
-        if known.step.test.fault is not None:
-            raise InputError(known.step.test.fault)
+        state = self._started(job)
+        if state.step.test.fault is not None:
+            raise InputError(state.step.test.fault)
         try:
-            return await self._answered(known, calls)
+            return await self._answered(state, calls)
         finally:
             now = trio.current_time()
-            known.chain.worked_s += now - calls.started_at - calls.waited(now)
+            state.chain.worked_s += now - calls.started_at - calls.waited(now)
 
-    async def _answered(self, known: _Known, calls: Calls[Step]) -> QuestionResult:
-        chain = known.chain
+    async def _answered(self, state: _QuestionState, calls: Calls[Step]) -> QuestionResult:
+        chain = state.chain
         while True:
             now = trio.current_time()
             working = now - calls.started_at - calls.waited(now)
             stop = stop_of(self._settings.budget, chain, working)
             if stop is not None:
-                return stopped(known.question, stop)
-            turn = await self._step(known, calls)
+                return stopped(state.question, stop)
+            turn = await self._step(state, calls)
             if not turn.calls:
                 break
             results = [await self._run_tool(call, chain, calls) for call in turn.calls]
             chain.go_on(turn, results)
         calls.note("parsing")
-        return judged(known.question, await self._text(known, turn))
+        return judged(state.question, await self._text(state, turn))
 
-    async def _step(self, known: _Known, calls: Calls[Step]) -> Turn:
+    async def _step(self, state: _QuestionState, calls: Calls[Step]) -> Turn:
         """Return the next turn of the model."""
-        inquiry = self._inquiry(known)
-        paid = await self._asker.ask(inquiry, calls, known.chain)
+        inquiry = self._inquiry(state)
+        paid = await self._asker.ask(inquiry, calls, state.chain)
         output = paid.reply.output
         if output is None:
             self._asker.reject(inquiry)  # an empty reply must not be reused
@@ -216,37 +216,37 @@ class QuestionEval:
         calls.note("tool_finish", name=call.name, duration_ms=took_ms, **failed)
         return result
 
-    async def _text(self, known: _Known, turn: Turn) -> str:
+    async def _text(self, state: _QuestionState, turn: Turn) -> str:
         """Return the last output of the model, after the transform of its provider."""
-        step, reply = known.step, known.chain.replies[-1]
+        step, reply = state.step, state.chain.replies[-1]
         asked = Asked(
-            prompt=self._prompt(known.question),
+            prompt=self._prompt(state.question),
             vars=step.vars,
             options={},
             templates=self._templates,
             named=step.vars,
         )
-        known.output = await self._tools.transform(step, asked, reply)
-        return turn.text if known.output is reply.output else output_text(known.output)
+        state.output = await self._tools.transform(step, asked, reply)
+        return turn.text if state.output is reply.output else output_text(state.output)
 
-    def _begun(self, job: Job[Step]) -> _Known:
+    def _started(self, job: Job[Step]) -> _QuestionState:
         """Return the state of a question that starts; one that runs again keeps its paid replies."""
-        known = self._known.get(job.index)
-        if known is None:
+        state = self._states.get(job.index)
+        if state is None:
             step = job.payload
             question = as_question(step.test)
-            known = _Known(step, question, Chain.of(self._prompt(question)))
-            self._known[job.index] = known
-        return known
+            state = _QuestionState(step, question, Chain.of(self._prompt(question)))
+            self._states[job.index] = state
+        return state
 
     def _prompt(self, question: Question) -> str:
         return question_prompt(question.question, question.answers)
 
-    def _inquiry(self, known: _Known) -> Inquiry:
-        step, question = known.step, known.question
+    def _inquiry(self, state: _QuestionState) -> Inquiry:
+        step, question = state.step, state.question
         offers = {"tools": list(self._box.offers)} if self._box.offers else {}
         request = Request(
-            prompt=known.chain.prompt,
+            prompt=state.chain.prompt,
             # Without the correct answers.
             vars=verbatim({"question": question.question, "answers": list(question.answers)}),
             options=offers,
@@ -254,7 +254,7 @@ class QuestionEval:
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
         )
-        number = known.chain.steps
+        number = state.chain.steps
         more = (number,) if number else ()
         return self._asker.inquiry(step.index, "provider", step.provider_index, request, *more)
 
@@ -262,11 +262,11 @@ class QuestionEval:
         self, outcome: Outcome[QuestionResult], waits: Mapping[str, float] = NO_WAITS
     ) -> Sequence[Row]:
         """Return the row of a job that has ended. Called once per outcome, in any order."""
-        known = self._known.pop(outcome.index, None)
-        chain = None if known is None else known.chain
-        outcome = as_left(outcome, begun=chain is not None and chain.steps > 0)
-        step = self._steps[outcome.index] if known is None else known.step
-        question = as_question(step.test) if known is None else known.question
+        state = self._states.pop(outcome.index, None)
+        chain = None if state is None else state.chain
+        outcome = as_not_run(outcome, begun=chain is not None and chain.steps > 0)
+        step = self._steps[outcome.index] if state is None else state.step
+        question = as_question(step.test) if state is None else state.question
         has_run, waited, calls = False, 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
             has_run, waited = True, outcome.waited
@@ -293,9 +293,9 @@ class QuestionEval:
             step=step,
             provider=self._steps.suite.providers[step.column.provider_index],
             status=_STATUSES.get(result.outcome) or Status.without_verdict(NAMES[type(outcome)]),
-            prompt=None if known is None else self._prompt(question),
+            prompt=None if state is None else self._prompt(question),
             reply=None if chain is None else chain.reply(),
-            output=None if known is None else known.output,
+            output=None if state is None else state.output,
             verdict=result.verdict,
             error=row_error(result, outcome, failed_fast=self._failed_fast),
             failure=provider_failure(outcome),
@@ -321,7 +321,7 @@ class QuestionEval:
 
     def unstarted(self, jobs: range) -> Unstarted | None:
         """Return the rows of questions that were never started and have no state."""
-        behind = min((index for index in self._known if index in jobs), default=jobs.stop)
+        behind = min((index for index in self._states if index in jobs), default=jobs.stop)
         rows = range(jobs.start, behind)
         return Unstarted(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
 

@@ -12,7 +12,7 @@ from trioeval.agent.open import AgentTerms
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import DatasetRows
 from trioeval.columns.model import ColumnsSettings, SeedColumns
-from trioeval.columns.open import DatasetsTold
+from trioeval.columns.open import DatasetOptions
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.documents.mistakes import kind
@@ -26,7 +26,7 @@ from trioeval.loading.load import parse_suite
 from trioeval.providers import Provider
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
-from trioeval.run.run_suite import RunTerms, ended, log, nobody, run_prepared
+from trioeval.run.run_suite import RunOptions, ended, ignore, log, run_prepared
 from trioeval.suite.model import Suite
 
 _TASK = "dataset"
@@ -153,7 +153,7 @@ async def build_columns(
                 journal=journal,
                 cache=cache,
                 warn=warn,
-                datasets=DatasetsTold(
+                datasets=DatasetOptions(
                     tell=lambda result, rows: told.append(_in_memory(result, rows)),
                     observe=observe_all,
                     in_memory=preview is not None or not is_written,
@@ -228,7 +228,7 @@ async def preview_suite(
         told[result.task] = _in_memory(result, made)
 
     only = attrs.evolve(prepared, tasks=wanted)
-    datasets = DatasetsTold(tell=tell, in_memory=True, preview=rows)
+    datasets = DatasetOptions(tell=tell, in_memory=True, preview=rows)
     how = _terms(
         lanes=None,
         stop=trio.Event() if stop is None else stop,
@@ -293,9 +293,9 @@ def _terms(
     journal: RunJournal | None,
     cache: ReplyCache | None,
     warn: Callable[[str], None] | None,
-    datasets: DatasetsTold,
-) -> RunTerms:
-    return RunTerms(
+    datasets: DatasetOptions,
+) -> RunOptions:
+    return RunOptions(
         emit_many=None,
         emit=_no_rows,
         lanes=lanes,
@@ -310,7 +310,7 @@ def _terms(
         cache=cache,
         refresh_cache=False,
         questions=None,
-        settled=nobody,
+        settled=ignore,
         datasets=datasets,
         agents=AgentTerms(),
     )

@@ -34,7 +34,7 @@ from trioeval.text import is_template, json_text, parse_json, quote
 _MOST = 20  # names in a message
 
 
-def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+def unknown_cluster_warnings(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
     """Yield a warning if no test has the key of `evaluateOptions.cluster`.
 
     Nothing is reported if hooks, transforms or rows may add names while tests run.
@@ -49,7 +49,7 @@ def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
         >>> said = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
         >>> suite = parse_suite(said | {"evaluateOptions": {"cluster": "bok"}})
         >>> nothing = Sharing(frozenset(), frozenset())
-        >>> [problem.hint for problem in idle_cluster(expand(suite), nothing)]
+        >>> [problem.hint for problem in unknown_cluster_warnings(expand(suite), nothing)]
         ['the tests have: book']
     """
     suite = steps.suite
@@ -182,7 +182,7 @@ _ALIKE = 0.75  # of difflib's ratio, from which two names count as a misspelling
 _LOOKED_AT = 10_000  # tests
 
 
-def oddities(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+def suite_warnings(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
     """Yield the warnings about a suite."""
     yield from _shared_by_columns(steps, sharing)
     yield from _misspelt(steps, sharing, templates)
@@ -318,7 +318,9 @@ def _unasked(path: str, assertion: Assertion, where: str) -> Problem:
     return Problem(path, message, f'add the question as "{QUERY}" to "vars"')
 
 
-def idle_prompts(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+def rubric_prompt_warnings(
+    steps: Expansion, sharing: Sharing, templates: Templates
+) -> Iterator[Problem]:
     """Yield warnings about judges' prompts that use no known variable or misspell one, each reported once."""
     suite = steps.suite
     known: set[str] = {*NAMES, *sharing.registers}

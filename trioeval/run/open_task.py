@@ -16,7 +16,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetParts, DatasetsTold, SeedFiles, dataset_row, open_dataset
+from trioeval.columns.open import DatasetOptions, DatasetParts, SeedFiles, dataset_row, open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
 from trioeval.evaluation.answerer import ProviderAnswerer
@@ -53,7 +53,7 @@ from trioeval.suite.dependencies import Lacking
 
 
 @attrs.frozen
-class Terms:
+class TaskOptions:
     """The settings that all tasks of a run share."""
 
     recorder: Recorder | None
@@ -69,7 +69,7 @@ class Terms:
     """Receives the rows of tasks that are used by other tasks, by their ids."""
     settled: Callable[[PreparedTask], None]
     """Called with a task whose tests were not known when the run started, as soon as they are."""
-    datasets: DatasetsTold
+    datasets: DatasetOptions
     """The observers and options of datasets."""
     seeds: SeedFiles
     agents: AgentRun | None
@@ -77,7 +77,7 @@ class Terms:
 
 
 @attrs.frozen
-class _Opened:
+class _OpenParts:
     """The open parts of a task of any type."""
 
     part: PreparedTask
@@ -86,7 +86,7 @@ class _Opened:
     scripts: Scripts
 
 
-async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> Runnable:
+async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: TaskOptions) -> Runnable:
     """Open everything that a task needs, as far as it is known. A checkpoint.
 
     Args:
@@ -109,7 +109,7 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
 async def _perform_late(
     part: PreparedTask,
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
-    terms: Terms,
+    terms: TaskOptions,
     run: TaskRun,
     lacking: Lacking | None,
 ) -> TaskEnd:
@@ -128,7 +128,7 @@ async def _perform_late(
 
 
 async def _open_dataset(
-    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: Terms
+    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: TaskOptions
 ) -> Runnable:
     asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
     task = part.id
@@ -155,7 +155,7 @@ async def _open_dataset(
 async def _open_asker(
     part: PreparedTask,
     stack: AsyncExitStack,
-    terms: Terms,
+    terms: TaskOptions,
     *,
     row_ids: Callable[[int], str],
     are_data: bool,
@@ -203,14 +203,14 @@ async def _open_asker(
 
 
 async def _open(
-    part: PreparedTask, stack: AsyncExitStack, terms: Terms, *, is_late: bool = False
+    part: PreparedTask, stack: AsyncExitStack, terms: TaskOptions, *, is_late: bool = False
 ) -> OpenTask:
     prepared = part.prepared
     asker, scripts = await _open_asker(
         part, stack, terms, row_ids=RowIds(prepared.steps), are_data=is_late
     )
     tools = _tools(prepared, scripts, terms.run_id)
-    has = _Opened(part, asker, tools, scripts)
+    has = _OpenParts(part, asker, tools, scripts)
     if isinstance(settings := prepared.suite.settings, QuestionSettings):
         task = _question_task(has, settings, terms)
     else:
@@ -232,7 +232,7 @@ def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
         raise PlanError(msg)
 
 
-async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> OpenTask:
+async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOptions) -> OpenTask:
     prepared, tools, scripts = has.part.prepared, has.tools, has.scripts
     around, steps = prepared.around, prepared.steps
     options = prepared.suite.evaluate_options
@@ -283,7 +283,7 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     )
 
 
-async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
+async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentWork | None:
     """Return the agents that answer in place of providers, if the task has agents."""
     prepared, task = has.part.prepared, has.part.id
     settings = prepared.suite.settings
@@ -299,7 +299,7 @@ async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
     return work
 
 
-def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> OpenTask:
+def _question_task(has: _OpenParts, settings: QuestionSettings, terms: TaskOptions) -> OpenTask:
     part, prepared = has.part, has.part.prepared
     events = terms.questions.task(part.id, range(len(prepared.steps)))
     stop = trio.Event()

@@ -48,20 +48,20 @@ from trioeval.providers import Provider, ProviderSpec
 from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.run.checks import (
-    idle_cluster,
-    idle_prompts,
     in_the_file,
     missing_commands,
     missing_extras,
     missing_queries,
     missing_rubrics,
-    oddities,
+    rubric_prompt_warnings,
+    suite_warnings,
     unbounded,
+    unknown_cluster_warnings,
     wrong_comparisons,
     wrong_transforms,
 )
 from trioeval.run.rows_of_task import with_one_test, with_rows
-from trioeval.run.untrusted_checks import code_of_calls, strange_webhooks
+from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
 from trioeval.suite.expand import Expansion, expand
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.model import Suite
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
 
-def begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
+def apply_extensions(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
     """Return a suite as changed by its extensions, and the extensions.
 
     Raises:
@@ -392,7 +392,7 @@ def _confined(
     asked = {host for spec in specs for host in hosts_of(spec)}
     refused = (
         *strange_graders(graders.specs, graders.paths, asked),
-        *strange_webhooks(steps, asked),
+        *foreign_webhooks(steps, asked),
         *code_of_calls(steps),
     )
     asked.update(host for spec in graders.specs for host in hosts_of(spec))
@@ -408,7 +408,7 @@ def _extended(
     if not loaded.extensions or is_early:
         return loaded, (), ()
     try:
-        return *begun(loaded, around), ()
+        return *apply_extensions(loaded, around), ()
     except SuiteError as error:
         return loaded, (), error.problems
 
@@ -506,9 +506,9 @@ def _prepare(
         warnings=(
             *loaded.warnings,
             *selected.warnings,
-            *oddities(steps, sharing, templates),
-            *idle_prompts(steps, sharing, templates),
-            *idle_cluster(steps, sharing),
+            *suite_warnings(steps, sharing, templates),
+            *rubric_prompt_warnings(steps, sharing, templates),
+            *unknown_cluster_warnings(steps, sharing),
             *impossible,
         ),
     )

@@ -56,7 +56,7 @@ def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templa
         found = _with_questions(suite, *_questions(rows_of, rows))
         return attrs.evolve(found, rows_of=None)
     are_cases = isinstance(suite.settings, AgentSettings)
-    tests = _Tests(rows_of, rows, templates.for_data(), are_cases)
+    tests = _RowTests(rows_of, rows, templates.for_data(), are_cases)
     return attrs.evolve(suite, tests=tests, rows_of=None)
 
 
@@ -86,7 +86,7 @@ def _case(number: int) -> Case:
 
 
 @attrs.frozen(eq=False)
-class _Tests(LazySequence[Test]):
+class _RowTests(LazySequence[Test]):
     """One test per row, made on access."""
 
     rows_of: RowsOfTask

@@ -18,7 +18,7 @@ import trio
 from trioeval.agent.open import AgentTerms, open_agents
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetsTold, SeedFiles, read_seeds
+from trioeval.columns.open import DatasetOptions, SeedFiles, read_seeds
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.errors import ProviderError, UsageError
@@ -36,7 +36,7 @@ from trioeval.providers import Provider, Recorder
 from trioeval.question_eval.events import QuestionObserver, QuestionRun
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.run.journal import RunJournal
-from trioeval.run.open_task import Terms, check_judge_lanes, open_task
+from trioeval.run.open_task import TaskOptions, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_quota, permits_of
 from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
@@ -58,7 +58,7 @@ _ENDED_WITHIN = 5.0
 
 
 @attrs.frozen(kw_only=True)
-class RunTerms:
+class RunOptions:
     """The settings of a run and its observers; see the arguments of `run_suite`."""
 
     emit: Emit
@@ -76,7 +76,7 @@ class RunTerms:
     refresh_cache: bool
     questions: QuestionObserver | None
     settled: Callable[[PreparedTask], None]
-    datasets: DatasetsTold
+    datasets: DatasetOptions
     agents: AgentTerms
 
 
@@ -106,7 +106,7 @@ def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
     return Lanes(specs, rng=Random().random, permits=permits, cap=cap)  # noqa: S311 - no secret
 
 
-async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
+async def run_prepared(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     """Run a suite. A checkpoint.
 
     Raises:
@@ -135,7 +135,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
 
 
 @attrs.define
-class JournalEnd:
+class RunEnd:
     """The final state of a run for its journal."""
 
     is_finished: bool = False
@@ -143,13 +143,13 @@ class JournalEnd:
 
 
 @asynccontextmanager
-async def ended(journal: RunJournal | None) -> AsyncIterator[JournalEnd]:
+async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
     """Open a block for a run, which ends its journal and releases the run in any case.
 
     Args:
         journal: The journal of the run; None without one.
     """
-    end, began_at = JournalEnd(), trio.current_time()
+    end, began_at = RunEnd(), trio.current_time()
     try:
         yield end
     finally:
@@ -159,7 +159,7 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[JournalEnd]:
                 await journal.end(finished=end.is_finished, duration=duration)
 
 
-async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
+async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _left(prepared)
@@ -175,7 +175,7 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     # If cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
-            terms = Terms(
+            terms = TaskOptions(
                 how.recorder,
                 how.run_id,
                 how.warn,
@@ -292,7 +292,7 @@ def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
     return {task: RowsLeft() for task in wanted}
 
 
-def nobody(_told: object) -> None:
+def ignore(_told: object) -> None:
     """Do nothing: the default observer."""
 
 
@@ -436,7 +436,7 @@ async def run_suite(
     async with ended(journal) as end:
         totals = await run_prepared(
             await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env),
-            RunTerms(
+            RunOptions(
                 emit=emit,
                 emit_many=emit_many,
                 lanes=lanes,
@@ -451,8 +451,8 @@ async def run_suite(
                 cache=cache,
                 refresh_cache=refresh_cache,
                 questions=guarded(questions),
-                settled=settled or nobody,
-                datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
+                settled=settled or ignore,
+                datasets=DatasetOptions(tell=tell, observe=dataset_events, reconcile=reconcile),
                 agents=agents or AgentTerms(),
             ),
         )

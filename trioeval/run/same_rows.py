@@ -21,7 +21,7 @@ _DATASET = "dataset"
 
 
 @attrs.frozen(eq=False)
-class _Same:
+class _SameRows:
     """A subset of recorded rows."""
 
     _rows: KeptRows
@@ -47,7 +47,7 @@ def same_rows(rows: KeptRows, steps: Expansion) -> KeptRows:
             entry = entries[step.column.provider_index]
             if identities.of(step, entry).id == row_id_of(rows.record(step.index)):
                 same.append(step.index)
-    return _Same(rows, frozenset(same))
+    return _SameRows(rows, frozenset(same))
 
 
 def task_digest(part: PreparedTask, sources: Callable[[str], str | None] | None = None) -> str:

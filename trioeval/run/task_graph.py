@@ -30,7 +30,7 @@ from trioeval.suite.dependencies import Lacking, chain_text
 
 
 @attrs.frozen
-class Startable:
+class StartableTask:
     """A task that no longer waits."""
 
     place: int
@@ -80,11 +80,11 @@ class TaskOrder:
             raise PlanError(msg) from None
         return cls(tasks, sorter)
 
-    def begin(self) -> Sequence[Startable]:
+    def begin(self) -> Sequence[StartableTask]:
         """Return the tasks without dependencies; called first, and once."""
         return self._ready()
 
-    def over(self, place: int, end: TaskEnd) -> Sequence[Startable]:
+    def over(self, place: int, end: TaskEnd) -> Sequence[StartableTask]:
         """Return the tasks that can start after a task has ended.
 
         Args:
@@ -100,20 +100,20 @@ class TaskOrder:
         self._sorter.done(task.id)
         return self._ready()
 
-    def _ready(self) -> list[Startable]:
+    def _ready(self) -> list[StartableTask]:
         ready = set(self._sorter.get_ready())
-        found: list[Startable] = []
+        found: list[StartableTask] = []
         for place, task in enumerate(self._tasks):
             if task.id not in ready:
                 continue
             by, policy = self._first_lost(task), task.when_failed
             if by is None or policy == "run":
                 cut = next(filter(self._cut.__contains__, task.depends_on), None)
-                found.append(Startable(place, None if cut is None else Lacking(cut, "cut")))
+                found.append(StartableTask(place, None if cut is None else Lacking(cut, "cut")))
             elif policy == "block":
                 self._held.append(place)
             else:
-                found.append(Startable(place, Lacking(by, policy)))
+                found.append(StartableTask(place, Lacking(by, policy)))
         if not found and not self._active:
             found = [self._given_up(place) for place in sorted(self._held)]
             self._held.clear()
@@ -123,7 +123,7 @@ class TaskOrder:
     def _first_lost(self, task: PreparedTask) -> str | None:
         return next(filter(self._incomplete.__contains__, task.depends_on), None)
 
-    def _given_up(self, place: int) -> Startable:
+    def _given_up(self, place: int) -> StartableTask:
         chain = [str(self._tasks[place].id)]
         by_id = {task.id: task for task in self._tasks}
         following = self._first_lost(self._tasks[place])
@@ -132,7 +132,7 @@ class TaskOrder:
             task = by_id[following]
             # A task that ran in spite of a missing dependency is incomplete for another reason.
             following = None if task.when_failed == "run" else self._first_lost(task)
-        return Startable(place, Lacking(chain[1], "stuck"), chain_text(chain, "not complete"))
+        return StartableTask(place, Lacking(chain[1], "stuck"), chain_text(chain, "not complete"))
 
 
 class Runnable(Protocol):
@@ -219,15 +219,15 @@ async def run_tasks(
     if unknown:
         msg = f"the tasks need the lanes {unknown}; the lanes are {sorted(run.lanes)}"
         raise PlanError(msg)
-    crew = _Crew(tasks, order, run, warn)
+    running = _RunningTasks(tasks, order, run, warn)
     async with trio.open_nursery() as nursery:
-        crew.start(order.begin(), nursery)
-    if crew.failure is not None:
-        raise crew.failure
+        running.start(order.begin(), nursery)
+    if running.failure is not None:
+        raise running.failure
 
 
 @attrs.define(eq=False)
-class _Crew:
+class _RunningTasks:
     """The tasks that are running."""
 
     tasks: Sequence[Runnable]
@@ -237,11 +237,11 @@ class _Crew:
     failure: Exception | None = None
     """The failure of the whole run."""
 
-    def start(self, startable: Sequence[Startable], nursery: trio.Nursery) -> None:
+    def start(self, startable: Sequence[StartableTask], nursery: trio.Nursery) -> None:
         for one in startable:
             nursery.start_soon(self._perform, one, nursery, name=f"task {one.place}")
 
-    async def _perform(self, one: Startable, nursery: trio.Nursery) -> None:
+    async def _perform(self, one: StartableTask, nursery: trio.Nursery) -> None:
         end: TaskEnd = "incomplete"
         # Rows that are not run because the run is ending say that, and not that a dependency is missing.
         lacking = None if self.run.is_cut else one.lacking

@@ -21,7 +21,7 @@ from trioeval.suite.tests import remarkable_places
 _FILE = "file://"
 
 
-def strange_webhooks(steps: Expansion, hosts: Collection[str | None]) -> Iterator[Problem]:
+def foreign_webhooks(steps: Expansion, hosts: Collection[str | None]) -> Iterator[Problem]:
     """Yield webhooks on hosts that no provider uses.
 
     Args:

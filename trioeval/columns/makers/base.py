@@ -46,7 +46,7 @@ class CellError(TrioevalError):
 
 
 @attrs.define(eq=False)
-class Tally:
+class JobCosts:
     """The costs of the calls of one job; a `trioeval.evaluation.provider_calls.Listener`."""
 
     calls: int = 0
@@ -75,10 +75,10 @@ class Tally:
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 
-    def plus(self, other: "Tally") -> "Tally":
+    def plus(self, other: "JobCosts") -> "JobCosts":
         """Return the sum of two rounds of one job."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return Tally(
+        return JobCosts(
             calls=self.calls + other.calls,
             recalled=self.recalled + other.recalled,
             usages=[*self.usages, *other.usages],
@@ -90,7 +90,7 @@ class Tally:
         """Return the members that are not empty, for the journal.
 
         Example:
-            >>> Tally(calls=1, usages=[Usage(total=3)], seconds=0.5).json()
+            >>> JobCosts(calls=1, usages=[Usage(total=3)], seconds=0.5).json()
             {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
         """
         told: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class Tally:
         return told
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Tally":
+    def read(cls, told: Mapping[str, Any]) -> "JobCosts":
         """Return the tally of the output of `json`."""
         members = {**told}
         usage = members.pop("usage", None)
@@ -115,7 +115,7 @@ class Tally:
 
 
 @attrs.frozen
-class Trouble:
+class MakerFailure:
     """The failure of a maker."""
 
     error: Exception
@@ -133,9 +133,9 @@ class Trouble:
         return next((reason for reason in reasons if reason is not None), None)
 
     @property
-    def is_mishap(self) -> bool:
+    def is_transient(self) -> bool:
         """True if the failure was transient."""
-        return all(_is_mishap(leaf) for leaf in leaves(self.error))
+        return all(_is_transient(leaf) for leaf in leaves(self.error))
 
     def dropped(self, row: int, column: str) -> DroppedRow:
         """Return the record of a row that this failure drops."""
@@ -144,13 +144,13 @@ class Trouble:
             row=row,
             cause="failed",
             column=column,
-            error=say(self.error),
+            error=error_text(self.error),
             kind=first.kind if isinstance(first, ProviderError) else None,
             attempts=self.attempts,
         )
 
 
-def say(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message of an error for the user."""
     first = next(leaves(error))
     if isinstance(first, TrioevalError) and str(first):
@@ -174,14 +174,14 @@ def _reason(error: BaseException) -> str | None:
             return None
 
 
-def _is_mishap(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     if isinstance(error, GradingError):
         return error.mishap
     return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
 @attrs.frozen
-class Skips:
+class SkippedRows:
     """Rows for which a job makes no calls."""
 
     skipped: frozenset[int] = frozenset()
@@ -196,35 +196,35 @@ class Skips:
 
 
 @attrs.define(eq=False)
-class Order:
+class JobOrder:
     """A job from the moment it may start until its outcome; the payload of the kernel's job."""
 
     job: MakeJob
     lane: str = LOCAL
     """The lane of its maker, or `LOCAL` if no call is needed."""
-    known: MadeRecord | Skips | None = None
+    known: MadeRecord | SkippedRows | None = None
     """The result of an earlier execution, or the rows that are skipped."""
     rank: tuple[float, float] | None = None
     """The rank on a lane that columns share; set when the kernel asks for it."""
-    tally: Tally = attrs.field(init=False)
+    tally: JobCosts = attrs.field(init=False)
     """Requests and tokens of this round; set by `begin`."""
     scope: trio.CancelScope | None = None
     """Contains the body while it runs."""
-    earlier: Tally | None = None
+    earlier: JobCosts | None = None
     """The tally of the rounds before this one; None in the first round."""
-    trouble: Trouble | None = None
+    trouble: MakerFailure | None = None
     """The failure of the maker in this round."""
     is_gone: bool = False
     """True if its result is no longer needed."""
 
     def begin(self) -> trio.CancelScope:
         """Start a round; return the cancel scope of its body."""
-        self.tally, self.scope = Tally(), trio.CancelScope()
+        self.tally, self.scope = JobCosts(), trio.CancelScope()
         return self.scope
 
     def fail(self, error: Exception, calls: Calls[Any]) -> Exception:
         """Note the failure of the maker until the kernel decides whether another round follows."""
-        self.trouble = Trouble(error, calls.count, calls.refused_alone)
+        self.trouble = MakerFailure(error, calls.count, calls.refused_alone)
         return error
 
     def set_aside(self) -> None:
@@ -233,7 +233,7 @@ class Order:
         self.scope = self.trouble = None
 
     @property
-    def used(self) -> Tally:
+    def used(self) -> JobCosts:
         """The tally of all rounds."""
         return self.tally if self.earlier is None else self.earlier.plus(self.tally)
 
@@ -245,7 +245,7 @@ class Order:
 
 
 @attrs.define(eq=False)
-class CellOrder(Order):
+class CellOrder(JobOrder):
     """The order of one cell."""
 
     values: Mapping[str, Any] = attrs.field(factory=dict)
@@ -258,7 +258,7 @@ class CellOrder(Order):
 
 
 @attrs.define(eq=False)
-class GroupOrder(Order):
+class GroupOrder(JobOrder):
     """The order of a group."""
 
     start: int = 0

@@ -101,7 +101,7 @@ _WITHOUT_STATE = (
 )
 
 
-async def called(call: Callable[[], Awaitable[T]]) -> T:
+async def call_with_retry(call: Callable[[], Awaitable[T]]) -> T:
     """Return the result of a call. Always a checkpoint.
 
     If its process ends without an answer, or cannot be started, another attempt may succeed: the call is
@@ -226,7 +226,7 @@ class PythonExpressionMaker:
     async def _told(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         code = self.column.python or ""
         rows = [{name: value for name, value in row.items() if _is_name(name)} for row in values]
-        return await called(lambda: self.scripts.python_rows(code, rows))
+        return await call_with_retry(lambda: self.scripts.python_rows(code, rows))
 
     def _value(self, told: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
         if "error" in told:
@@ -332,7 +332,7 @@ async def _result(
     file, function = function_of(column.target)
     # The calls of an ordered function are made one after another, in one process.
     workers = 1 if column.ordered else scripts.workers_of(column.workers)
-    return await called(
+    return await call_with_retry(
         lambda: scripts.call(
             file, function, arguments, column.timeout_s, workers=workers, continues=continues
         )

@@ -203,7 +203,7 @@ _EXCERPT = 200  # characters
 
 
 @attrs.frozen(kw_only=True)
-class Cells:
+class CellServices:
     """The services that the cells of one dataset use."""
 
     asker: Asker
@@ -250,7 +250,7 @@ _FORMS = frozenset({"output_format", "response_format", "text"})
 """Config keys that set the format of replies."""
 
 
-class AskingMaker:
+class ModelMaker:
     """Makes the cells of a column by calling a model; see `CellMaker`.
 
     Args:
@@ -264,7 +264,7 @@ class AskingMaker:
         self,
         column: LlmColumn | JudgeColumn,
         number: int,
-        cells: Cells,
+        cells: CellServices,
         schema: Mapping[str, Any] | None,
     ) -> None:
         self.number = number
@@ -329,7 +329,7 @@ class AskingMaker:
             CallError: A call failed.
             CellError: No reply can be used.
         """
-        talk = _Talk(self, order, calls, self._replies.pop(order.row, []))
+        talk = _CellConversations(self, order, calls, self._replies.pop(order.row, []))
         try:
             return await talk.find(messages, read, wanted)
         except CallError:
@@ -380,10 +380,10 @@ class AskingMaker:
 
 
 @attrs.define(eq=False)
-class _Talk:
+class _CellConversations:
     """All conversations of one cell."""
 
-    of: AskingMaker
+    of: ModelMaker
     order: CellOrder
     calls: Calls[Any]
     replies: list[Reply]
@@ -415,7 +415,7 @@ class _Talk:
         for _ in range(self.of.asking.corrections + 1):
             reply = await self._reply(messages, restart)
             try:
-                answer, thoughts = _heard(reply)
+                answer, thoughts = _read_reply(reply)
             except UnusableReplyError as error:
                 self.fault = str(error)
                 return None
@@ -440,7 +440,7 @@ class _Talk:
         return paid.reply
 
 
-def _heard(reply: Reply) -> tuple[Answer, str | None]:
+def _read_reply(reply: Reply) -> tuple[Answer, str | None]:
     """Return the output of a reply, and the model's reasoning.
 
     Raises:

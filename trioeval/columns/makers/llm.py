@@ -12,7 +12,12 @@ import attrs
 
 from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.makers.base import CellError, CellOrder
-from trioeval.columns.makers.conversations import AskingMaker, Cells, Message, with_instruction
+from trioeval.columns.makers.conversations import (
+    CellServices,
+    Message,
+    ModelMaker,
+    with_instruction,
+)
 from trioeval.columns.model import EmbeddingColumn, JudgeColumn, LlmColumn, Score
 from trioeval.columns.reply_json import as_column
 from trioeval.columns.types import output_types
@@ -118,7 +123,7 @@ class EmbeddingMaker:
     column: EmbeddingColumn
     number: int
     """The index of the column among the columns, ≥ 0."""
-    cells: Cells
+    cells: CellServices
 
     @property
     def lane(self) -> str:
@@ -153,7 +158,7 @@ class EmbeddingMaker:
         return {column.name: list(vector)}
 
 
-class LlmMaker(AskingMaker):
+class LlmMaker(ModelMaker):
     """Makes the cells of an LLM column; see `CellMaker`.
 
     If the service supports schemas, it enforces the schema. Otherwise the prompt contains it.
@@ -162,7 +167,7 @@ class LlmMaker(AskingMaker):
         ValueError: Its schema is not valid.
     """
 
-    def __init__(self, column: LlmColumn, number: int, cells: Cells) -> None:
+    def __init__(self, column: LlmColumn, number: int, cells: CellServices) -> None:
         schema = column.schema
         super().__init__(column, number, cells, schema)
         self._rules = None if schema is None else rules_of(dict(schema))
@@ -226,10 +231,10 @@ First think about each criterion. Then answer with one JSON object and nothing e
 _ASKED = "Judge the data above, and answer with the JSON object."
 
 
-class JudgeMaker(AskingMaker):
+class JudgeMaker(ModelMaker):
     """Makes the cells of a judge column; see `CellMaker`."""
 
-    def __init__(self, column: JudgeColumn, number: int, cells: Cells) -> None:
+    def __init__(self, column: JudgeColumn, number: int, cells: CellServices) -> None:
         super().__init__(column, number, cells, schema_of(column.scores))
         self._scores = column.scores
 
