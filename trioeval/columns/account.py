@@ -43,13 +43,13 @@ def pop_seen_by_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> S
 
 def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
     """Return the message for a group in which no job can start although no job that it needs is lost."""
-    said = [
+    named = [
         (_STAGES.get(job.producer) or f"column {graph.producers[job.producer].name!r}")
         + ("" if job.row is None else f" of row {job.row}")
         for job in needed[:_SHOWN]
     ]
     more = f", and {len(needed) - _SHOWN} more" if len(needed) > _SHOWN else ""
-    shown = ", ".join(said)
+    shown = ", ".join(named)
     return f"group {group} waits for jobs that will never end: {shown}{more}; please report this"
 
 

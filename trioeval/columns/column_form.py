@@ -215,8 +215,8 @@ def _python_mistakes(column: PythonColumn) -> Iterator[Mistake]:
         yield Mistake("cells are made in any order", hint, at=("ordered",))
     if column.scope == "scratch":
         hint = 'leave it out, or write "scope": "full"'
-        for key, said in (("requires", column.requires), ("skip", column.skip.when)):
-            if said:
+        for key, given in (("requires", column.requires), ("skip", column.skip.when)):
+            if given:
                 message = 'a column of scope "scratch" cannot use other columns'
                 yield Mistake(message, hint, at=(key,), key=True)
 
@@ -229,10 +229,10 @@ def _with_outputs(column: Column) -> Column:
         case PythonColumn():
             others = (name for name in column.outputs if name != column.name)
             outputs = (column.name, *others)
-            said = column.as_types
-            if ONE_FOR_ALL in said:
-                said = dict.fromkeys((*outputs, *column.extras), said[ONE_FOR_ALL])
-            return attrs.evolve(column, outputs=outputs, as_types=said)
+            given = column.as_types
+            if ONE_FOR_ALL in given:
+                given = dict.fromkeys((*outputs, *column.extras), given[ONE_FOR_ALL])
+            return attrs.evolve(column, outputs=outputs, as_types=given)
         case _:
             return column
 

@@ -123,17 +123,17 @@ def _meant(option: str) -> str | float:
 def _as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
     """Return one type for all columns of a function, or an object with the types of some."""
     types: tuple[ColumnType, ...] = get_args(ColumnType)
-    said = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
+    given = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
     Mistakes(
         Mistake(
             f"{kind(part)} is not a column type",
             nearest(part if isinstance(part, str) else "", types),
-            at=(name,) if said is value else (),
+            at=(name,) if given is value else (),
         )
-        for name, part in said.items()
+        for name, part in given.items()
         if part not in types
     ).raise_any()
-    return said
+    return given
 
 
 def read_share(value: Any, _wanted: Any) -> float:

@@ -135,12 +135,12 @@ def _plain(value: Any, leave: Collection[str] = frozenset()) -> Any:
         case list() | tuple():
             return [_plain(part) for part in value]
         case _ if attrs.has(type(value)):
-            said = [
+            parts = [
                 [field.name, _plain(getattr(value, field.name))]
                 for field in attrs.fields(type(value))
                 if field.name not in _PLACES | _TRIES and field.name not in leave
             ]
-            return {type(value).__name__: said}
+            return {type(value).__name__: parts}
         case _:
             return type(value).__qualname__
 
@@ -155,6 +155,6 @@ def _texts(plain: Any) -> Iterator[str]:
         yield from _texts(list(plain.values()))
 
 
-def _digest(said: Any) -> str:
-    text = json.dumps(said, ensure_ascii=True, allow_nan=True)
+def _digest(parts: Any) -> str:
+    text = json.dumps(parts, ensure_ascii=True, allow_nan=True)
     return hashlib.sha256(text.encode()).hexdigest()

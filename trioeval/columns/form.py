@@ -51,13 +51,13 @@ class Reading:
 
 
 def columns_suite(
-    said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
+    task: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
 ) -> tuple[Suite, list[Mistake]]:
     """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
     mistakes = Mistakes()
     listed = entries_of(data.get("providers"))
-    inline = _inline_providers(said.get("columns"), listed)
+    inline = _inline_providers(task.get("columns"), listed)
     written = [*listed, *(entry for _, entry in inline)]
 
     def placed(mistake: Mistake) -> Mistake:
@@ -82,7 +82,7 @@ def columns_suite(
     )
     settings: ColumnsSettings | None = None
     with mistakes.below():
-        settings = _settings(said, reading, roster)
+        settings = _settings(task, reading, roster)
     providers = suite.providers if settings is None else roster.used
     suite = attrs.evolve(
         suite,
@@ -109,7 +109,7 @@ def _inline_providers(
     return [one for text, one in found.items() if text not in known]
 
 
-def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:
+def _settings(task: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:
     around = reading.around
     hooks: dict[str, Hook] = {
         "columns": _columns_hook(reading, roster),
@@ -118,7 +118,7 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
         "processors": _processors_hook(around),
     }
     structure = object_hook(strict_converter(), ColumnsSettings, hooks=hooks, check=_mistakes_of)
-    settings: ColumnsSettings = structure(said, ColumnsSettings)
+    settings: ColumnsSettings = structure(task, ColumnsSettings)
     for warning in _hidden(settings):
         around.warn(warning)
     return settings

@@ -193,12 +193,12 @@ class ColumnGraph:
             DatasetError: It has a mistake, see `mistakes`.
         """
         if found := cls.mistakes(producers):
-            told = (
+            messages = (
                 f"column {producers[one.producer].name!r}: {one.message}"
                 + (f"; {one.hint}" if one.hint else "")
                 for one in found
             )
-            raise DatasetError("\n".join(told))
+            raise DatasetError("\n".join(messages))
         columns = _columns(producers)
         needs = _needs(producers, _makers(columns))
         order = _in_order(needs)

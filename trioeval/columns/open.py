@@ -74,9 +74,9 @@ def dataset_row(row: int) -> str:
 class DatasetOptions:
     """The observers of all datasets of a run, and the options of their execution."""
 
-    tell: Callable[[DatasetResult, Rows], None]
+    on_result: Callable[[DatasetResult, Rows], None]
     """Called once with each result, and with the numbered rows if they are in memory."""
-    observe: Callable[[str | None, DatasetEvent], None] | None = None
+    on_event: Callable[[str | None, DatasetEvent], None] | None = None
     """Called with each event and the id of its task."""
     reconcile: bool = False
     """True if a resumed run may have another configuration than the first execution."""
@@ -101,7 +101,7 @@ class DatasetParts:
     warn: Callable[[str], None]
     seeds: Mapping[str, Source]
     """The rows of seed files, by the names of their first columns."""
-    told: DatasetOptions
+    options: DatasetOptions
 
 
 @attrs.frozen
@@ -158,7 +158,7 @@ async def open_run(
     Raises:
         DatasetError: The folder cannot be used.
     """
-    settings, told, prepared = parts.settings, parts.told, parts.prepared
+    settings, options, prepared = parts.settings, parts.options, parts.prepared
     graph = ColumnGraph.of(producers_of(settings))
     code = CodeFiles(prepared.suite.directory)
     filters = {name: code(file) for name, file in prepared.suite.nunjucks_filters.items()}
@@ -177,7 +177,7 @@ async def open_run(
     columns = [name for name in _written(settings) if name in types]
     grouping = _grouping(parts, sources)
     output: Output = MemoryOutput(grouping)
-    if not told.in_memory:
+    if not options.in_memory:
         folder = await trio.to_thread.run_sync(
             functools.partial(
                 _open_folder,
@@ -209,7 +209,7 @@ async def open_run(
         stages=stages_of(settings.processors, parts.scripts),
         timeout=limit_ms / 1000 if limit_ms else float("inf"),
     )
-    observe = None if told.observe is None else functools.partial(told.observe, parts.task)
+    observe = None if options.on_event is None else functools.partial(options.on_event, parts.task)
     return DatasetRun(spec, output, journal=parts.journal, observe=observe, warn=parts.warn)
 
 
@@ -269,7 +269,7 @@ def _written(settings: ColumnsSettings) -> Sequence[str]:
 
 
 def _grouping(parts: DatasetParts, sources: Mapping[str, Source]) -> Grouping:
-    settings, preview = parts.settings, parts.told.preview
+    settings, preview = parts.settings, parts.options.preview
     rows = settings.rows or len(sources[_first_seed(settings)])
     if preview is not None:
         return Grouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, preview),))
@@ -283,7 +283,7 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
     settings, journal = parts.settings, parts.journal
     existing, helps = settings.existing, HELPS
     if journal is not None and journal.grouping is not None:  # a resumed run
-        existing = "if_possible" if parts.told.reconcile else "always"
+        existing = "if_possible" if parts.options.reconcile else "always"
         helps = _RECONCILE
     return open_folder(
         folder_of(settings, parts.task or "dataset"),
@@ -329,8 +329,8 @@ class DatasetTask:
             is_cut = lacking is not None and lacking.how == "cut"
             why = Cut.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
             task, rows = self.parts.task, self.parts.settings.rows or 0
-            told = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
-            self.parts.told.tell(told, ())
+            result = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
+            self.parts.options.on_result(result, ())
             return "cut" if is_cut else "incomplete"
         with ExitStack() as stack:
             dataset = self.run
@@ -358,7 +358,9 @@ class DatasetTask:
             if left is not None and result.outcome == "complete":
                 left.put(output.rows_written())
                 left.is_complete = True
-            parts.told.tell(result, output.numbered if isinstance(output, MemoryOutput) else ())
+            parts.options.on_result(
+                result, output.numbered if isinstance(output, MemoryOutput) else ()
+            )
         if result.outcome == "complete":
             return "complete"
         is_cut = result.error is None and set(result.not_run) == {Cut.BUDGET.value}

@@ -235,13 +235,13 @@ class QuestionResult:
     @property
     def verdict(self) -> Verdict | None:
         """The verdict on a question that was run to its end; None for any other."""
-        said = f"the answer {quote(self.agent_answer or '')}"
+        answer = f"the answer {quote(self.agent_answer or '')}"
         match self:
             case QuestionResult(outcome="correct"):
-                reason = f"{said} is correct"
+                reason = f"{answer} is correct"
             case QuestionResult(outcome="incorrect"):
                 why = "is wrong" if self.answer_listed else "is not one of the choices"
-                reason = f"{said} {why}; correct: {' or '.join(map(quote, self.correct_answers))}"
+                reason = f"{answer} {why}; correct: {' or '.join(map(quote, self.correct_answers))}"
             case QuestionResult(parse_error=ParseError(kind=kind, message=message)):
                 reason = f"{kind}: {message}"
             case QuestionResult(outcome="budget_exceeded", run_error=RunError(message=message)):
@@ -252,7 +252,7 @@ class QuestionResult:
 
     def json(self) -> dict[str, Any]:
         """Return the result as JSON data; unknown facts are left out."""
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "id": self.id,
             "question": self.question,
             "answers": list(self.answers),
@@ -271,7 +271,7 @@ class QuestionResult:
             "toolCalls": dict(self.tool_calls) or None,
             "events": [event.json() for event in self.events],
         }
-        return {name: fact for name, fact in told.items() if fact is not None}
+        return {name: fact for name, fact in data.items() if fact is not None}
 
     def blocked(self, why: str, *, is_stopped: bool) -> Self:
         """Return the result of a question whose task depends on an incomplete one."""

@@ -208,17 +208,17 @@ def _question(value: Any, wanted: Any) -> Any:
     return found
 
 
-def _wrong_answers(said: Mapping[str, Any]) -> Iterator[Mistake]:
+def _wrong_answers(given: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield duplicate answers, and correct answers that are not among the answers."""
     first: dict[str, str] = {}
-    for place, text in _texts(said.get("answers")):
+    for place, text in _texts(given.get("answers")):
         key = normalized(text)
         if key in first:
             message = f"{quote(text)} is the same answer as {quote(first[key])}"
             yield Mistake(message, "remove one of them", at=("answers", place))
         first.setdefault(key, text)
-    key = next((key for key in said if camel(key) == "correctAnswers"), "")
-    for place, text in _texts(said.get(key)) if first else ():
+    key = next((key for key in given if camel(key) == "correctAnswers"), "")
+    for place, text in _texts(given.get(key)) if first else ():
         if normalized(text) not in first:
             hint = nearest(text, first.values())
             yield Mistake(f"{quote(text)} is not one of the answers", hint, at=(key, place))
@@ -234,8 +234,8 @@ def _texts(entries: Any) -> Iterator[tuple[int, str]]:
 def _same_ids(entries: Sequence[Any]) -> Iterator[Mistake]:
     first: dict[str, int] = {}
     for place, entry in enumerate(entries):
-        said = entry.get("id") if isinstance(entry, dict) else None
-        name = said.strip() if isinstance(said, str) else ""
+        given = entry.get("id") if isinstance(entry, dict) else None
+        name = given.strip() if isinstance(given, str) else ""
         if name and first.setdefault(name, place) != place:
             where = show_path(("questions", first[name]))
             yield Mistake(f"{where} has the same id, {quote(name)}", at=(place, "id"))
@@ -281,7 +281,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def question_suite(
-    said: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
+    given: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
 ) -> tuple[Suite, list[Mistake]]:
     """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
@@ -291,7 +291,7 @@ def question_suite(
     with mistakes.below():
         suite = structure()
     with mistakes.below():
-        settings, rows_of = read_settings(said, around)
+        settings, rows_of = read_settings(given, around)
     suite = attrs.evolve(
         suite,
         # `prompts` of a provider refers to other tasks.
@@ -306,15 +306,15 @@ def question_suite(
 
 
 def read_settings(
-    said: Mapping[str, Any], around: Around
+    given: Mapping[str, Any], around: Around
 ) -> tuple[QuestionSettings, RowsOfTask | None]:
     """Return the settings with the questions, or with the task whose rows they will be.
 
     Raises:
         MistakenError: Everything that is wrong with the settings and in the file.
     """
-    named = dict(said)
-    mistakes = Mistakes(_source_mistakes(said))
+    named = dict(given)
+    mistakes = Mistakes(_source_mistakes(given))
     settings: QuestionSettings | None = None
     questions: tuple[Question, ...] = ()
     rows_of: RowsOfTask | None = None
@@ -324,7 +324,7 @@ def read_settings(
             rows_of = read_questions_of(rows)
     with mistakes.below():
         settings = _settings_hook(around)(named, QuestionSettings)
-    file = _file_of(said, around) if settings is None else settings.file
+    file = _file_of(given, around) if settings is None else settings.file
     if file is not None:
         with mistakes.below():
             questions = read_question_file(file)
@@ -333,20 +333,20 @@ def read_settings(
     return attrs.evolve(settings, questions=questions), rows_of
 
 
-def _source_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
+def _source_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield a mistake unless there is exactly one source of questions."""
-    file = next((key for key in said if camel(key) == FILE_KEY), None)
-    if file is None and ROWS_KEY not in said:
+    file = next((key for key in given if camel(key) == FILE_KEY), None)
+    if file is None and ROWS_KEY not in given:
         hint = f'name a question file, or write "{ROWS_KEY}" to use the rows of a task'
         yield Mistake(f'"{FILE_KEY}" is missing', hint)
-    elif file is not None and ROWS_KEY in said:
+    elif file is not None and ROWS_KEY in given:
         message = f"both {file} and {ROWS_KEY} are given: write one of them"
         yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
-def _file_of(said: Mapping[str, Any], around: Around) -> Path | None:
+def _file_of(given: Mapping[str, Any], around: Around) -> Path | None:
     """Return the question file when other settings are wrong; None if it is wrong as well."""
-    named = next((part for key, part in said.items() if camel(key) == FILE_KEY), None)
+    named = next((part for key, part in given.items() if camel(key) == FILE_KEY), None)
     try:
         return around.file(named) if isinstance(named, str) else None
     except MistakenError:

@@ -141,7 +141,7 @@ async def build_columns(
     prepared = prepare(suite, providers=custom)
     made = prepared.parts[0].prepared.suite.settings
     is_written = isinstance(made, ColumnsSettings) and made.output_dir is not None
-    told: list[Dataset] = []
+    built: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
     async with ended(journal) as end:
         totals = await run_prepared(
@@ -154,15 +154,15 @@ async def build_columns(
                 cache=cache,
                 warn=warn,
                 datasets=DatasetOptions(
-                    tell=lambda result, rows: told.append(_in_memory(result, rows)),
-                    observe=observe_all,
+                    on_result=lambda result, rows: built.append(_in_memory(result, rows)),
+                    on_event=observe_all,
                     in_memory=preview is not None or not is_written,
                     preview=preview,
                 ),
             ),
         )
         end.is_finished = totals.is_finished
-    [dataset] = told
+    [dataset] = built
     if (folder := dataset.result.folder) is not None:
         rows = await trio.to_thread.run_sync(DatasetRows, folder)
         return Dataset(dataset.result, rows)
@@ -222,13 +222,13 @@ async def preview_suite(
     """
     _check_preview(rows)
     wanted = _wanted(prepared, tasks)
-    told: dict[str | None, Dataset] = {}
+    built: dict[str | None, Dataset] = {}
 
-    def tell(result: DatasetResult, made: Rows) -> None:
-        told[result.task] = _in_memory(result, made)
+    def on_result(result: DatasetResult, made: Rows) -> None:
+        built[result.task] = _in_memory(result, made)
 
     only = attrs.evolve(prepared, tasks=wanted)
-    datasets = DatasetOptions(tell=tell, in_memory=True, preview=rows)
+    datasets = DatasetOptions(on_result=on_result, in_memory=True, preview=rows)
     how = _terms(
         lanes=None,
         stop=trio.Event() if stop is None else stop,
@@ -239,7 +239,7 @@ async def preview_suite(
         datasets=datasets,
     )
     await run_prepared(only, how)
-    return [told[part.id] for part in wanted if part.id in told]
+    return [built[part.id] for part in wanted if part.id in built]
 
 
 def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:

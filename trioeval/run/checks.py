@@ -46,8 +46,8 @@ def unknown_cluster_warnings(steps: Expansion, sharing: Sharing) -> Iterator[Pro
     Example:
         >>> from trioeval.suite.expand import expand
         >>> from trioeval import parse_suite
-        >>> said = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
-        >>> suite = parse_suite(said | {"evaluateOptions": {"cluster": "bok"}})
+        >>> data = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
+        >>> suite = parse_suite(data | {"evaluateOptions": {"cluster": "bok"}})
         >>> nothing = Sharing(frozenset(), frozenset())
         >>> [problem.hint for problem in unknown_cluster_warnings(expand(suite), nothing)]
         ['the tests have: book']
@@ -66,11 +66,11 @@ def unknown_cluster_warnings(steps: Expansion, sharing: Sharing) -> Iterator[Pro
             return
         known |= dict.fromkeys((*test.metadata, *test.vars))
     if name not in known and len(steps):
-        told = ", ".join(sorted(known)[:_MOST])
+        names = ", ".join(sorted(known)[:_MOST])
         yield Problem(
             "$.evaluateOptions.cluster",
             f"no test has the metadata or variable {quote(name)}",
-            f"the tests have: {told}" if told else "add it to the metadata of the tests",
+            f"the tests have: {names}" if names else "add it to the metadata of the tests",
         )
 
 
@@ -111,12 +111,12 @@ def _missing(
 
 def _program(value: Any) -> str | None:
     """Return the first word of a command; None if it is only known later."""
-    said = value.get("command") if isinstance(value, Mapping) else value
-    if isinstance(said, str):
+    command = value.get("command") if isinstance(value, Mapping) else value
+    if isinstance(command, str):
         # The words of a template are only known after rendering.
-        words = said.split(maxsplit=1)[:1] if is_template(said) else shlex.split(said)
+        words = command.split(maxsplit=1)[:1] if is_template(command) else shlex.split(command)
     else:
-        words = list(said) if isinstance(said, list | tuple) else []
+        words = list(command) if isinstance(command, list | tuple) else []
     return words[0] if words and not set(words[0]) & set("{}'\"") else None
 
 
@@ -209,15 +209,15 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
     if steps.suite.evaluate_options.strict_variables:
         return  # the rows report it
     wanted, common = _wanted(steps, sharing, templates), _common(steps)
-    told: set[str] = set()
+    reported: set[str] = set()
     for count, place in enumerate(steps.looked_at):
         if count == _LOOKED_AT:
             return
         given = common.union(steps.tests[place].vars)
-        for name in sorted(wanted - given - told):
+        for name in sorted(wanted - given - reported):
             close = difflib.get_close_matches(name, sorted(given - wanted), n=1, cutoff=_ALIKE)
             if close:
-                told.add(name)
+                reported.add(name)
                 message = f"the prompt uses {name}, but the test has {quote(close[0])}"
                 hint = f'did you mean "{name}"? An undefined variable renders as nothing'
                 yield Problem(f"$.tests[{place}].vars", message, hint)
@@ -329,10 +329,10 @@ def rubric_prompt_warnings(
     prompts: dict[str, str] = {}
     for at, test in _tests(steps, places):
         known.update(test.vars)
-        for below, said in _prompts(test):
-            prompts.setdefault(json_text(said), at if at == "$.scenarios" else f"{at}{below}")
-    for said, path in prompts.items():
-        named = {name for text in _texts(said) for name in templates.references(text)}
+        for below, prompt in _prompts(test):
+            prompts.setdefault(json_text(prompt), at if at == "$.scenarios" else f"{at}{below}")
+    for prompt, path in prompts.items():
+        named = {name for text in _texts(prompt) for name in templates.references(text)}
         if not named or (named.isdisjoint(known) and not computed):
             message = "the judge's prompt does not contain what is judged"
             if named:
@@ -367,9 +367,9 @@ def _prompts(test: Test) -> Iterator[tuple[str, Any]]:
             yield f"{_path(place)}.rubricPrompt", assertion.rubric_prompt
 
 
-def _texts(said: str) -> Iterator[str]:
+def _texts(prompt: str) -> Iterator[str]:
     """Yield the templates in a prompt; one from a file may be JSON within a text."""
-    for text in texts_in(parse_json(said)):
+    for text in texts_in(parse_json(prompt)):
         try:
             inside = parse_json(text)
         except ValueError:
@@ -418,8 +418,8 @@ def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
 
 def _without_rubric(assertions: Sequence[Assertion]) -> Iterator[tuple[str, Assertion]]:
     for place, assertion in leaves(assertions):
-        said = assertion.rubric_prompt or assertion.value not in (None, "")
-        if not said and split_type(assertion.type)[0] in RUBRICS:
+        has_rubric = assertion.rubric_prompt or assertion.value not in (None, "")
+        if not has_rubric and split_type(assertion.type)[0] in RUBRICS:
             yield "".join(f".assert[{number}]" for number in place), assertion
 
 

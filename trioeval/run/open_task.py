@@ -147,7 +147,7 @@ async def _open_dataset(
         left=terms.left,
         warn=terms.warn,
         seeds=terms.seeds.by_task[task],
-        told=terms.datasets,
+        options=terms.datasets,
     )
     return await open_dataset(parts, stack)
 

@@ -249,8 +249,8 @@ def _check_all(prepared: PreparedSuite, most: int) -> None:
     for part in prepared.tasks:
         if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
             rows[part.id] = settings.rows or 0
-    told = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
-    check_rows(Counted(sum(rows.values()), told, "$.tasks"), most, numbered=False)
+    by_task = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
+    check_rows(Counted(sum(rows.values()), by_task, "$.tasks"), most, numbered=False)
 
 
 def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
@@ -330,9 +330,11 @@ def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
             for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
                 if sent.is_strange and sent not in seen:
                     seen.add(sent)
-                    told = [strange_key(sent, path)]
+                    warnings = [strange_key(sent, path)]
                     yield from (
-                        told if part.place is None else in_the_file(told, loaded, part.place)
+                        warnings
+                        if part.place is None
+                        else in_the_file(warnings, loaded, part.place)
                     )
 
 

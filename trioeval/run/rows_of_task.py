@@ -105,9 +105,9 @@ class _RowTests(LazySequence[Test]):
             return _test(self.rows_of, dict(row), case)
         found: dict[str, Any] = {}
         faults = []
-        for name, said in wanted.items():
+        for name, source in wanted.items():
             try:
-                found[name] = self._value(row, said)
+                found[name] = self._value(row, source)
             except TemplateError as error:
                 faults.append(f"vars.{name}: {error}")
         test = _test(self.rows_of, found, case)
@@ -115,10 +115,10 @@ class _RowTests(LazySequence[Test]):
             return test
         return attrs.evolve(test, fault=_fault(self.rows_of, index, "is not a valid test", faults))
 
-    def _value(self, row: Mapping[str, Any], said: str) -> Any:
-        if "{{" in said or "{%" in said:
-            return self.templates.render(said, row)
-        return value_of(row, said)
+    def _value(self, row: Mapping[str, Any], source: str) -> Any:
+        if "{{" in source or "{%" in source:
+            return self.templates.render(source, row)
+        return value_of(row, source)
 
 
 def _fault(rows_of: RowsOfTask, number: int, what: str, faults: Sequence[str]) -> str:
@@ -153,22 +153,22 @@ def _questions(
     rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[Question], Mapping[int, str]]:
     """Return a question for each row, and the reasons why some are not valid, by index."""
-    said = rows_of.question
+    fields = rows_of.question
     entries = [
-        {key: _as_question_part(key, value_of(row, name)) for key, name in said.items()}
+        {key: _as_question_part(key, value_of(row, name)) for key, name in fields.items()}
         for row in rows
     ]
     mistakes: dict[int, list[str]] = {}
-    for place, told in _mistakes(entries):
-        mistakes.setdefault(place, []).append(told)
+    for place, messages in _mistakes(entries):
+        mistakes.setdefault(place, []).append(messages)
     good = [entry for place, entry in enumerate(entries) if place not in mistakes]
     asked = iter(questions_in(_document(good)) if good else ())
     questions = [
         _shown(entry) if place in mistakes else next(asked) for place, entry in enumerate(entries)
     ]
     return questions, {
-        place: _fault(rows_of, place, "is not a valid question", told)
-        for place, told in mistakes.items()
+        place: _fault(rows_of, place, "is not a valid question", messages)
+        for place, messages in mistakes.items()
     }
 
 

@@ -100,8 +100,8 @@ def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
     """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
     permits = {} if quota is None else permits_of(quota, *suites)
-    said = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
-    cap = min((one for one in said if one is not None), default=None)
+    caps = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
+    cap = min((one for one in caps if one is not None), default=None)
     # Random jitter, so that programs that share a provider do not retry at the same time.
     return Lanes(specs, rng=Random().random, permits=permits, cap=cap)  # noqa: S311 - no secret
 
@@ -123,13 +123,13 @@ async def run_prepared(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     journal.begin(prepared)
     is_left = False
 
-    def tell(result: DatasetResult, rows: Rows) -> None:
+    def on_result(result: DatasetResult, rows: Rows) -> None:
         nonlocal is_left
         is_left = is_left or result.is_left
         journal.dataset_ended(result)
-        how.datasets.tell(result, rows)
+        how.datasets.on_result(result, rows)
 
-    datasets = attrs.evolve(how.datasets, tell=tell)
+    datasets = attrs.evolve(how.datasets, on_result=on_result)
     totals = await _run(prepared, attrs.evolve(how, datasets=datasets))
     return attrs.evolve(totals, is_finished=totals.is_finished and not is_left)
 
@@ -428,7 +428,7 @@ async def run_suite(
     """
     built: list[DatasetResult] = []
 
-    def tell(result: DatasetResult, _rows: object) -> None:
+    def on_result(result: DatasetResult, _rows: object) -> None:
         built.append(result)
         if datasets is not None:
             datasets(result)
@@ -452,7 +452,9 @@ async def run_suite(
                 refresh_cache=refresh_cache,
                 questions=guarded(questions),
                 settled=settled or ignore,
-                datasets=DatasetOptions(tell=tell, observe=dataset_events, reconcile=reconcile),
+                datasets=DatasetOptions(
+                    on_result=on_result, on_event=dataset_events, reconcile=reconcile
+                ),
                 agents=agents or AgentTerms(),
             ),
         )

@@ -33,7 +33,7 @@ async def open_suite_quota(
     from trioeval.limits.open import Batch, open_quota  # noqa: PLC0415 - only suites with quotas
 
     batch = settings.batch
-    told = logging.getLogger("trioeval").warning if warn is None else warn
+    report = logging.getLogger("trioeval").warning if warn is None else warn
     async with open_quota(
         backend=settings.backend,
         url=settings.url,
@@ -45,7 +45,7 @@ async def open_suite_quota(
         request_timeout=settings.request_timeout_ms / 1000,
         batch=None if batch is None else Batch(batch.size, batch.flush_ms / 1000),
         rng=Random(),  # noqa: S311 - no secret: lease ids only have to be unique
-        warn=told,
+        warn=report,
     ) as quota:
         yield quota
 

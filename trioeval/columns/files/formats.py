@@ -26,7 +26,7 @@ from trioeval.errors import DatasetError
 NumberedRows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
 """Row numbers with their rows."""
 
-_TOLD = 5  # listed mistakes
+_LISTED = 5  # listed mistakes
 _LONGEST = 60  # characters of a value in a message
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -76,9 +76,9 @@ def file_columns(
             elif fits(value, kind):
                 values.append(change(value))
             else:
-                mistakes.append(f"row {number}, column {name!r}: {_told(value, kind)}")
-                if len(mistakes) > _TOLD:
-                    raise DatasetError("\n".join([*mistakes[:_TOLD], "… and more"]))
+                mistakes.append(f"row {number}, column {name!r}: {_misfit(value, kind)}")
+                if len(mistakes) > _LISTED:
+                    raise DatasetError("\n".join([*mistakes[:_LISTED], "… and more"]))
     if mistakes:
         raise DatasetError("\n".join(mistakes))
     return found
@@ -185,7 +185,7 @@ _KINDS: Mapping[ColumnType, _Kind] = {
 }
 
 
-def _told(value: Any, kind: ColumnType) -> str:
+def _misfit(value: Any, kind: ColumnType) -> str:
     why = f": {_json_trouble(value)}" if kind == "json" else ""
     return f"{_shown(value)} is {_KINDS[kind].wanted} (type {kind}){why}"
 
@@ -250,8 +250,8 @@ def write_jsonl(
     texts = [_texts(values[name], kind) for name, kind in columns.items()]
     with path.open("wb") as file:
         for line in zip(*texts, strict=True):
-            told = ",".join(map(str.__add__, heads, line))
-            file.write(f"{{{told}}}\n".encode())
+            members = ",".join(map(str.__add__, heads, line))
+            file.write(f"{{{members}}}\n".encode())
 
 
 def read_jsonl(content: bytes) -> Iterator[Mapping[str, Any]]:

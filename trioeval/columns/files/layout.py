@@ -272,7 +272,7 @@ class Note:
 def note_text(note: Note) -> str:
     """Return the text of `dataset.json`."""
     header = note.header
-    told = {
+    data = {
         "version": _VERSION,
         "format": note.format,
         "groupSize": header.grouping.size,
@@ -280,9 +280,9 @@ def note_text(note: Note) -> str:
         "columns": dict(header.columns),
         "fingerprint": dict(header.fingerprint),
         "result": None if note.result is None else dict(note.result),
-        "groups": [_told(note.groups[group]) for group in sorted(note.groups)],
+        "groups": [_group_json(note.groups[group]) for group in sorted(note.groups)],
     }
-    return f"{json.dumps(told, indent=1)}\n"
+    return f"{json.dumps(data, indent=1)}\n"
 
 
 def read_note(content: bytes) -> Note:
@@ -292,29 +292,29 @@ def read_note(content: bytes) -> Note:
         ValueError: It is damaged, or was written by a newer version.
     """
     try:
-        told = json.loads(content)
-        if told["version"] != _VERSION:
-            raise ValueError(f"it has version {told['version']!r}, not {_VERSION}")
+        data = json.loads(content)
+        if data["version"] != _VERSION:
+            raise ValueError(f"it has version {data['version']!r}, not {_VERSION}")
         header = Header(
-            columns=_columns(told["columns"]),
-            grouping=_grouping(told["groupSize"], told["targets"]),
-            fingerprint=_texts(told["fingerprint"]),
+            columns=_columns(data["columns"]),
+            grouping=_grouping(data["groupSize"], data["targets"]),
+            fingerprint=_texts(data["fingerprint"]),
         )
-        if told["format"] not in get_args(Format):
-            raise ValueError(f"{told['format']!r} is not a valid format")
-        groups = [_group(one) for one in told["groups"]]
+        if data["format"] not in get_args(Format):
+            raise ValueError(f"{data['format']!r} is not a valid format")
+        groups = [_group(one) for one in data["groups"]]
         for group in groups:
             if not is_of(group, header.grouping):
                 raise ValueError(
                     f"group {group.group} with its rows is not one of its"
                     f" {counted(len(header.grouping), 'group')}"
                 )
-        result = told["result"]
+        result = data["result"]
         if result is not None and not isinstance(result, dict):
             raise ValueError("its result must be an object")
         return Note(
             header=header,
-            format=told["format"],
+            format=data["format"],
             groups={group.group: group for group in groups},
             result=result,
         )
@@ -326,7 +326,7 @@ def read_note(content: bytes) -> Note:
 
 def group_line(group: GroupFile) -> bytes:
     """Return a line of `groups.jsonl`, without newline."""
-    return json.dumps(_told(group)).encode()
+    return json.dumps(_group_json(group)).encode()
 
 
 def is_of(group: GroupFile, grouping: Grouping) -> bool:
@@ -363,24 +363,24 @@ def read_group_lines(content: bytes, grouping: Grouping) -> Mapping[int, GroupFi
     return found
 
 
-def _told(group: GroupFile) -> Mapping[str, Any]:
+def _group_json(group: GroupFile) -> Mapping[str, Any]:
     return {**attrs.asdict(group, recurse=False), "dropped": dict(sorted(group.dropped.items()))}
 
 
-def _group(told: Any) -> GroupFile:
-    rows = told["rows"]
+def _group(data: Any) -> GroupFile:
+    rows = data["rows"]
     if isinstance(rows, list):
         rows = tuple(_count(row) for row in rows)
     else:
         _count(rows)
-    file, digest = told["file"], told["digest"]
+    file, digest = data["file"], data["digest"]
     if (file is None) != (digest is None) or not isinstance(file, str | None):
         raise ValueError("a group must have both a file and its digest, or neither")
     if file is not None and (not file or "/" in file or "\\" in file or file.startswith(".")):
         raise ValueError(f"{file!r} is not a valid file name of a group")
-    dropped = {str(cause): _count(count) for cause, count in told["dropped"].items()}
+    dropped = {str(cause): _count(count) for cause, count in data["dropped"].items()}
     return GroupFile(
-        group=_count(told["group"]), rows=rows, file=file, digest=digest, dropped=dropped
+        group=_count(data["group"]), rows=rows, file=file, digest=digest, dropped=dropped
     )
 
 
@@ -391,20 +391,20 @@ def _grouping(size: Any, targets: Any) -> Grouping:
         raise ValueError(str(error)) from error
 
 
-def _columns(told: Any) -> Mapping[str, ColumnType]:
-    if not isinstance(told, dict):
+def _columns(data: Any) -> Mapping[str, ColumnType]:
+    if not isinstance(data, dict):
         raise TypeError("its columns must be an object")
-    for name, kind in told.items():
+    for name, kind in data.items():
         if kind not in _TYPES:
             raise ValueError(f"column {name!r}: {kind!r} is not a valid type")
-    found: Mapping[str, ColumnType] = told
+    found: Mapping[str, ColumnType] = data
     return found
 
 
-def _texts(told: Any) -> Mapping[str, str]:
-    if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
+def _texts(data: Any) -> Mapping[str, str]:
+    if not isinstance(data, dict) or not all(isinstance(text, str) for text in data.values()):
         raise ValueError("its fingerprint must be an object of texts")
-    return told
+    return data
 
 
 def _count(value: Any) -> int:

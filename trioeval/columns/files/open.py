@@ -159,13 +159,13 @@ def open_folder(
                 file_lock=lock,
                 parquet=_parquet(path, note),
             )
-            standing = _sort_groups(folder, (*note.groups.values(), *known), again)
+            intact = _sort_groups(folder, (*note.groups.values(), *known), again)
             # Groups that are written again may differ, and so may results of the whole dataset.
             stays = not again and not folder.damaged
             folder.is_processed = stays and is_processed(path, note.header)
             if stays and (folder.is_processed or not _was_processed(path)):
                 folder.result = note.result
-            _tidy(folder, standing, disk, is_new=found is None)
+            _tidy(folder, intact, disk, is_new=found is None)
             undo.pop_all()
     except OSError as error:
         raise unwritable(path, error) from error
@@ -266,13 +266,13 @@ def _sort_groups(
     Returns:
         Intact groups of `again`: their files can be read until they are written again.
     """
-    told: dict[int, list[GroupFile]] = {}
+    recorded: dict[int, list[GroupFile]] = {}
     for group in groups:
         if is_of(group, folder.header.grouping):
-            told.setdefault(group.group, []).append(group)
-    standing: dict[int, GroupFile] = {}
+            recorded.setdefault(group.group, []).append(group)
+    intact: dict[int, GroupFile] = {}
     damaged = []
-    for number, several in sorted(told.items()):
+    for number, several in sorted(recorded.items()):
         digests: Mapping[str | None, str | None] = {
             file: digest_of(folder.path / file)
             for file in {one.file for one in several}
@@ -280,15 +280,15 @@ def _sort_groups(
         }
         whole = [one for one in several if digests.get(one.file) == one.digest]
         if whole:
-            (standing if number in again else folder.written)[number] = whole[-1]
+            (intact if number in again else folder.written)[number] = whole[-1]
         else:
             damaged.append(several[-1])
     folder.damaged = tuple(damaged)
-    return standing
+    return intact
 
 
 def _tidy(
-    folder: DatasetFolder, standing: Mapping[int, GroupFile], disk: Disk, *, is_new: bool
+    folder: DatasetFolder, intact: Mapping[int, GroupFile], disk: Disk, *, is_new: bool
 ) -> None:
     """Write the note of existing groups, and remove incomplete files of a killed process."""
     path = folder.path
@@ -300,7 +300,7 @@ def _tidy(
     for one in path.iterdir():
         if is_part(one.name) and (one != old or folder.is_processed):
             disk.remove(one)
-    content = folder.note({**standing, **folder.written}, folder.result)
+    content = folder.note({**intact, **folder.written}, folder.result)
     if is_new or (path / NOTE).read_bytes() != content:
         put_file(path / NOTE, content, disk)
     if (path / LINES).exists():

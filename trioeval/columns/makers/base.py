@@ -93,23 +93,23 @@ class JobCosts:
             >>> JobCosts(calls=1, usages=[Usage(total=3)], seconds=0.5).json()
             {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
         """
-        told: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         for name in ("calls", "recalled", "seconds"):
             if getattr(self, name):
-                told[name] = getattr(self, name)
+                data[name] = getattr(self, name)
         if self.cost is not None:
-            told["cost"] = self.cost
+            data["cost"] = self.cost
         if self.usages:
             usage = Usage.sum(self.usages)
-            told["usage"] = {
+            data["usage"] = {
                 name: count for name, count in attrs.asdict(usage).items() if count is not None
             }
-        return told
+        return data
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "JobCosts":
+    def read(cls, data: Mapping[str, Any]) -> "JobCosts":
         """Return the tally of the output of `json`."""
-        members = {**told}
+        members = {**data}
         usage = members.pop("usage", None)
         return cls(**members, usages=[] if usage is None else [Usage(**usage)])
 

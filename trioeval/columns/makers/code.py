@@ -219,20 +219,20 @@ class PythonExpressionMaker:
                 sent.append((row, values))
         for begin in range(0, len(sent), _ROWS_A_CALL):
             some = sent[begin : begin + _ROWS_A_CALL]
-            told = await self._told([values for _, values in some])
-            made += [(row, self._value(one)) for (row, _), one in zip(some, told, strict=True)]
+            results = await self._run_rows([values for _, values in some])
+            made += [(row, self._value(one)) for (row, _), one in zip(some, results, strict=True)]
         return sorted(made, key=itemgetter(0))
 
-    async def _told(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    async def _run_rows(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         code = self.column.python or ""
         rows = [{name: value for name, value in row.items() if _is_name(name)} for row in values]
         return await call_with_retry(lambda: self.scripts.python_rows(code, rows))
 
-    def _value(self, told: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
-        if "error" in told:
-            return CellError(str(told["error"]))
+    def _value(self, results: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
+        if "error" in results:
+            return CellError(str(results["error"]))
         try:
-            return {self.column.name: read_value_as(told["value"], self.column.as_type)}
+            return {self.column.name: read_value_as(results["value"], self.column.as_type)}
         except CellError as error:
             return error
 

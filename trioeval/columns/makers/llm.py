@@ -62,7 +62,7 @@ def read_data(answer: Answer, rules: Rules, kind: ColumnType = "json") -> Any:
         [1, 2]
     """
     found = list(_values(answer))
-    told: list[str] = []
+    messages: list[str] = []
     try:
         for value in found:
             if not rules.hold(value):
@@ -70,10 +70,10 @@ def read_data(answer: Answer, rules: Rules, kind: ColumnType = "json") -> Any:
             try:
                 return _of_column(value, kind, answer)
             except UnusableReplyError as error:
-                told.append(str(error))
+                messages.append(str(error))
         if isinstance(answer.output, str) and rules.hold(answer.text.strip()):
             return _of_column(answer.text.strip(), kind, answer)
-        faults = told or (rules.faults(found[0]) if found else [_nothing_in(answer)])
+        faults = messages or (rules.faults(found[0]) if found else [_nothing_in(answer)])
     except GradingError as error:
         raise UnusableReplyError(str(error)) from error
     raise UnusableReplyError("; ".join(faults))
@@ -275,8 +275,8 @@ def judging(judged: Sequence[Message], scores: Sequence[Score]) -> tuple[Message
         mark = names_of(judged=shown)["__mark"]
     except GradingError as error:
         raise CellError(str(error)) from error
-    told = "\n\n".join(map(_told, scores))
-    rules = _JUDGE.format(mark=mark, scores=told, form=_form(scores))
+    criteria = "\n\n".join(map(_criterion_text, scores))
+    rules = _JUDGE.format(mark=mark, scores=criteria, form=_form(scores))
     fenced = [_shown(one, mark) for one in shown]
     return (*above, {"role": "system", "content": rules}, *with_instruction(fenced, _ASKED))
 
@@ -320,17 +320,17 @@ def option_of(text: str) -> float | str:
     return int(number) if number.is_integer() and "." not in stripped else number
 
 
-def _read_score(said: Any, score: Score) -> dict[str, Any]:
-    if not isinstance(said, Mapping) or "score" not in said:
-        msg = f'{score.name} must be an object with "score" and "reasoning", got {quote(said)}'
+def _read_score(value: Any, score: Score) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or "score" not in value:
+        msg = f'{score.name} must be an object with "score" and "reasoning", got {quote(value)}'
         raise UnusableReplyError(msg)
     options = {_key(option_of(text)): option_of(text) for text in score.options}
-    key = _key(said["score"])
+    key = _key(value["score"])
     if key not in options:
         right = ", ".join(score.options)
-        msg = f"the score of {score.name} must be one of {right}, got {quote(said['score'])}"
+        msg = f"the score of {score.name} must be one of {right}, got {quote(value['score'])}"
         raise UnusableReplyError(msg)
-    reasoning = said.get("reasoning")
+    reasoning = value.get("reasoning")
     if reasoning is not None and not isinstance(reasoning, str):
         msg = f"the reasoning of {score.name} must be text, got {quote(reasoning)}"
         raise UnusableReplyError(msg)
@@ -348,7 +348,7 @@ def _key(value: Any) -> str | None:
     return number_text(value)
 
 
-def _told(score: Score) -> str:
+def _criterion_text(score: Score) -> str:
     options = "\n".join(f"- {text}: {meaning}" for text, meaning in score.options.items())
     return f"{score.name}: {score.description}\n{options}"
 
@@ -387,11 +387,11 @@ def _object(members: Mapping[str, Any]) -> dict[str, Any]:
 def _shown(message: Message, mark: str) -> Message:
     """Return a message as data: only its speaker stays outside of the fence."""
     content, role = message.get("content"), message["role"]
-    told = {key: part for key, part in message.items() if key != "content"}
+    rest = {key: part for key, part in message.items() if key != "content"}
     if role in _SPEAKERS:
-        del told["role"]
-    if told:
-        about = json.dumps(told, ensure_ascii=False)
+        del rest["role"]
+    if rest:
+        about = json.dumps(rest, ensure_ascii=False)
         if isinstance(content, list):
             content = [{"type": "text", "text": about}, *content]
         else:

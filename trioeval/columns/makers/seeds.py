@@ -41,7 +41,7 @@ AT_ONCE = 10_000
 """The maximum rows of a source in memory that are read without a thread."""
 
 _ROUNDS = 2  # orders in memory: a row group may have rows of two rounds
-_TOLD = 20  # listed mistakes in the rows of a task
+_LISTED = 20  # listed mistakes in the rows of a task
 
 
 @attrs.define(eq=False)
@@ -146,8 +146,8 @@ def open_seed_file(
     except MistakenError as error:
         raise SuiteError([_problem(part, file, path) for part in error.parts]) from None
     except OSError as error:
-        told = Mistake(f"cannot be read: {error.strerror or error}")
-        raise SuiteError([_problem(told, file, path)]) from None
+        mistake = Mistake(f"cannot be read: {error.strerror or error}")
+        raise SuiteError([_problem(mistake, file, path)]) from None
 
 
 def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSource:
@@ -180,7 +180,7 @@ def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> Row
         DatasetError: The task has no rows, or some lack a column; the first of them are listed.
     """
     types, digest = _Types(columns), hashlib.sha256()
-    told: list[str] = []
+    messages: list[str] = []
     count = 0
     for number, row in enumerate(rows):
         mistake = types.add((None, row))
@@ -189,13 +189,13 @@ def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> Row
             digest.update(json.dumps(picked, sort_keys=True, default=str).encode() + b"\n")
             continue
         count += 1
-        if count <= _TOLD:
+        if count <= _LISTED:
             hint = f"; {mistake.hint}" if mistake.hint else ""
-            told.append(f"row {number} of {what}: {mistake.message}{hint}")
-    if count > _TOLD:
-        told.append(f"… and {counted(count - _TOLD, 'more row')}")
-    if told:
-        raise DatasetError("\n".join(told))
+            messages.append(f"row {number} of {what}: {mistake.message}{hint}")
+    if count > _LISTED:
+        messages.append(f"… and {counted(count - _LISTED, 'more row')}")
+    if messages:
+        raise DatasetError("\n".join(messages))
     if not len(rows):
         raise DatasetError(f"{what} has no rows")
     return RowsSource(columns, types.found, digest.hexdigest(), rows)
