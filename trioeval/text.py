@@ -322,6 +322,16 @@ def is_template(value: object) -> bool:
     return isinstance(value, Computed)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun in the right form.
+
+    Example:
+        >>> counted(1, "row"), counted(2, "row"), counted(0, "reply", "replies")
+        ('1 row', '2 rows', '0 replies')
+    """
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def quote(value: object, limit: int = _QUOTED) -> str:
     """A value as a message shows it: as JSON on one line, cut at `limit` characters. Never fails.
 

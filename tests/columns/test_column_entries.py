@@ -421,7 +421,7 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
     ("entry", "said"),
     [
         ({"columns": None}, '"columns" is missing'),
-        ({"columns": []}, "columns: there are no columns"),
+        ({"columns": []}, "columns: no columns are given"),
         ({"columns": {}}, "columns: must be a list of columns, got an object"),
         ({"columns": ["a"]}, 'columns[0]: must be an object, got the text "a"'),
         ({"rows": None}, '"rows" is missing'),
@@ -456,7 +456,7 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ),
         (
             {"processors": [{"stage": "afterBatch"}]},
-            "processors[0]: neither of target and dropColumns is given",
+            "processors[0]: neither target nor dropColumns is given",
         ),
         (
             {"processors": [{"stage": "afterBatch", "target": "clean"}]},
@@ -464,11 +464,11 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ),
         (
             {"processors": [{"stage": "afterBatch", "dropColumns": ["b*"]}]},
-            'processors[0].dropColumns[0]: "b*" means no column',
+            'processors[0].dropColumns[0]: "b*" matches no column',
         ),
         (
             {"processors": [{"stage": "beforeBatch", "dropColumns": ["a"]}]},
-            "processors[0].stage: no column can be left out before the others are made",
+            "processors[0].stage: no column can be dropped before the other columns are made",
         ),
         (
             {
@@ -480,7 +480,7 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
                     }
                 ]
             },
-            "processors[0].onError: after generation there is no group to drop",
+            "processors[0].onError: a group cannot be dropped after generation",
         ),
         (
             {"processors": [{"stage": "afterBatch", "dropColumns": ["*"]}]},
@@ -547,5 +547,5 @@ def test_a_side_effect_that_is_a_column_is_told(folder: Path) -> None:
     (warning,) = suite.warnings
     assert (warning.path, warning.message) == (
         "$.tasks[0].columns[1]",
-        '"a" is a column already: the side effect of this name is not kept',
+        '"a" is also a column: this side effect is not kept',
     )

@@ -167,7 +167,7 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
         ),
         (
             {**quiz(), "questionsFile": "questions.json"},
-            "questions: questionsFile and questions are both given: write one of them",
+            "questions: both questionsFile and questions are given: write one of them",
         ),
         ({**quiz(), "questions": []}, "questions: must be an object, got a list"),
         (
@@ -217,7 +217,7 @@ def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
     """Its columns are not known."""
     data = {**DATA, "columns": [{**A, "low": 10}]}
     assert hinted(folder, data, exam(vars={"x": "nothing"})) == [
-        "$.tasks[0].columns[0].low: low is 10, and high is 9 | low comes first"
+        "$.tasks[0].columns[0].low: low is 10, above high, 9 | low must come first"
     ]
 
 

@@ -246,7 +246,7 @@ def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: 
     assert (row.status, row.outcome, row.output) == (Status.PASS, "done", "say hi")
     assert row.error is None
     assert len(warnings) == 1
-    assert warnings[0].startswith("afterEach of row 0 was cut off: ")
+    assert warnings[0].startswith("afterEach of row 0 was interrupted: ")
 
 
 def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path) -> None:

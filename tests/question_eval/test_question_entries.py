@@ -166,7 +166,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
         ({"questionsFile": "qestions.json"}, 'questionsFile: file not found: "qestions.json"'),
         ({"questionsFile": "."}, 'questionsFile: "." is a folder'),
-        ({"questionsFile": 5}, "questionsFile: must be the name of a file, got 5"),
+        ({"questionsFile": 5}, "questionsFile: must be a file name, got 5"),
         (
             {"questionsFile": "/etc/passwd"},
             'questionsFile: "/etc/passwd" is outside of the suite\'s folder {folder}',
@@ -180,7 +180,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ({"tools": [{"name": "add"}]}, 'tools[0]: "target" is missing'),
         (
             {"tools": [{"name": "a b", "target": "file://tools.py:add"}]},
-            'tools[0].name: "a b" is no name that a model can call',
+            'tools[0].name: "a b" is not a valid tool name',
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py"}]},
@@ -204,7 +204,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py:add"}] * 2},
-            'tools[1].name: tools[0] has the name "add" as well',
+            'tools[1].name: tools[0] has the same name, "add"',
         ),
     ],
 )
@@ -234,7 +234,7 @@ def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) ->
     assert [line.replace(f"{folder}/", "") for line in said] == [
         '$.providers[0].lable: "lable" is not a key here',
         "$.tasks[0].workers: must be at least 1, got 0",
-        "questions.json:1:75: $.questions[0].answers: there are no answers",
+        "questions.json:1:75: $.questions[0].answers: no answers are given",
         "questions.json:1:108: $.questions[1].question: is required",
         "questions.json:1:108: $.questions[1].answers: is required",
         "questions.json:1:108: $.questions[1].correctAnswers: is required",
@@ -249,7 +249,7 @@ def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
         {"name": 5, "target": "file://none.py:add", "parameters": []},
     ]
     assert said_of(folder, {"tools": tools}) == [
-        '$.tasks[0].tools[0].name: "a b" is no name that a model can call',
+        '$.tasks[0].tools[0].name: "a b" is not a valid tool name',
         '$.tasks[0].tools[0].target: tools are functions in Python files, got "tools.js:add"',
         '$.tasks[0].tools[0].parameters.type: must be "object", got the text "array"',
         "$.tasks[0].tools[1].name: must be text, got 5",
@@ -280,8 +280,8 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
     (folder / "below").mkdir()
     names = {
         "below": '"below" is a folder |   write the name of a file',
-        "*.json": 'file not found: "*.json"',
-        " ": 'must be the name of a file, got the text " "',
+        "*.json": 'there is no file "*.json"',
+        " ": 'must be a file name, got the text " "',
     }
     for name, told in names.items():
         assert hinted(folder, {"questionsFile": name}) == [f"$.tasks[0].questionsFile: {told}"]

@@ -420,7 +420,7 @@ def test_lanes_that_lack_that_of_a_judge_are_refused() -> None:
     lanes = make_lanes(
         prepare(suite_of({"type": "equals", "value": "x"}), providers={"mine": hello})
     )
-    with pytest.raises(PlanError, match=r"judges are asked on \['judge'\]"):
+    with pytest.raises(PlanError, match=r"judges need the lanes \['judge'\]"):
         trio.run(
             partial(trioeval.collect, suite, lanes=lanes, providers={"mine": hello, "judge": yes})
         )

@@ -288,10 +288,8 @@ def test_a_budget_holds_for_judges_too() -> None:
         {**ASKS, "provider": "openai:my-model"}, evaluateOptions={"budget": {"usd": 1}}
     )
     tested, judge = problems(suite, OPENAI_API_KEY="sk-0123456789")
-    assert tested.startswith(
-        "$.providers[0]: there is a budget in usd, and nothing bounds what a call"
-    )
-    assert judge.startswith("$.tests[0].assert[0].provider: there is a budget")
+    assert tested.startswith("$.providers[0]: a budget in usd is set, but the cost of a call")
+    assert judge.startswith("$.tests[0].assert[0].provider: a budget in usd is set")
 
 
 @pytest.mark.parametrize(
