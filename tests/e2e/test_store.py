@@ -151,7 +151,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("s.json --resume --tag a=b", 2, "--tag is of a whole run"),
         ("s.json --resume --retry-errors", 2, "--retry-errors is not for a run that is resumed"),
         ("resume --retry-errors", 2, "--retry-errors is not for a run that is resumed"),
-        ("s.json --retry 3-1", 2, "--retry: cannot run '3-1' again"),
+        ("s.json --retry 3-1", 2, "--retry: invalid rows to run again: '3-1'"),
         ("s.json --retry 0-9", 2, "--retry 0-9: there is no row 9; the last one is 2"),
         ("s.json --resume -n 1 --repeat 2", 2, "--filter-first-n 1: the run was begun without"),
         ("other.json --resume", 2, ".trioeval/results.db holds no run of "),

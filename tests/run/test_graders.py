@@ -143,7 +143,7 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
         (
             {**ASKS, "provider": {"id": "a", "lane": "slow"}},
             {},
-            '$.tests[0].assert[0].provider.lane: there is no lane "slow"',
+            '$.tests[0].assert[0].provider.lane: $.lanes has no lane "slow"',
         ),
         (
             {"type": "search-rubric", "value": "x", "provider": "openai:gpt-4.1"},
