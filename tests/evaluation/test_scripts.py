@@ -238,7 +238,7 @@ def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
     ("command", "message"),
     [
         ("sh -c 'echo oops >&2; exit 3'", "sh ended with exit code 3: oops"),
-        ("sh -c 'echo only this >&2'", "sh wrote nothing but to its standard error: only this"),
+        ("sh -c 'echo only this >&2'", "sh wrote only to its standard error: only this"),
         ("no-such-program", "no-such-program cannot be started: No such file or directory"),
         ("sleep 60", "sleep did not end within 0.5 seconds"),
         ("sh -c 'yes | head -c 20000000'", "sh printed more than 10485760 bytes"),

@@ -148,7 +148,7 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
         (
             {"type": "search-rubric", "value": "x", "provider": "openai:gpt-4.1"},
             {},
-            "$.tests[0].assert[0].provider: search-rubric needs a model with web search, and openai:gpt-4.1 has",
+            "$.tests[0].assert[0].provider: search-rubric needs a model with web search, and openai:gpt-4.1",
         ),
         (
             {"type": "search-rubric", "value": "x", "provider": "echo"},

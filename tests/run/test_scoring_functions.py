@@ -69,7 +69,7 @@ def test_a_scoring_function_has_the_last_word(tmp_path: Path) -> None:
     assert reason.startswith("the scoring function failed: own.py:fails")
     assert "ValueError: not today" in reason
     assert seen(third)[:2] == ("fail", 0)
-    assert "it must give an object with pass (true or false)" in seen(third)[2]
+    assert "it must return an object with pass (true or false)" in seen(third)[2]
     assert seen(fourth) == ("pass", 1, "no assertions")
 
 

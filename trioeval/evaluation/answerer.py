@@ -1,4 +1,4 @@
-"""The source of the reply to each row of a task: its providers, or a replacement for them such as an agent."""
+"""The source of the reply to each row of a task: its providers, or an agent in their place."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,7 +30,7 @@ class Answerer(Protocol):
 
     @property
     def follows_all(self) -> bool:
-        """Whether `over` is called for each row separately, also for rows that never started."""
+        """True if `over` is called for each row separately, also for rows that never started."""
         ...
 
     def looks_ahead(self, providers: Iterable[int], /, *, are_final: bool) -> bool:

@@ -5,8 +5,8 @@ slot of another lane, or of the same one. The usage of a reply is counted in the
 the assertion that requested it and for its row, however these end.
 
 A row has one `RowGraders` for its whole life: its replies, vectors and spending are still there when it is
-run again because of a transient failure of a judge. Replies that an earlier execution of the run paid for, and
-replies in the cache, need no call; see `provider_calls`.
+run again because of a transient failure of a judge. Replies that an earlier execution of the run paid for,
+and replies in the cache, need no call; see `provider_calls`.
 """
 
 import contextlib
@@ -104,9 +104,9 @@ async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[An
 # The requests to the judges of one assertion, and their replies: no reply is paid for twice.
 #
 # A request is identified by its content, by its branch among concurrent requests, and by the number of equal
-# requests before it in that branch. None of that depends on which judge replies first. So when a row is judged
-# again after a transient failure of a judge, its judges send the same requests, and those that have replies
-# are served from here.
+# requests before it in that branch. None of that depends on which judge replies first. So when a row is
+# judged again after a transient failure of a judge, its judges send the same requests, and those that have
+# replies are served from here.
 
 
 @attrs.define(eq=False)
@@ -119,7 +119,7 @@ class Question:
     among: tuple[int, ...] = ()
     """Its branch among concurrent requests."""
     is_in_words: bool = False
-    """Whether the reply is text for people, not numbers."""
+    """True if the reply is text for people, not numbers."""
     mark: tuple[Any, ...] = ()
     """JSON data that distinguishes it from equal requests of its assertion."""
     inquiry: Inquiry | None = None
@@ -127,7 +127,7 @@ class Question:
     reply: Reply | None = None
     """None until there is one, also after a failed call."""
     has_failed: bool = False
-    """Whether the last call failed."""
+    """True if the last call failed."""
 
 
 @attrs.define(eq=False)
@@ -205,7 +205,7 @@ class OpenGraders:
     default: Test | None = None
     """The suite's default test."""
     open_objects: bool = False
-    """Whether grading prompts may access members of objects."""
+    """True if grading prompts may access members of objects."""
 
     def of_row(self, step: Step, asked: Asked, calls: Calls[Any]) -> "RowGraders":
         """Return the judges of one row.
@@ -283,7 +283,7 @@ class RowGraders:
     async def ask(
         self, question: Question, spending: Spending, mark: Sequence[Any], *, again: bool = False
     ) -> Reply:
-        """Return the reply of a judge, after all retries of its lane, or an earlier reply to the same request.
+        """Return the reply of a judge after all retries, or its reply to an earlier equal request.
 
         A checkpoint, unless an earlier execution of the run received the reply.
 
@@ -528,7 +528,9 @@ class AssertionGrader:
             raise row.unusable(place, reply, "refused to reply")
         text, cut = self._text(place, reply), reply.finish_reason == "length"
         if not text.strip():
-            raise row.unusable(place, reply, f"returned no text: {CUT_OFF}" if cut else "returned no text")
+            raise row.unusable(
+                place, reply, f"returned no text: {CUT_OFF}" if cut else "returned no text"
+            )
         return Answer(text, reply.output, is_cut_off=cut)
 
     def _text(self, place: int, reply: Reply) -> str:
@@ -537,7 +539,9 @@ class AssertionGrader:
         try:
             return output_text(reply.output)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self.row.unusable(place, reply, "returned something that is not JSON data") from error
+            raise self.row.unusable(
+                place, reply, "returned something that is not JSON data"
+            ) from error
 
 
 def _like(error: GradingError) -> GradingError:

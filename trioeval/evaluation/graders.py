@@ -25,7 +25,8 @@ from trioeval.suite.tests import Joined, SparseTests
 #
 # The first of these that names a provider for the role wins: the assertion, the options of its test (then
 # those of the default test and the command line's `--grader`), the default test's own provider, and the
-# built-in judges. The default test's provider is not declared as a judge, so it is used only if it is able to.
+# built-in judges. The default test's provider is not declared as a judge, so it is used only if it is able
+# to.
 
 
 SEARCHING_KINDS = frozenset({"search-rubric"})
@@ -53,7 +54,7 @@ class Candidate:
     path: str
     """The place that names it."""
     named: bool = True
-    """Whether it is declared as a judge; otherwise it is used only if it is able to."""
+    """True if it is declared as a judge; otherwise it is used only if it is able to."""
 
 
 @attrs.frozen
@@ -64,7 +65,7 @@ class Wanted:
     candidates: tuple[Candidate, ...]
     """Best first; the built-in judges come after them."""
     searches: bool
-    """Whether it needs web search."""
+    """True if it needs web search."""
     path: str
     """The assertion."""
     type: str
@@ -307,7 +308,9 @@ class Graders:
             if (place := self.built_in.get((role, searches))) is not None:
                 return place
         wish = Wanted(role, given, searches, "", assertion.type)
-        default_reason = f"it needs {A_MODEL[role]}, which the suite did not name when it was loaded"
+        default_reason = (
+            f"it needs {A_MODEL[role]}, which the suite did not name when it was loaded"
+        )
         return self.missing.get(wish.key, default_reason)
 
 

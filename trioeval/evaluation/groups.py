@@ -1,9 +1,9 @@
 """The jobs of a task: one for each step, and one after each group of steps whose outputs are compared.
 
-A group is the adjacent steps of one test, repeat and combination. Where their outputs are compared, a separate
-job right after them in the plan does that. So a comparison has lanes, retries, a timeout and a budget like any
-other job, its position among the outcomes lets the rows of its group be held back exactly until it has ended,
-and nothing waits inside of another job.
+A group is the adjacent steps of one test, repeat and combination. Where their outputs are compared, a
+separate job right after them in the plan does that. So a comparison has lanes, retries, a timeout and a
+budget like any other job, its position among the outcomes lets the rows of its group be held back exactly
+until it has ended, and nothing waits inside of another job.
 
 The mapping between jobs and steps is computed, not stored: by binary search in spans of groups of one size.
 
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def compares(self) -> bool:
-        """Whether there is any comparison."""
+        """True if there is any comparison."""
         return any(span.compared for span in self.spans)
 
     def __len__(self) -> int:

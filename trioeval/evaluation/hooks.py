@@ -1,8 +1,8 @@
 """Extensions during a run: the events that they get, and their changes to rows.
 
-They run in their own processes and hold no slot. An extension that runs before a row is part of the row: if it
-fails, so does the row. One that runs afterwards adds to an existing result: if it fails, a warning is logged
-and the result stays as it is.
+They run in their own processes and hold no slot. An extension that runs before a row is part of the row: if
+it fails, so does the row. One that runs afterwards adds to an existing result: if it fails, a warning is
+logged and the result stays as it is.
 """
 
 import math
@@ -71,7 +71,7 @@ class Hooks:
 
     @property
     def change_tests(self) -> bool:
-        """Whether an extension is called before a row runs, and may change its test."""
+        """True if an extension is called before a row runs, and may change its test."""
         return bool(self._hearing("beforeEach"))
 
     async def before_each(self, step: Step) -> Step:

@@ -146,7 +146,8 @@ def row_id(
         provider: The label of its column's provider, or else its id.
         prompt_label: The label of its prompt.
         variables: The variables of its test, with one value of each list.
-        description: The description or name of its test; one made of its position, such as "Row #3", is ignored.
+        description: The description or name of its test; one made of its position, such as "Row #3", is
+            ignored.
 
     Example:
         >>> row_id("echo", "p", {"a": 1, "b": 2}, None) == row_id(

@@ -1,8 +1,8 @@
 """The records that tasks write during a run, and read again when it is resumed.
 
-Tasks do not know the database, only this interface. Everything is recorded synchronously, in the step in which
-it becomes known, so that nothing can happen between a reply that was paid for and its record; the owner of the
-journal makes it durable later, and reports when it is.
+Tasks do not know the database, only this interface. Everything is recorded synchronously, in the step in
+which it becomes known, so that nothing can happen between a reply that was paid for and its record; the owner
+of the journal makes it durable later, and reports when it is.
 """
 
 import datetime as dt
@@ -51,7 +51,7 @@ class CallRecord:
     latency_ms: float
     """The latency of this attempt alone; for a reply from the cache, that of the original call."""
     cached: bool = False
-    """Whether it came from the cache, and cost nothing."""
+    """True if it came from the cache, and cost nothing."""
     asked: Asked | None = None
     """The identity of the model; None if it is unknown."""
 
@@ -86,7 +86,7 @@ class Journal(Protocol):
 
     @property
     def resumed(self) -> bool:
-        """Whether it has earlier records: False in the first execution of a run."""
+        """True if it has earlier records: False in the first execution of a run."""
         ...
 
     def call(self, call: CallRecord, /) -> None:
@@ -106,7 +106,7 @@ class Journal(Protocol):
         ...
 
     def first_alone(self, task: str | None, rows: range, /) -> int:
-        """Return the first of some rows that must be passed to `row` even if it never started; else their stop."""
+        """Return the first row that must be passed to `row` even if it never started; else the stop."""
         ...
 
     def rows_not_run(self, rows: RowsNotRun, /) -> None:
@@ -114,7 +114,7 @@ class Journal(Protocol):
         ...
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
-        """Return the record that is kept instead of a durable row of this execution; None if it is its own."""
+        """Return the record that is kept instead of this durable row; None if the row itself is kept."""
         ...
 
     def reject(self, key: CallKey, /) -> None:
@@ -126,7 +126,7 @@ class Journal(Protocol):
         ...
 
     async def durable(self, row: Row | None = None, /) -> None:
-        """Return when the records are durable, or cannot be made durable. A checkpoint only if it has to wait.
+        """Wait until the records are durable, or cannot be. A checkpoint only if it has to wait.
 
         Args:
             row: A recorded row, which includes everything recorded before it; None means everything so far.

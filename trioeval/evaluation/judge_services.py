@@ -280,8 +280,8 @@ def _limit(milliseconds: str) -> float:
 
 
 WORKERS = 4
-"""Default maximum number of processes per function: more than one, so that a hanging process does not block all
-other rows."""
+"""Default maximum number of processes per function: more than one, so that a hanging process does not block
+all other rows."""
 
 MEMORY_MB = 4096
 """Default memory limit of each of them in mebibytes."""

@@ -97,7 +97,7 @@ class Bench:
     width: int = WIDTH
     """Maximum number of concurrent assertions that call external services, ≥ 1."""
     short_circuit: bool = False
-    """Whether the first failed assertion decides."""
+    """True if the first failed assertion decides."""
 
 
 @attrs.define(eq=False)
@@ -114,7 +114,7 @@ class Judging:
     _useless: set[Place] = attrs.field(init=False, factory=set)
     """Assertions whose replies led to no verdict."""
     _decided: bool = attrs.field(init=False, default=False)
-    """Whether a failed assertion has decided alone."""
+    """True if a failed assertion has decided alone."""
 
     async def run(self) -> Verdict:
         """Return the verdict on the row. A checkpoint only if an assertion calls a service or takes long.
@@ -379,7 +379,7 @@ class Judges:
     width: int = WIDTH
     """Maximum number of concurrent assertions of one row that call external services, ≥ 1."""
     short_circuit: bool = False
-    """Whether the first failed assertion of a row decides."""
+    """True if the first failed assertion of a row decides."""
 
     def of(
         self,

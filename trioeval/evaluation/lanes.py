@@ -85,9 +85,7 @@ def _lane_settings(
         if wanted is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
-            message = (
-                "agent programs have no lanes of their own: they run in the run slots"
-            )
+            message = "agent programs have no lanes of their own: they run in the run slots"
             hint = "set maxConcurrentRuns in $.agents: it applies to all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue

@@ -1,8 +1,8 @@
 """Reservations of calls: tokens and money, from bounds and from experience.
 
 If a run has a budget, or a lane counts against a shared limit of tokens or money, the bounds are reserved, so
-that these hold whatever providers reply. Otherwise a reservation only affects the pace of a lane, and each lane
-learns which share of the bounds its calls really use.
+that these hold whatever providers reply. Otherwise a reservation only affects the pace of a lane, and each
+lane learns which share of the bounds its calls really use.
 """
 
 import json

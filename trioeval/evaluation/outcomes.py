@@ -20,9 +20,9 @@ from trioeval.suite.dependencies import Lacking
 
 # Rows to retry later although their jobs had started.
 #
-# If the run's own budget refused a call, nothing failed: the budget is used up, and the row is left like those
-# that never started. A single call that exceeds the whole budget is different: it fails, because it would
-# fail again.
+# If the run's own budget refused a call, nothing failed: the budget is used up, and the row is left like
+# those that never started. A single call that exceeds the whole budget is different: it fails, because it
+# would fail again.
 #
 # A job that a stop withdrew while it waited for its first permit has made no call either.
 
@@ -103,8 +103,8 @@ def cut_off(failed: Failed, cut: Cut) -> Interrupted:
 
 
 TaskEnd: TypeAlias = Literal["complete", "incomplete", "cut"]
-"""The end of a task: all of it is done; something is missing; or only rows are missing that are left for later
-because the budget of the run is used up."""
+"""The end of a task: all of it is done; something is missing; or only rows are missing that are left for
+later because the budget of the run is used up."""
 
 NAMES: Mapping[type, str] = {
     Done: "done",

@@ -51,9 +51,9 @@ class PreparedSuite:
     unknown: tuple[str, ...] = ()
     """Facts that only a run will show, if no code could run when it was prepared."""
     one_by_one: bool = False
-    """Whether its steps run one after another, whatever they share."""
+    """True if its steps run one after another, whatever they share."""
     has_own_providers: bool = False
-    """Whether some providers are callables of the program, which no file can name."""
+    """True if some providers are callables of the program, which no file can name."""
     extensions: tuple[Extension, ...] = ()
     """Called for its rows, and at its end."""
     warnings: tuple[Problem, ...] = ()
@@ -93,7 +93,7 @@ class PreparedSuite:
 
     @property
     def in_order(self) -> bool:
-        """Whether its steps run one after another."""
+        """True if its steps run one after another."""
         return self.why_in_order is not None
 
     @property

@@ -108,9 +108,9 @@ def _name(function: PromptFunction) -> str:
 # Replies of models are data (see `history`), and so are rows of a dataset: neither names a file to be read,
 # and neither is a template.
 #
-# A row gets the registers that its texts name. Where rows run in order anyway, hiding the others gains nothing,
-# so it gets those as well, unless there are many: a thousand rows with a register each would pass half a
-# million values between them.
+# A row gets the registers that its texts name. Where rows run in order anyway, hiding the others gains
+# nothing, so it gets those as well, unless there are many: a thousand rows with a register each would pass
+# half a million values between them.
 
 
 _GET_VAR = "get_var"
@@ -152,7 +152,7 @@ class Variables:
     visible: Callable[[Step, Mapping[str, Any]], Mapping[str, Any]]
     """Returns the registers that a row's texts may name; the row does not depend on the others."""
     in_order: bool
-    """Whether rows run one after another."""
+    """True if rows run one after another."""
     provider_names: Sequence[str]
     """The label or id of each provider of the suite."""
     run_id: str | None = None
@@ -290,7 +290,7 @@ class Tools:
     read_transform: Callable[[str], OutputTransform]
     """Parses the text of a transform; an equal text is parsed once."""
     hooked: bool = False
-    """Whether extensions may change the registers and conversations of rows."""
+    """True if extensions may change the registers and conversations of rows."""
 
     async def ask(self, step: Step) -> Asked:
         """Return the prompt of a row, with its variables.
@@ -408,7 +408,7 @@ class Tools:
 
     @property
     def remembers(self) -> bool:
-        """Whether any row may leave data for later ones."""
+        """True if any row may leave data for later ones."""
         return self.hooked or self.variables.sharing.any
 
     def stores(self, step: Step) -> bool:

@@ -1,15 +1,16 @@
 """The replies to rows: from providers under test and from judges.
 
 A reply is first looked up in the records of earlier executions of the run, then in the cache; only then is a
-call made, through the lane of the provider. The cost of a recorded reply counts as if it were paid now, so that
-the totals of an interrupted run are those of an uninterrupted one; a reply from the cache costs nothing. Neither
-sends a request, so neither takes a slot, waits for the pace of a lane, or uses the budget.
+call made, through the lane of the provider. The cost of a recorded reply counts as if it were paid now, so
+that the totals of an interrupted run are those of an uninterrupted one; a reply from the cache costs nothing.
+Neither sends a request, so neither takes a slot, waits for the pace of a lane, or uses the budget.
 
 Every call is recorded in the step in which it ends: each attempt separately, successful or failed. Nothing is
-awaited in between, so a reply is recorded whatever happens to the row afterwards: a failing test that needs no
-more judges, or a timeout. The row continues when its reply is durable, so if the program dies, nothing that
-depends on a lost reply has started: no grading, no next turn, no other row. The wait holds no slot and is not
-working time. Only for providers with constant and free replies (`echo`) no call is recorded, just the row.
+awaited in between, so a reply is recorded whatever happens to the row afterwards: a failing test that needs
+no more judges, or a timeout. The row continues when its reply is durable, so if the program dies, nothing
+that depends on a lost reply has started: no grading, no next turn, no other row. The wait holds no slot and
+is not working time. Only for providers with constant and free replies (`echo`) no call is recorded, just the
+row.
 
 Laws: RESUME, SLOT.
 """
@@ -106,7 +107,7 @@ class Inquiry:
     cache_key: bytes | None = None
     """Cache key; None if the cache must not be used."""
     refresh: bool = False
-    """Whether to ignore a cached reply and replace it."""
+    """True to ignore a cached reply and replace it."""
 
 
 class Listener(Protocol):
@@ -157,10 +158,10 @@ class Asker:
     observers: Sequence[RecordObserver] = ()
     cache: ReplyCache | None = None
     refresh: bool = False
-    """Whether to call every provider again, and replace cached replies."""
+    """True to call every provider again, and replace cached replies."""
     estimates: bool = False
-    """Whether a call without reported tokens counts by its length, and returns the rest of its reservation; if
-    a budget must hold, it always counts as all of its reservation."""
+    """True if a call without reported tokens counts by its length, and returns the rest of its reservation;
+    if a budget must hold, it always counts as all of its reservation."""
     warn: Callable[[str], None] = attrs.field(default=_log.warning, repr=False)
     """Called with problems that fail no row."""
     names: Sequence[str] = attrs.field(init=False)

@@ -26,11 +26,11 @@ class SentKey:
     variable: str
     host: str
     is_safe: bool
-    """Whether the host belongs to its vendor, or is named for it by the environment itself."""
+    """True if the host belongs to its vendor, or is named for it by the environment itself."""
 
     @property
     def is_strange(self) -> bool:
-        """Whether to warn the user of a trusted suite; a proxy on this machine is their own."""
+        """True to warn the user of a trusted suite; a proxy on this machine is their own."""
         return not (self.is_safe or is_own_machine(self.host))
 
 
@@ -73,7 +73,9 @@ def _is_place_of(endpoint: Endpoint | None, variable: str, own: Collection[str])
     if endpoint is None or not endpoint.url_variable or endpoint.url_variable in own:
         return False
     service = endpoint.service
-    own_keys = service.key_variables or endpoint.sent_variables  # boto3 finds the keys of AWS itself
+    own_keys = (
+        service.key_variables or endpoint.sent_variables
+    )  # boto3 finds the keys of AWS itself
     return variable in (*own_keys, service.organization_variable)
 
 
@@ -85,9 +87,7 @@ def strange_key(sent: SentKey, path: str) -> Problem:
         path: The path of the provider in the suite.
     """
     message = f"{sent.variable} goes to {sent.host}, which is not a host of its vendor"
-    return Problem(
-        path, message, "if that is not intended, give the provider its own key: apiKey"
-    )
+    return Problem(path, message, "if that is not intended, give the provider its own key: apiKey")
 
 
 def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterator[Problem]:
@@ -138,7 +138,7 @@ def strange_graders(
         strange = [host for host in hosts_of(spec) if host is not None and host not in hosts]
         for host in strange:
             if not _is_vendors(spec, host):
-                message = f"an untrusted suite calls only the hosts of its providers, and {host} is not one of them"
+                message = f"an untrusted suite calls only its providers, and {host} is not one of their hosts"
                 yield Problem(path, message, "add it to the providers, or remove it")
 
 

@@ -5,8 +5,8 @@ rows is the n-th on both sides. Rows are matched by id and content first: these 
 position now. The rest is matched by id alone: these are *changed*. Then the remaining rows of the suite are
 *new*, and the remaining stored ones are *gone*.
 
-Both sides are read in parallel, once, and a row is forgotten as soon as it has a match. So the memory needed is
-proportional to the number of moved rows: none for equal suites, k rows if k were inserted at the start. Of
+Both sides are read in parallel, once, and a row is forgotten as soon as it has a match. So the memory needed
+is proportional to the number of moved rows: none for equal suites, k rows if k were inserted at the start. Of
 every row only the index is stored.
 """
 
@@ -80,7 +80,8 @@ def parse_retry(text: str) -> Retry:
         range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part is not None
     ]
     if len(ranges) < len(parts) or not all(ranges):
-        msg = f"invalid rows to run again: {text!r}; use failed, errors, timeouts, none, or rows such as 3,17,20-25"
+        usage = "use failed, errors, timeouts, none, or rows such as 3,17,20-25"
+        msg = f"invalid rows to run again: {text!r}; {usage}"
         raise UsageError(msg)
     return Retry("rows", _joined(ranges))
 
@@ -223,7 +224,7 @@ class Reconciled:
 
     @property
     def is_same(self) -> bool:
-        """Whether each row is kept in its position. Unknown, and so False, with unrecorded rows."""
+        """True if each row is kept in its position. Unknown, and so False, with unrecorded rows."""
         return not (
             self.gone
             or self.dropped
@@ -371,7 +372,7 @@ class _Matching:
     def match_calls(
         self, begun: Iterable[tuple[int, str]]
     ) -> tuple[Mapping[int, int], Sequence[int]]:
-        """Match rows with only calls by id with the unmatched rows of the suite; return the matches and the rest."""
+        """Match unrecorded rows with calls to unmatched rows of the suite by id; return matches and rest."""
         rows = [*begun]
         if not rows:
             return {}, ()
@@ -413,7 +414,9 @@ def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = Non
     shown = [f"{count} {_word(state, reconciled)}" for state, count in counts.items() if count]
     gone = reconciled.gone
     left = f"; {len(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
-    lines = [f"of {len(steps)} {'row' if len(steps) == 1 else 'rows'}: {', '.join(shown) or 'none'}{left}"]
+    lines = [
+        f"of {len(steps)} {'row' if len(steps) == 1 else 'rows'}: {', '.join(shown) or 'none'}{left}"
+    ]
     if unrecorded := min(reconciled.unrecorded, counts["new"]):
         are = "unrecorded row runs" if unrecorded == 1 else "unrecorded rows run"
         lines.append(f"  {unrecorded} {are} as the suite says now")

@@ -1,8 +1,8 @@
 """The shared data that a step may read and write, found in its templates.
 
 A step reads a register if one of its texts names it: the prompt, a variable, the value of an assertion.
-Anything that cannot be analysed (the user's code, a program, a file, a request whose config contains templates)
-may read any register. So the result may be too large, but never too small.
+Anything that cannot be analysed (the user's code, a program, a file, a request whose config contains
+templates) may read any register. So the result may be too large, but never too small.
 
 Names cannot be computed in templates, but they can be assembled from pieces: references between variables are
 replaced in their texts, so `{{ re{{b}} }}` may become any name. New marks can only appear if a brace opens
@@ -38,9 +38,9 @@ from trioeval.text import from_model
 # The data that steps leave for later ones: the outputs in registers, and the turns of conversations.
 #
 # A step sees what a strictly serial run would show it: the data of steps before it, where `runSerially` steps
-# come before all others and steps of a kind come in index order. Steps may end in any order, so every value is
-# stored with its position in that run, and a reader sees the values before its own position. Whether all of
-# these are known when a step starts is decided by the readiness below.
+# come before all others and steps of a kind come in index order. Steps may end in any order, so every value
+# is stored with its position in that run, and a reader sees the values before its own position. Whether all
+# of these are known when a step starts is decided by the readiness below.
 #
 # Before the position of the oldest unfinished step, only the latest value of each register can still be seen:
 # earlier ones are dropped. Turns of a conversation are kept, because each later turn shows all of them.
@@ -163,7 +163,7 @@ class History:
         return found
 
     def over(self, step: Step) -> None:
-        """Handle the end of a step; all with a lower index have ended. Called for every step, in index order."""
+        """Handle the end of a step. Called for every step, in index order."""
         # Serial steps run before all others, so after one of the others none is left.
         with_others, _ = rank(step)
         self._over = (self._over[0] or with_others, step.index + 1)
@@ -177,17 +177,18 @@ class History:
 # The order in which the steps of a run may start, if some need the data of others.
 #
 # A step reads and writes *cells*: registers, and conversations, of which each step of one reads all turns and
-# adds its own. It waits for every earlier step that may write a cell which it may read. Waiting for the latest
-# of them would suffice if it were certain to succeed; if it fails, the value before it counts. "Earlier" is as
-# in `History`: steps that run serially, which the kernel runs first anyway, and then by index.
+# adds its own. It waits for every earlier step that may write a cell which it may read. Waiting for the
+# latest of them would suffice if it were certain to succeed; if it fails, the value before it counts.
+# "Earlier" is as in `History`: steps that run serially, which the kernel runs first anyway, and then by
+# index.
 #
 # Waiting is counted, never searched: for each cell, writers are numbered, and a reader with n writers before
 # it waits until the first n of them have ended. So a reader costs one number per cell, however many writers
 # there are. Edges would cost readers times writers.
 #
-# Finding the cells of a step means reading it, and steps may be lines of a huge file. So steps are read in index
-# order, with at most `AHEAD` unfinished ones at a time. The first of those waits for no other step, so the run
-# makes progress whatever the others wait for.
+# Finding the cells of a step means reading it, and steps may be lines of a huge file. So steps are read in
+# index order, with at most `AHEAD` unfinished ones at a time. The first of those waits for no other step, so
+# the run makes progress whatever the others wait for.
 #
 # Law: BLOCK.
 
@@ -395,7 +396,7 @@ class Sharing:
 
     @property
     def any(self) -> bool:
-        """Whether some steps may depend on others."""
+        """True if some steps may depend on others."""
         return bool(self.conversations or self.registers)
 
 

@@ -41,7 +41,7 @@ class Memory(Protocol):
 
     @property
     def remembers(self) -> bool:
-        """Whether any row may leave data."""
+        """True if any row may leave data."""
         ...
 
     def stores(self, step: Step, /) -> bool:
@@ -100,7 +100,8 @@ class Resumed:
         first, last = self._is_kept.find(0), self._is_kept.rfind(0)
         if first < 0 or not self._memory.remembers:
             return
-        # Remaining serial rows read from before all rows that run with others, wherever they are in the suite.
+        # Remaining serial rows read from before all rows that run with others, wherever they are in the
+        # suite.
         serial = self._steps.serial_indices
         settles = all(self._is_kept[index] for index in serial)
         # Serial rows are restored before any row is settled below, in the order in which they ran.
@@ -156,8 +157,8 @@ class Resumed:
 
     def unstarted(self, jobs: range) -> Unstarted | None:
         """Return the rows of remaining jobs that never started, up to the next kept one."""
+        first = self.job(jobs.start)
         # The n-th one after the first is n indices further as long as no row between them is kept.
-        # The n-th behind the first is n further on as long as none between them is kept.
         count = bisect.bisect_left(
             range(len(jobs)), 1, key=lambda n: self.job(jobs.start + n) - first > n
         )

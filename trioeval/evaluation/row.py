@@ -73,7 +73,7 @@ class Status(enum.Enum):
 
     @property
     def has_verdict(self) -> bool:
-        """Whether the row was judged."""
+        """True if the row was judged."""
         return self in {Status.PASS, Status.FAIL}
 
     @property
@@ -156,11 +156,11 @@ class Row:
     Requests of earlier executions of its run count if their replies are used; replies from the cache do not.
     """
     cached: bool = False
-    """Whether the reply came from the cache, and cost nothing."""
+    """True if the reply came from the cache, and cost nothing."""
     waits: Mapping[str, float] = attrs.field(factory=dict)
-    """Seconds of waiting by reason (`trioeval.kernel.Why`): before the start, as the next job of its lane, and
-    after the start. Of several calls that wait for one lane at once, one counts. Empty for a run with neither
-    a journal nor an observer."""
+    """Seconds of waiting by reason (`trioeval.kernel.Why`): before the start, as the next job of its lane,
+    and after the start. Of several calls that wait for one lane at once, one counts. Empty for a run with
+    neither a journal nor an observer."""
     graded: tuple[Verdict, ...] = ()
     """The verdicts of single assertions of a row without a verdict, in their order."""
     spent: Spent = NOTHING_SPENT
@@ -227,7 +227,7 @@ class RowsLeft:
     """
 
     is_complete: bool = False
-    """Whether the task has ended and nothing of it is missing."""
+    """True if the task has ended and nothing of it is missing."""
     _by_index: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
     _whole: Sequence[Mapping[str, Any]] | None = attrs.field(init=False, default=None, repr=False)
 
