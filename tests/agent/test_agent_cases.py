@@ -199,7 +199,7 @@ def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_pat
     alone = run(journal.again(parse_retry("0,1")))
     assert alone.outcomes == ["done fail", "blocked not_run"]
     (line,) = alone.warned
-    assert line.startswith("case a is not done any more, and these, which rest on it, stand")
+    assert line.startswith("case a is no longer done; these cases, which depend on it, keep")
     assert "as they were: c, d; --retry" in line
 
 

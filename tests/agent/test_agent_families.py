@@ -153,7 +153,7 @@ def test_a_python_without_foreign_functions_starts_programs_all_the_same(
 @pytest.mark.parametrize(
     ("program", "kind", "code", "said"),
     [
-        ("./nothing", "not_found", None, 'there is no program "{folder}/nothing"'),
+        ("./nothing", "not_found", None, 'program "{folder}/nothing" not found'),
         ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" in PATH'),
         ("./", "permission", None, '"{folder}" cannot be started: Permission denied'),
         ("./kill.sh", "killed", -9, "SIGKILL"),
@@ -514,7 +514,7 @@ def test_a_log_on_a_full_disk_goes_on_without(tmp_path: Path) -> None:
     log._descriptor = os.open("/dev/full", os.O_WRONLY)
     log.feed(b"lost")
     log.feed(b" words")
-    assert log.fault == f"{tmp_path}/log cannot be written on: No space left on device"
+    assert log.fault == f"{tmp_path}/log cannot be written: No space left on device"
     assert (log.kept, log.tail.text) == (0, "lost words")
     log.close()
 

@@ -52,18 +52,18 @@ def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
     with pytest.raises(AgentError) as caught:
         ensure_prompt(tmp_path / "prompt.md", submitted)
     file = tmp_path / "prompt.md"
-    assert str(caught.value) == f"{file} is not there, and no prompt was submitted: one is needed"
+    assert str(caught.value) == f"{file} does not exist, and no prompt was submitted"
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda file: file.write_text(" \n"), "is blank; write the prompt there, or remove it"),
-        (lambda file: file.write_bytes(b"\xff"), "a prompt is text in UTF-8"),
+        (lambda file: file.write_bytes(b"\xff"), "a prompt must be UTF-8 text"),
         (lambda file: file.mkdir(), "not a regular file"),
         (lambda file: file.symlink_to("nowhere"), "it is a link"),
         (os.mkfifo, "not a regular file"),
-        (lambda file: os.truncate(file, 2**26 + 1), "has more than 67,108,864 bytes"),
+        (lambda file: os.truncate(file, 2**26 + 1), "exceeds the 67,108,864 bytes"),
     ],
 )
 def test_a_prompt_that_cannot_be_used_is_told(
@@ -83,7 +83,7 @@ def test_a_prompt_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """No folder, or no text."""
     with pytest.raises(AgentError, match="No such file or directory"):
         ensure_prompt(tmp_path / "gone" / "prompt.md", "Repair it.")
-    with pytest.raises(AgentError, match="a prompt is text in UTF-8"):
+    with pytest.raises(AgentError, match="a prompt must be UTF-8 text"):
         ensure_prompt(tmp_path / "prompt.md", "\ud800")
     assert not (tmp_path / "prompt.md").exists()
 

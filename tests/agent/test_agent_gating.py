@@ -192,7 +192,7 @@ def test_ag_73_a_failure_means_what_the_policy_says() -> None:
         "b": "done",
         "s": "skipped: a: blocked by case a, which is not done",
         "f": "refused: case a, which it depends on, is not done",
-        "w": "skipped: a: blocked for good: w waits for a (failed)",
+        "w": "skipped: a: blocked forever: w waits for a (failed)",
         "r": "done",
     }
     assert found.over == {"a": 1, "s": 1, "f": 1, "b": 9, "w": 10, "r": 10}
@@ -200,7 +200,7 @@ def test_ag_73_a_failure_means_what_the_policy_says() -> None:
     assert found.posted["r"] == [
         "PROGRESS blocked by a, b",
         "PROGRESS blocked by b",
-        "WARNING begins although these are not done: a",
+        "WARNING starts although these are not done: a",
     ]
 
 
@@ -246,15 +246,15 @@ def test_ag_74_cases_that_wait_for_what_failed_end_when_nothing_else_goes_on() -
     assert found.ended == {
         "a": "failed",
         "g": "done",
-        "b": "skipped: a: blocked for good: b waits for a (failed)",
-        "c": "skipped: b: blocked for good: c waits for b, b for a (failed)",
+        "b": "skipped: a: blocked forever: b waits for a (failed)",
+        "c": "skipped: b: blocked forever: c waits for b, b for a (failed)",
         "d": "done",
         "e": "skipped: c: blocked by case c, which is not done",
         "f": "done",
     }
     assert found.warned == [
-        "case b is blocked for good: b waits for a (failed)",
-        "case c is blocked for good: c waits for b, b for a (failed)",
+        "case b is blocked forever: b waits for a (failed)",
+        "case c is blocked forever: c waits for b, b for a (failed)",
     ]
     assert found.over["b"] == found.over["c"] == 20
     assert found.began["d"] == 20
@@ -291,7 +291,7 @@ def test_a_case_that_is_not_there_is_never_done() -> None:
     """Whatever the policy says: nobody can know what becomes of it."""
     found = ran(*(Case(name=policy[0], needs="?", policy=policy) for policy in POLICIES))
     assert set(found.over.values()) == {0}
-    assert found.ended["r"] == "skipped: ?: blocked for good: r waits for ? (not in this run)"
+    assert found.ended["r"] == "skipped: ?: blocked forever: r waits for ? (not in this run)"
 
 
 def test_ag_75_blockers_are_told_when_they_change_and_their_end_once() -> None:
@@ -447,7 +447,7 @@ def test_columns_know_nothing_of_each_other() -> None:
     run_virtual(_run_all, columns, found, math.inf, warned.append)
     assert found["one"].over == {"a": 1, "b": 1}
     assert found["two"].began == {"a": 0, "b": 4}
-    assert warned == ["case b of one is blocked for good: b waits for a (failed)"]
+    assert warned == ["case b of one is blocked forever: b waits for a (failed)"]
 
 
 def test_what_an_earlier_execution_left_is_said_before() -> None:

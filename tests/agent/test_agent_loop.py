@@ -95,7 +95,7 @@ def test_ag_02_children_of_what_is_done_are_waited_for() -> None:
         await trio.lowlevel.checkpoint()
         end = await run_until_done(Scripted(bench), bench.terms())
         assert bench.began == []
-        assert bench.bodies("INFO")[0] == "done, but for 1 child: child 0"
+        assert bench.bodies("INFO")[0] == "done, except 1 child: child 0"
         return end
 
     end, seconds = on_bench(play)
@@ -111,11 +111,11 @@ def test_ag_03_an_agent_that_is_done_at_its_second_attempt_has_two() -> None:
         assert bench.began == [(0, 0.0), (1, 2.0)]
         assert bench.posted == [
             ("INFO", "starting attempt 0"),
-            ("RUN_START", "attempt 0 has begun: run run-0"),
-            ("RUN_STOP", "attempt 0 has ended: run run-0"),
+            ("RUN_START", "attempt 0 started: run run-0"),
+            ("RUN_STOP", "attempt 0 ended: run run-0"),
             ("INFO", "starting attempt 1"),
-            ("RUN_START", "attempt 1 has begun: run run-1"),
-            ("RUN_STOP", "attempt 1 has ended: run run-1"),
+            ("RUN_START", "attempt 1 started: run run-1"),
+            ("RUN_STOP", "attempt 1 ended: run run-1"),
             ("INFO", "done after 2 attempts"),
         ]
         return end
@@ -145,7 +145,7 @@ def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
         agent = Scripted(bench, [ValueError("no")])
         end = await run_until_done(agent, bench.terms(RestartPolicy(max_attempts=1)))
         assert bench.bodies("WARNING") == ["attempt 0 failed: unexpected: ValueError: no"]
-        assert bench.bodies("RUN_CRASH") == ["attempt 0 has failed: run run-0"]
+        assert bench.bodies("RUN_CRASH") == ["attempt 0 failed: run run-0"]
         return end
 
     end, _seconds = on_bench(play)

@@ -91,4 +91,4 @@ def test_a_word_without_its_variable_is_no_other_word() -> None:
     trio.run(main)
     (row,) = (row for row in rows if row.task == "t")
     assert row.verdict is not None
-    assert "the command cannot be filled in: {{ nope }} is not defined" in row.verdict.reason
+    assert "the command cannot be rendered: {{ nope }} is not defined" in row.verdict.reason

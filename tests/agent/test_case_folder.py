@@ -95,7 +95,7 @@ def test_a_case_that_goes_on_finds_its_workspace_under_another_name(folder: Path
 
 def test_a_workspace_that_is_gone_is_not_made_again_where_attempts_count(folder: Path) -> None:
     """They were made in it."""
-    with pytest.raises(AgentError, match=r"workspace is gone, .* --retry and its index"):
+    with pytest.raises(AgentError, match=r"workspace is missing, .* --retry and its index"):
         open_as(folder, goes_on=True)
     (folder / "case.json").write_text("damaged")
     (folder / "workspace").mkdir()

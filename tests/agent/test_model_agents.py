@@ -362,7 +362,7 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
     bench.settings = AgentSettings(max_steps=2)
     model = Script([chat("list_files"), chat("write_file", path="x", content="y"), "more"])
     end = bench.end(model)
-    message = "2 steps are made, and 2 are allowed (maxSteps)"
+    message = "reached 2 steps (maxSteps)"
     assert end.failure == AttemptFailure("timeout", message)
     assert len(model.requests) == 2
     assert bench.file("x").exists()
@@ -565,7 +565,7 @@ def test_an_attempt_that_works_for_too_long_is_ended(bench: Bench) -> None:
         return await model(request)
 
     end = bench.end(slow)
-    message = "it took longer than 3 seconds of work (attemptTimeout)"
+    message = "exceeded 3 seconds of work (attemptTimeout)"
     assert end.failure == AttemptFailure("timeout", message)
     assert (end.cost, end.metadata["steps"]) == (0.5, 1)
     assert 3 <= end.duration_s < 30

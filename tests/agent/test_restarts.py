@@ -69,7 +69,7 @@ def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
 
 def test_who_reaches_a_bound_may_have_got_further() -> None:
     """The same message each time says nothing of that."""
-    bound = failed("timeout", "50 steps are made, and 50 are allowed (maxSteps)")
+    bound = failed("timeout", "reached 50 steps (maxSteps)")
     assert isinstance(decide(RestartPolicy(), [bound] * 9), Again)
     assert isinstance(decide(RestartPolicy(), [failed(), bound, *[failed()] * 3]), Again)
 

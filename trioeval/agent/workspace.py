@@ -48,7 +48,7 @@ def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
     """
     git = find_git(os.environ)
     if git is None:
-        raise AgentError(f"git is not there, which opens {bundle}: install it")
+        raise AgentError(f"opening {bundle} requires git; install it")
     listed = _run(git, bundle, longest, ["bundle", "list-heads", str(bundle)])
     names = [line.partition(" ")[2] for line in listed.splitlines()]
     branch: list[str] = []
