@@ -217,10 +217,10 @@ def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Pat
         )
     )
     assert ran.outcomes == ["failed error", "done pass", "blocked not_run"]
-    assert ran.rows["work", 0].error == "the prompt of case a is empty, so nothing is to be done"
+    assert ran.rows["work", 0].error == "the prompt of case a is empty"
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(Exception, match="the folder of agents cannot be made"):
+    with pytest.raises(Exception, match="the folder of agents cannot be created"):
         trio.run(lambda: play(task_of({"id": "a"}), folder=tmp_path / "run"))

@@ -503,7 +503,7 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
     }
     entry["tests"][7]["options"] = {"transformVars": "file://t.py:f"}
     (projects / "t.py").write_text("def f(variables, context):\n    return {'name': 'calc'}\n")
-    done = f"{projects}/projects/over holds DONE already, by which an agent says that it is done"
+    done = f"{projects}/projects/over already contains DONE, which marks a task as done"
     hint = "remove it, or give the task another doneFile"
     assert told_of(entry, projects) == [
         '$.workspace: there is no file or folder "projects/clac" (case b)\n  did you mean "calc"?',

@@ -156,7 +156,7 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert [one.draft.body for one in read_bus(tmp_path).messages] == ["free again"]
-    assert f"{tmp_path}: the message bus was locked by others" in warned[0]
+    assert f"{tmp_path}: the message bus was locked by another process" in warned[0]
 
 
 def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:

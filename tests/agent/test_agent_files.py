@@ -107,7 +107,7 @@ def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
     marker.path.mkdir()
     with pytest.raises(AgentError) as caught:
         marker.is_set()
-    said = f"{marker.path} is a folder; a file there says `done`, so remove it"
+    said = f"{marker.path} is a folder; a file there means `done`, so remove it"
     assert str(caught.value) == said
     marker.path.rmdir()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -122,7 +122,7 @@ def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
 
 def test_ag_11_a_marker_needs_a_folder_and_a_time(tmp_path: Path) -> None:
     """Both are asked for when it is made."""
-    with pytest.raises(AgentError, match=r"there is no folder .*gone in which an agent could say"):
+    with pytest.raises(AgentError, match=r"the folder .*gone of the done file does not exist"):
         FileMarker(tmp_path / "gone" / "DONE")
     with pytest.raises(AgentError, match="look_every must be more than 0 seconds, got 0"):
         FileMarker(tmp_path / "DONE", look_every=0)

@@ -186,7 +186,7 @@ def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
             (tmp_path / "DONE").mkdir()
         end = await run_until_done(agent, bench.terms())
         assert (end.ending, end.gave_up) == ("failed", "marker")
-        assert "DONE is a folder; a file there says `done`" in end.message
+        assert "DONE is a folder; a file there means `done`" in end.message
         assert "DONE is a folder" in bench.bodies("ERROR")[0]
         assert len(bench.told) == (when != "before")
         assert isinstance(bench.events[-1], CaseEnded)
@@ -327,7 +327,7 @@ def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFi
         end, _seconds = on_bench(play)
     assert (end.ending, end.untold) == ("done", 7)
     assert [record.getMessage() for record in caplog.records] == [
-        "the bus does not take what is posted: no space left on the device"
+        "a message cannot be posted on the bus: no space left on the device"
     ] * 2
 
 

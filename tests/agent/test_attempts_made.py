@@ -103,9 +103,9 @@ def test_reports_that_cannot_be_used_are_told_once() -> None:
     troubles.add("t/c", 0, ["it is late"])
     troubles.tell(told.append)
     first = "t/b, attempt 1: it is empty"
-    several = "2 reports of agents cannot be used as they are (see `trioeval show`)"
+    several = "2 reports of agents are invalid (see `trioeval show`)"
     assert told == [
-        f"a report of an agent cannot be used as it is: {first}",
+        f"a report of an agent is invalid: {first}",
         f"{several}; the first is of {first}",
     ]
 

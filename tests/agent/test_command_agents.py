@@ -160,7 +160,11 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first_line", "mode", "told"),
     [
-        ("#!/no/such/shell", 0o755, 'program "./agent" not found, or the interpreter in its first line'),
+        (
+            "#!/no/such/shell",
+            0o755,
+            'program "./agent" not found, or the interpreter in its first line',
+        ),
         ("#!/bin/sh", 0o644, '"./agent" cannot be started: Permission denied'),
         ("", 0o755, '"./agent" cannot be started: Exec format error'),
     ],
@@ -431,7 +435,7 @@ def attrs_of(report: AttemptReport) -> tuple[Any, ...]:
 def test_what_is_no_json_is_no_report(data: bytes) -> None:
     """With the reason."""
     (warning,) = read_report(data).warnings
-    assert warning.startswith("the report is not JSON that can be used: ")
+    assert warning.startswith("the report is not usable JSON: ")
 
 
 def test_what_is_nested_too_deeply_is_no_report() -> None:

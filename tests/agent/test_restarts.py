@@ -62,7 +62,8 @@ def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
         Again(4.0),
         Again(8.0),
         Stop(
-            "identical_failures", "gave up after 5 attempts: the last 5 failed alike: exit: code 1"
+            "identical_failures",
+            "gave up after 5 attempts: the last 5 failed in the same way: exit: code 1",
         ),
     ]
 

@@ -30,9 +30,9 @@ from trioeval.suite.expand import Step
 
 # The output of a program, read from its pipe and stored in a file, up to a limit.
 #
-# Pipes and not the files themselves: a script that writes to `/dev/stderr` would truncate the file, and a file
-# has no limit. So the pipe must be read for as long as a process holds it; the processes are never blocked,
-# because output over the limit is read and discarded.
+# Pipes and not the files themselves: a script that writes to `/dev/stderr` would truncate the file, and a
+# file has no limit. So the pipe must be read for as long as a process holds it; the processes are never
+# blocked, because output over the limit is read and discarded.
 
 
 LAST_WORDS = 1.0

@@ -1,8 +1,9 @@
 # Apart from `agent.task`: together they exceed 600 lines.
 """The dependencies of the cases of a task: where cases wait without holding a slot.
 
-All cases of a plan start at once, and wait here until their dependencies allow them to continue. Each column of
-the plan (a prompt with a provider and a repetition) has its own cases: no case waits for one of another column.
+All cases of a plan start at once, and wait here until their dependencies allow them to continue. Each column
+of the plan (a prompt with a provider and a repetition) has its own cases: no case waits for one of another
+column.
 
 The state of a case changes when another one ends, so it sleeps until it is notified. When every unfinished
 case of a column sleeps, nothing can change any more: stuck cases are given up, each with its chain of

@@ -402,7 +402,9 @@ class Cases:
             places.append((lambda *below: ("defaultTest", *below), default))
         for at, test in places:
             if test.options.run_serially:
-                message = "runSerially cannot be combined with dependsOn: cases have an order already"
+                message = (
+                    "runSerially cannot be combined with dependsOn: cases have an order already"
+                )
                 yield Mistake(message, hint, at=at("options", "runSerially"))
             if test.options.store_output_as:
                 message = "registers cannot be combined with dependsOn: cases have an order already"

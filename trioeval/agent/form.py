@@ -90,9 +90,7 @@ def _told(names: Sequence[str]) -> str:
     rest = len(names) - _TOLD
     more = f" and {rest} more" if rest > 0 else ""
     listed = ", ".join(names[:_TOLD])
-    return (
-        f"cases {listed}{more} are run although the filters exclude them: others depend on them"
-    )
+    return f"cases {listed}{more} are run although the filters exclude them: others depend on them"
 
 
 SETTINGS = tuple(fields_by_key(AgentSettings))

@@ -44,12 +44,13 @@ class AgentSettings(TaskSettings):
     grace: NotNegative = 1.5
     """Seconds between the request to end and the kill."""
     max_processes: Number = MAX_PROCESSES
-    """Maximum number of concurrent processes of an attempt of a program, or of a command of a model; with more,
-    all of them are killed; 0 means no limit."""
+    """Maximum number of concurrent processes of an attempt of a program, or of a command of a model; with
+    more, all of them are killed; 0 means no limit."""
     max_tokens: Count | None = None
     """Tokens of all attempts of a case after which no further attempt starts; None means no limit."""
     max_cost: Positive | None = None
-    """Cost of all attempts of a case in US dollars after which no further attempt starts; None means no limit."""
+    """Cost of all attempts of a case in US dollars after which no further attempt starts; None means no
+    limit."""
     max_steps: Count = 50
     """Maximum number of replies of a model in one attempt."""
     allow_commands: bool = False

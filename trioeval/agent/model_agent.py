@@ -1,10 +1,10 @@
 # Apart from `agent.task`: one of the two kinds of agents, beside `command_agent`.
 """An agent that is a model: a conversation with a provider, and tools that work in the workspace of the case.
 
-Each reply is a separate call on the lane of its provider, so a model waits for its turn there and holds neither
-a slot of the lane nor a run slot while tools run. Replies are recorded as they arrive and recalled when a run
-is resumed, with the results of their tools: an interrupted attempt continues where it was. They never come from
-the cache of replies, because a reply for another workspace is of no use in this one.
+Each reply is a separate call on the lane of its provider, so a model waits for its turn there and holds
+neither a slot of the lane nor a run slot while tools run. Replies are recorded as they arrive and recalled
+when a run is resumed, with the results of their tools: an interrupted attempt continues where it was. They
+never come from the cache of replies, because a reply for another workspace is of no use in this one.
 
 A provider that calls no tools makes an attempt of one reply. It gets the path of its workspace as a variable,
 and may work there itself.
@@ -44,9 +44,9 @@ from trioeval.providers.messages import to_messages
 
 # The tool results of one attempt of a model, in a file: one line of JSON for each call.
 #
-# It is for people, and for a resumed run: if a reply is recalled instead of requested, its tool calls were made
-# already, so their results are read here and nothing is done twice. That also keeps the conversation the same,
-# so that the following replies are recalled as well. A call that was cut off is made again.
+# It is for people, and for a resumed run: if a reply is recalled instead of requested, its tool calls were
+# made already, so their results are read here and nothing is done twice. That also keeps the conversation the
+# same, so that the following replies are recalled as well. A call that was cut off is made again.
 
 
 _LARGEST = 128 * 1024 * 1024
@@ -217,7 +217,8 @@ class _Work:
 
     @chain.default
     def _open(self) -> Chain:
-        # Without the note first, to find replies from before the interruption; the note only if there are none.
+        # Without the note first, to find replies from before the interruption; the note only if there are
+        # none.
         fresh = Chain(_opening(attrs.evolve(self.attempt, is_resumed=False)))
         if not self.attempt.is_resumed:
             return fresh

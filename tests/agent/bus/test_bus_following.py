@@ -166,7 +166,7 @@ def test_what_is_broken_is_logged_once_and_passed_over(
 
     with caplog.at_level(logging.WARNING, "trioeval.agent.bus"):
         in_trio(main)
-    assert caplog.messages == [f"{file}: bytes {start} to {len(whole)} are no message"]
+    assert caplog.messages == [f"{file}: bytes {start} to {len(whole)} are not a message"]
 
 
 def test_a_large_bus_is_followed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,9 +128,9 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
     with pytest.raises(UsageError) as caught:
         Draft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
     assert str(caught.value) == (
-        "type: 'info' is no type of a message: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, FACT, "
+        "type: 'info' is not a valid message type: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, FACT, "
         "DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is the id of the "
-        "run; meta: 'a': 1: keys and values are texts"
+        "run; meta: 'a': 1: keys and values must be text"
     )
 
 
@@ -148,23 +148,23 @@ def test_every_field_that_is_no_text_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         Draft(type=1, project_id=2, **wrong)  # type: ignore[arg-type]
     first, *rest = str(caught.value).split("; ")
-    assert first.startswith("type: 1 is no type of a message")
+    assert first.startswith("type: 1 is not a valid message type")
     assert rest == [
-        "project_id: 2 is no text",
-        "body: None is no text",
-        "task_id: 7 is neither a text nor none",
-        "run_id: b'r' is neither a text nor none",
-        "issue_id: () is neither a text nor none",
-        "meta: None is no mapping of texts",
-        "parents[0].msg_id: 5 is no text",
-        "parents[0].kind: 6 is neither a text nor none",
-        "parents[0].meta: 'a': None: keys and values are texts",
+        "project_id: 2 is not text",
+        "body: None is not text",
+        "task_id: 7 is neither text nor None",
+        "run_id: b'r' is neither text nor None",
+        "issue_id: () is neither text nor None",
+        "meta: None is not a mapping of texts",
+        "parents[0].msg_id: 5 is not text",
+        "parents[0].kind: 6 is neither text nor None",
+        "parents[0].meta: 'a': None: keys and values must be text",
         "parents[1]: 'm' is no Parent",
-        "links[0].url: 1 is no text",
-        "links[0].label: 2 is neither a text nor none",
-        "links[0].kind: 3 is neither a text nor none",
+        "links[0].url: 1 is not text",
+        "links[0].label: 2 is neither text nor None",
+        "links[0].kind: 3 is neither text nor None",
     ]
-    with pytest.raises(UsageError, match="parents: None is no tuple; links: 5 is no tuple"):
+    with pytest.raises(UsageError, match="parents: None is not a tuple; links: 5 is not a tuple"):
         Draft(type="INFO", project_id="p", parents=None, links=5)  # type: ignore[arg-type]
 
 
@@ -173,7 +173,7 @@ def test_keys_that_become_one_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         Draft(type="INFO", project_id="p", meta={"\ud83d\ude00": "1", "\U0001f600": "2"})
     assert str(caught.value) == (
-        "meta: '\\ud83d\\ude00' and '\\U0001f600' are the same where they are written"
+        "meta: '\\ud83d\\ude00' and '\\U0001f600' are equal when they are written"
     )
     Draft(type="INFO", project_id="p", meta={"\ud83d": "1", "\U0001f600": "2"})
 

@@ -259,7 +259,7 @@ def test_behind_the_largest_number_nothing_is_written(tmp_path: Path) -> None:
     add(tmp_path, record(LAST_SEQ - 1))
     assert written(tmp_path, "b")[0].seq == LAST_SEQ
     size = files(tmp_path)[0].stat().st_size
-    with pytest.raises(BusError, match=f"there are none behind {LAST_SEQ}"):
+    with pytest.raises(BusError, match=f"the largest one is {LAST_SEQ}"):
         written(tmp_path, "c")
     assert files(tmp_path)[0].stat().st_size == size
     assert read_bus(tmp_path).corrupt == []
@@ -365,4 +365,4 @@ def test_a_bus_that_is_no_folder_is_named_once(tmp_path: Path) -> None:
     plain.touch()
     with pytest.raises(BusError) as caught:
         read_bus(plain)
-    assert str(caught.value) == f"{plain}: this is no folder; a message bus is a folder"
+    assert str(caught.value) == f"{plain} is not a folder; a message bus must be a folder"

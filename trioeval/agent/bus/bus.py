@@ -1,4 +1,4 @@
-"""A bus that is open for writing: the first who appends writes what has gathered, for all who wait."""
+"""A message bus that is open for writing: one of the waiting callers writes the messages of all."""
 
 import logging
 import os
@@ -20,60 +20,60 @@ from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.bus.tail import Tail
 from trioeval.errors import BusError, BusLockedError
 
-# Those who wait until their message is written: one of them writes for all.
+# Callers that wait until their message is written: one of them, the leader, writes for all.
 #
-# Whoever comes first writes, and takes along what others put down meanwhile; then the first of those who are
-# left writes. There is no task beside them: a bus that nobody writes to costs nothing, an error comes out
-# where it belongs, and nothing has to be ended. The alternative, one task that serves all, would put a
-# nursery around the code of the user.
+# The first caller writes, together with messages that others add meanwhile; then the first remaining one
+# writes. There is no separate task: an unused bus costs nothing, errors are raised in the caller they belong
+# to, and nothing has to be ended. The alternative, one task that serves all, would put a nursery around the
+# user's code.
 
 
 @attrs.define(eq=False)
 class Entry:
-    """A message that is to be written, and who waits for it."""
+    """A queued message, with its waiting caller."""
 
     draft: Draft
     rest: bytes = attrs.field(repr=False)
     """Its `payload_of`."""
     tries: int = 0
-    """How often the lock was not to be had, as long as this has waited."""
+    """Number of failed attempts to take the lock while this was waiting."""
     message: Message | None = None
     error: BusError | None = None
     is_taken: bool = False
-    """It is being written: nobody can take it back."""
+    """True while it is being written and cannot be cancelled."""
     task: trio.lowlevel.Task | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known what became of it."""
+        """True if it is written or has failed."""
         return self.message is not None or self.error is not None
 
 
 @attrs.define(eq=False)
 class Queue:
-    """Messages that are to be written."""
+    """Queued messages."""
 
     _entries: dict[Entry, None] = attrs.field(init=False, factory=dict)
     is_led: bool = attrs.field(init=False, default=False)
-    """Somebody writes, or is about to."""
+    """True if a caller is writing, or about to."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def entries(self) -> Sequence[Entry]:
-        """All of them, in the order in which they came."""
+        """Return all of them, in the order of arrival."""
         return list(self._entries)
 
     def add(self, entry: Entry) -> bool:
-        """Put a message down; whether whoever does so is the one who writes."""
+        """Add a message; return whether its caller is the one that writes."""
         self._entries[entry] = None
         leads, self.is_led = not self.is_led, True
         return leads
 
     async def wait(self, entry: Entry) -> None:
-        """Return when it is known what became of a message, or when it is the turn of its task to write.
+        """Wait until a message is written or has failed, or until it is the turn of its caller to write.
 
-        Cancelled, it is not written; unless it is being written: then this returns when that is done.
+        When cancelled, it is not written, unless it is being written: then this returns after that.
         """
 
         def abort(_: object) -> trio.lowlevel.Abort:
@@ -87,7 +87,7 @@ class Queue:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def end(self, entry: Entry, result: Message | BusError) -> None:
-        """Say what became of a message; nothing, if it was taken back."""
+        """Set the result of a message; do nothing if it was cancelled."""
         if entry not in self._entries:
             return
         if isinstance(result, Message):
@@ -98,7 +98,7 @@ class Queue:
         self._wake(entry)
 
     def lead_no_more(self, entry: Entry) -> None:
-        """Leave the writing to the first of those who are left."""
+        """Pass the writing to the first remaining caller."""
         self._entries.pop(entry, None)
         following = next(iter(self._entries), None)
         self.is_led = following is not None
@@ -113,15 +113,15 @@ class Queue:
 
 _logger = logging.getLogger(__name__)
 
-_NEAR = 2**20  # bytes that are read without a thread: others write in small steps
-_HEAD = 256  # bytes that come before what is known of a payload, at most
-_AT_ONCE = 64 * 2**10  # bytes that are written without a thread: far below what a disk holds back
-_TOGETHER = 2**20  # bytes that are written under one lock: others wait for it
+_NEAR = 2**20  # bytes that are read without a thread: other writers add little at a time
+_HEAD = 256  # maximum bytes before the known part of a payload
+_AT_ONCE = 64 * 2**10  # bytes that are written without a thread: far below the size of disk buffers
+_TOGETHER = 2**20  # bytes that are written under one lock, for which others wait
 _MARKS = 2**48
 
 
 def _rest_of(draft: Draft) -> bytes:
-    """What is known of a message before it is written."""
+    """Return the part of a message that is known before it is written."""
     rest = payload_of(draft)
     if len(rest) > LARGEST - _HEAD:
         raise BusError(
@@ -131,7 +131,7 @@ def _rest_of(draft: Draft) -> bytes:
 
 
 def _batch_size(entries: Sequence[Entry]) -> int:
-    """How many of the first ones are written together: at least one, and not many more bytes than fit."""
+    """Return how many of the first ones are written together: at least one, within the size limit."""
     size = 0
     for count, entry in enumerate(entries):
         size += len(entry.rest)
@@ -157,17 +157,17 @@ class Bus:
     _thread: trio.CapacityLimiter = attrs.field(
         init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
     )
-    """Whoever holds the lock never waits for a thread."""
+    """Ensures that the holder of the lock never waits for a thread."""
     _is_closed: bool = attrs.field(init=False, default=False, repr=False)
 
     async def append(self, draft: Draft, /) -> Message:
-        """Write a message, and return when that is as durable as it is to be. A checkpoint.
+        """Write a message, and return when it is as durable as configured. A checkpoint.
 
-        Cancelled, the message is either written whole, once, or not at all.
+        When cancelled, the message is either written completely, once, or not at all.
 
         Raises:
-            BusLockedError: Others held the lock all the time.
-            BusError: It cannot be written; or it is, and may not outlast a failure of the machine.
+            BusLockedError: Other processes held the lock all the time.
+            BusError: It cannot be written; or it is written, but may not survive a failure of the machine.
         """
         entry = Entry(draft, _rest_of(draft))
         if self._is_closed:
@@ -186,25 +186,25 @@ class Bus:
         raise entry.error if entry.error is not None else self._closed()
 
     def follow(self, since: int | str | None = None) -> AsyncIterator[Message]:
-        """All messages after a cursor, those that are there and then each as it comes; never ends by itself.
+        """Yield all messages after a cursor, existing and new ones; never ends by itself.
 
         Args:
             since: A `seq` or a `msg_id`; None is the beginning.
 
         Raises:
             CursorExpiredError: Messages after the cursor were removed.
-            CursorNotFoundError: There is no such message.
+            CursorNotFoundError: The message does not exist.
         """
         return Following(self.path, since, self._news)
 
     def close(self) -> None:
-        """Write no more. What is being written is."""
+        """Refuse new messages. A running write is completed."""
         self._is_closed = True
         if not self._queue.is_led:
             self._close_files()
 
     async def _lead(self, entry: Entry) -> None:
-        """Write what has gathered, until it is known what became of one message."""
+        """Write queued messages until one's own message is written or has failed."""
         while not entry.is_over and not self._is_closed:
             witnesses = self._queue.entries()
             begun = trio.current_time()
@@ -230,7 +230,7 @@ class Bus:
             self._close_files()
 
     async def _write(self) -> None:
-        """Write all there is; the lock is held, and is given back."""
+        """Write the queued messages; the lock is held, and is released."""
         entries: Sequence[Entry] = ()
         messages: Sequence[Message]
         failure: Exception | None
@@ -245,12 +245,12 @@ class Bus:
             else:
                 for entry in entries:
                     entry.is_taken = True
-                # A thread that writes cannot be stopped: it is short, and its end is waited for.
+                # A thread that writes cannot be stopped: it is short, and its end is awaited.
                 with trio.CancelScope(shield=True):
                     messages, failure = await trio.to_thread.run_sync(
                         self._post, entries, limiter=self._thread
                     )
-        except Exception as error:  # noqa: BLE001 - nobody but who waits for it could tell it
+        except Exception as error:  # noqa: BLE001 - raised in the waiting callers
             entries = entries or self._queue.entries()
             messages, failure = (), error
         finally:
@@ -260,7 +260,7 @@ class Bus:
         self._tell(entries, messages, failure)
 
     def _is_quick(self, entries: Sequence[Entry]) -> bool:
-        """Whether writing them does not have to wait for a disk."""
+        """Return whether they can be written without waiting for a disk."""
         size = sum(len(entry.rest) + _HEAD for entry in entries)
         room = self._tail.room()
         fits = size <= _AT_ONCE and (room is None or room > size)
@@ -271,7 +271,7 @@ class Bus:
         return entry.draft.type in DURABLE if fsync is None else fsync != "never"
 
     def _post(self, entries: Sequence[Entry]) -> tuple[Sequence[Message], Exception | None]:
-        """Write messages in their order, as many as can be written, and why the others are not.
+        """Write as many messages as possible in order; return these and the failure of the others.
 
         Blocks on files; the lock is held, and the tail has caught up.
         """
@@ -284,17 +284,17 @@ class Bus:
                     self._tail.rotate()
                     rotated = True
                 messages += self._post_some(entries[len(messages) :], f"{utc[:-6]}Z")
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is written is not to be written again
+        except Exception as error:  # noqa: BLE001 - written messages must not be written again, whatever it is
             return messages, error
         if rotated:
             try:
                 self._tail.remove_old()
-            except OSError as error:  # the messages are there; the next rotation tries again
-                _logger.warning("%s: old files are not removed: %s", self.path, error)
+            except OSError as error:  # the messages are written; the next rotation tries again
+                _logger.warning("%s: old files cannot be removed: %s", self.path, error)
         return messages, None
 
     def _post_some(self, entries: Sequence[Entry], utc: str) -> list[Message]:
-        """Write as many as go into one file, or are to be safe before the next ones; at least one."""
+        """Write messages up to the end of a file or the next required sync; at least one."""
         messages: list[Message] = []
         frames: list[bytes] = []
         room = self._tail.room()
@@ -325,13 +325,13 @@ class Bus:
             self._news.tell()
 
     def _give_up(self, witnesses: Sequence[Entry], error: TimeoutError) -> None:
-        """Count a time that the lock was not to be had; those who have seen enough of them fail."""
+        """Count a failed attempt to take the lock; callers without further attempts fail."""
         attempts = self._settings.append_attempts
         for entry in witnesses:
             entry.tries += 1
             if entry.tries >= attempts:
                 failure = BusLockedError(
-                    f"{self.path}: the message bus was locked by others, {attempts} "
+                    f"{self.path}: the message bus was locked by another process, {attempts} "
                     f"{'times' if attempts > 1 else 'time'} for {self._settings.lock_timeout:g} s",
                     attempts=attempts,
                 )
@@ -340,7 +340,7 @@ class Bus:
 
     def _fail(self, entries: Sequence[Entry], error: Exception) -> None:
         for entry in entries:
-            # One for each: an exception that several tasks raise collects the tracebacks of all.
+            # A separate one for each: an exception raised by several tasks collects all of their tracebacks.
             if isinstance(error, BusError):
                 failure = BusError(str(error))
             elif isinstance(error, OSError):
@@ -358,9 +358,7 @@ class Bus:
         self._tail.close()
 
     def _closed(self) -> BusError:
-        return BusError(
-            f"{self.path}: the message bus is closed; messages are appended while it is open"
-        )
+        return BusError(f"{self.path}: the message bus is closed; append messages while it is open")
 
 
 @asynccontextmanager
@@ -372,25 +370,25 @@ async def open_bus(
     utc: Callable[[], float] = time.time,
     stats: BusStats | None = None,
 ) -> AsyncGenerator[Bus]:
-    """Open a bus for writing; the folder is made if there is none.
+    """Open a bus for writing; the folder is created if necessary.
 
     Args:
-        folder: Of its files, which nobody else keeps files in.
-        settings: How it is written; None is `BusSettings()`.
-        rng: Numbers from 0 to 1, so that writers do not try in step.
-        utc: The time, in seconds since 1970.
-        stats: Counts what writing costs, also that of other writers; None counts it for itself.
+        folder: The folder of its files, which must contain nothing else.
+        settings: Its settings; None is `BusSettings()`.
+        rng: Returns random numbers from 0 to 1, so that writers do not retry in step.
+        utc: Returns the time, in seconds since 1970.
+        stats: Counts the cost of writing, also that of other writers; None uses a separate one.
 
     Raises:
-        BusError: It is no folder, or leads somewhere else.
+        BusError: It is not a folder, or is a link.
     """
     await trio.lowlevel.checkpoint()
     settings = settings if settings is not None else BusSettings()
     stats = stats if stats is not None else BusStats()
-    path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - nothing is looked up, no link is followed
+    path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - no access to the disk, no link is followed
     try:
         if not is_folder(path):
-            path.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - a moment
+            path.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - brief
     except BusError:
         raise
     except OSError as error:
