@@ -536,7 +536,9 @@ def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> 
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
     ]
     said = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
-    assert said_of(said, projects) == ['$.workspace: the workspace "{{name}}" has no name (case a)']
+    assert said_of(said, projects) == [
+        '$.workspace: the workspace "{{name}}" is an empty path (case a)'
+    ]
 
 
 def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_path: Path) -> None:

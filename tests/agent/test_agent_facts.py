@@ -123,8 +123,8 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert [line.split(": ")[0] for line in warned] == [
-        "messages of agents cannot be written (1 until now)",
-        "messages of agents cannot be written (4 until now)",
+        "messages of agents cannot be written (1 so far)",
+        "messages of agents cannot be written (4 so far)",
     ]
 
 

@@ -154,7 +154,7 @@ def test_a_python_without_foreign_functions_starts_programs_all_the_same(
     ("program", "kind", "code", "said"),
     [
         ("./nothing", "not_found", None, 'program "{folder}/nothing" not found'),
-        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" in PATH'),
+        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" not found in PATH'),
         ("./", "permission", None, '"{folder}" cannot be started: Permission denied'),
         ("./kill.sh", "killed", -9, "SIGKILL"),
     ],

@@ -71,7 +71,7 @@ def test_a_prompt_that_cannot_be_used_is_told(
 ) -> None:
     """Which file it is; nothing is written over it."""
     file = tmp_path / "prompt.md"
-    if message.startswith("has more"):
+    if message.startswith("exceeds"):
         file.touch()
     make(file)
     with pytest.raises(AgentError, match=message) as caught:

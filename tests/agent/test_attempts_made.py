@@ -106,7 +106,7 @@ def test_reports_that_cannot_be_used_are_told_once() -> None:
     several = "2 reports of agents are invalid (see `trioeval show`)"
     assert told == [
         f"a report of an agent is invalid: {first}",
-        f"{several}; the first is of {first}",
+        f"{several}; the first is that of {first}",
     ]
 
 

@@ -121,7 +121,7 @@ def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) 
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "DONE").touch()
     for _ in range(2):
-        with pytest.raises(AgentError, match="template holds DONE already"):
+        with pytest.raises(AgentError, match="template already contains DONE"):
             open_as(folder, template=lambda: tmp_path / "template")
 
 

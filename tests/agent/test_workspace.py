@@ -174,7 +174,7 @@ def test_a_folder_cannot_be_copied_into_itself(template: Path) -> None:
     place.mkdir(parents=True)
     said = refused(place / "workspace", template)
     assert said.startswith(
-        f"the workspace {place} would be inside of {template}, of which it is a "
+        f"the workspace {place} would be inside of its own template {template}: "
     )
 
 
@@ -221,7 +221,7 @@ def test_a_copy_that_says_that_it_is_done_never_has_its_name(template: Path, tar
     (template / "sub" / "DONE").touch()
     with pytest.raises(AgentError) as caught:
         make_workspace(target, template, "sub/DONE")
-    assert str(caught.value).startswith(f"{template} holds sub/DONE already, by which an agent")
+    assert str(caught.value).startswith(f"{template} already contains sub/DONE, which marks")
     assert [*target.parent.iterdir()] == []
 
 
@@ -241,7 +241,9 @@ def test_a_workspace_that_is_done_is_told(tmp_path: Path) -> None:
     check_not_done(tmp_path, "out/DONE")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "DONE").symlink_to("nothing")
-    with pytest.raises(AgentError, match=r"holds out/DONE already.*give the task another doneFile"):
+    with pytest.raises(
+        AgentError, match=r"already contains out/DONE.*give the task another doneFile"
+    ):
         check_not_done(tmp_path, "out/DONE")
 
 

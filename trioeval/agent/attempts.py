@@ -127,7 +127,7 @@ class AttemptLog:
             await self._more.wait()
 
     def bound(self) -> None:
-        """Set a deadline, whoever holds the pipe: used when all known processes of the program have ended."""
+        """Set a deadline for the pipe, used when all known processes of the program have ended."""
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + LAST_WORDS)
 
     async def finish(self) -> None:
@@ -172,7 +172,7 @@ _ROW_ENDS = frozenset({"failed", "timed_out"})
 
 
 def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
-    """Return the record of an attempt; its usage is included only if its calls are not recorded separately."""
+    """Return the record of an attempt, with its usage if its calls are not recorded separately."""
     failure = end.failure
     told = {
         "failure": None if failure is None else {"kind": failure.kind, "message": failure.message},

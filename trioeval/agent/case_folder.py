@@ -358,7 +358,7 @@ _LARGEST_PROMPT = 64 * 1024 * 1024  # bytes
 
 
 def ensure_prompt(file: Path, submitted: str | None) -> str:
-    """Return the contents of a prompt file, creating it from the submitted text if necessary. Blocks on files.
+    """Return the contents of a prompt file, creating it if necessary. Blocks on files.
 
     An existing file is never changed: editing it by hand changes the prompt of later attempts.
 

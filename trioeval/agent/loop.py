@@ -166,7 +166,7 @@ class Turn:
         self._told.set()
 
     async def _work(self, nursery: trio.Nursery) -> AttemptEnd | None:
-        """Do everything that needs the slot; return the end of the attempt, from which its usage is settled."""
+        """Do everything that needs the slot; return the attempt's end, from which its usage is settled."""
         terms = self._terms
         if terms.stop.is_set() or terms.marker.is_set():
             return None

@@ -225,7 +225,10 @@ class _ChildRun:
 
 @attrs.define(eq=False)
 class ChildRuns:
-    """The child runs of one case, over all its attempts. Made by `open_child_runs`; also the slots of its loop."""
+    """The child runs of one case, over all its attempts; also the slots of its loop.
+
+    Created by `open_child_runs`.
+    """
 
     _slots: Slots
     _nursery: trio.Nursery = attrs.field(repr=False)
@@ -323,7 +326,7 @@ class ChildRuns:
         scope.cancel("the waiting process has disconnected")
 
     def _waiting(self, run: str, parent: int) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that releases the slot of a waiting attempt or child, and takes it again."""
+        """Return a context manager that releases the slot of an attempt or child during a wait."""
         if parent in self._children:
             return self._children[parent].stretches.waiting()
         if run == self.run_id:

@@ -117,7 +117,7 @@ def test_a_cursor_that_is_not_there_is_told_to_who_follows(tmp_path: Path) -> No
         files(tmp_path)[0].rename(tmp_path / "away")
         files(tmp_path)
         (tmp_path / "bus-00000009.log").mkdir()
-        with pytest.raises(BusError, match="plain files"):
+        with pytest.raises(BusError, match="regular files"):
             await anext(follow_bus(tmp_path))
 
     in_trio(main)

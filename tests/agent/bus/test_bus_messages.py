@@ -113,7 +113,7 @@ def test_json_is_without_what_a_message_does_not_have() -> None:
     ],
 )
 def test_what_others_write_that_is_no_message_is_refused(payload: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no message|unexpected|Expecting"):
+    with pytest.raises(ValueError, match=r"not a valid message|unexpected|Expecting"):
         parse_message(payload)
 
 
@@ -128,8 +128,8 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
     with pytest.raises(UsageError) as caught:
         Draft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
     assert str(caught.value) == (
-        "type: 'info' is not a valid message type: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, FACT, "
-        "DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is the id of the "
+        "type: 'info' is not a valid message type: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, "
+        "FACT, DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is the id of the "
         "run; meta: 'a': 1: keys and values must be text"
     )
 
@@ -159,7 +159,7 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         "parents[0].msg_id: 5 is not text",
         "parents[0].kind: 6 is neither text nor None",
         "parents[0].meta: 'a': None: keys and values must be text",
-        "parents[1]: 'm' is no Parent",
+        "parents[1]: 'm' is not a Parent",
         "links[0].url: 1 is not text",
         "links[0].label: 2 is neither text nor None",
         "links[0].kind: 3 is neither text nor None",

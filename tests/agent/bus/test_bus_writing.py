@@ -205,7 +205,7 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
     real.mkdir()
     link.symlink_to(real)
     plain.write_text("")
-    for path, what in ((link, "a symbolic link"), (plain, "no folder")):
+    for path, what in ((link, "a symbolic link"), (plain, "not a folder")):
         with pytest.raises(BusError) as caught:
             written(path, "hello")
         assert str(caught.value) == f"{path} is {what}; a message bus must be a folder"
@@ -227,7 +227,7 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
                 f"{folder / name} is a link, a folder or a device; a message bus has regular files"
             )
             if name not in {".lock", ".claim"}:
-                with pytest.raises(BusError, match="plain files"):
+                with pytest.raises(BusError, match="regular files"):
                     read_bus(folder)
     assert plain.read_text() == ""
     assert not (tmp_path / "nothing").exists()

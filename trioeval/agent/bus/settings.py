@@ -70,8 +70,8 @@ class BusSettings:
     retry_delay: float = 0.1
     """Maximum seconds before the second attempt; doubled before each further one, up to 10."""
     fsync: Literal["never", "batch", "always"] | None = None
-    """True if each batch, or each message, is flushed to the disk; None flushes batches that contain a type
-    of `DURABLE`. A file that a rotation closes is flushed unless this is never."""
+    """Flushes to the disk: none, each batch of messages, or each message; None flushes batches that contain a
+    type of `DURABLE`. A file that a rotation closes is flushed unless this is never."""
 
     def pause(self, tries: int) -> float:
         """Return the maximum seconds before the next attempt, after a number of attempts, ≥ 1.

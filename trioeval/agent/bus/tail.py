@@ -69,7 +69,7 @@ class Tail:
         return True
 
     def room(self) -> int | None:
-        """Return the bytes until the file is to be closed, ≥ 0; None means no limit. Only after `catch_up`."""
+        """Return the bytes until the file is closed, ≥ 0; None means no limit. Only after `catch_up`."""
         return None if self.rotate_bytes is None else max(0, self.rotate_bytes - self._end)
 
     def put(self, frames: Sequence[bytes], *, fsync: bool) -> int:
