@@ -250,6 +250,7 @@ def _output(answer: Any, name: str, function: str) -> str:
             raise InputError(msg)
 
 
+_LONGEST_LABEL = 40  # characters of a prompt's label in messages
 _RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
 
 
@@ -345,8 +346,12 @@ class Tools:
         self, step: Step, template: str, config: Mapping[str, Any], found: Mapping[str, Any]
     ) -> Asked:
         templates = self.templates.for_data() if step.test.is_data else self.templates
+        try:
+            prompt = templates.render_prompt(template, found)
+        except TemplateError as error:
+            raise type(error)(f"{_described(step.column.prompt)}: {error}") from error
         return Asked(
-            prompt=templates.render_prompt(template, found),
+            prompt=prompt,
             vars=templates.rendered_variables(found),
             options={**config, **step.test.options.overrides},
             templates=templates,
@@ -438,6 +443,15 @@ class Tools:
             self._add_turn(step, asked, Reply(output=sent, metadata=response["metadata"]))
         if record.get("gradingResult") is not None:
             self.store(step, output)
+
+
+def _described(prompt: Prompt) -> str:
+    """Return a prompt as messages name it: its label, and its place in the suite file if that is known."""
+    label = " ".join(prompt.label.split())
+    if len(label) > _LONGEST_LABEL:
+        label = f"{label[: _LONGEST_LABEL - 1]}…"
+    origin = "" if prompt.find_origin is None else prompt.find_origin()
+    return f'prompt "{label}" ({origin})' if origin else f'prompt "{label}"'
 
 
 def _as_recorded(step: Step, test: Mapping[str, Any]) -> Step:

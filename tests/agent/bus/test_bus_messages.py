@@ -129,8 +129,8 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
         Draft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
     assert str(caught.value) == (
         "type: 'info' is not a valid message type: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, "
-        "FACT, DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is the id of the "
-        "run; meta: 'a': 1: keys and values must be text"
+        "FACT, DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is "
+        "the id of the run; meta: 'a': 1: keys and values must be text"
     )
 
 

@@ -90,7 +90,7 @@ def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None 
 
 
 def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
-    """Yield the messages of `read_bus` in parts, perhaps without those that arrive meanwhile. Blocks on files."""
+    """Yield the messages of `read_bus` in parts; new ones may be missing. Blocks on files."""
     place: Place | None = None
     while True:
         try:
