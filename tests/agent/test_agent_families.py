@@ -376,7 +376,7 @@ def test_catching_up_waits_for_no_more_than_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others may write to the pipe for ever; when all has ended, it is read for a moment only."""
-    monkeypatch.setattr("trioeval.agent.attempts.LAST_WORDS", 0.01)
+    monkeypatch.setattr("trioeval.agent.attempts.DRAIN_SECONDS", 0.01)
 
     async def main() -> None:
         here, there = os.pipe()
@@ -431,7 +431,7 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
     """One that cannot be found, where the system has no supervisors, or cannot be ended."""
     if is_hidden:
         monkeypatch.setattr("trioeval.providers.programs.processes.sys.platform", "darwin")
-    monkeypatch.setattr("trioeval.agent.attempts.LAST_WORDS", 0.01)
+    monkeypatch.setattr("trioeval.agent.attempts.DRAIN_SECONDS", 0.01)
     left, up = tmp_path / "pid", make_pipe(tmp_path / "up")
 
     async def end_nothing(_family: ProcessFamily) -> None:

@@ -11,7 +11,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.agent.case_order import Gate, gates_of
+from trioeval.agent.case_order import DependencyGate, dependency_gates
 from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
@@ -84,7 +84,7 @@ class Ran:
         self.gave_up_at.append(trio.current_time())
 
 
-async def perform(gate: Gate, case: Case, ran: Ran) -> None:
+async def perform(gate: DependencyGate, case: Case, ran: Ran) -> None:
     """As the body of a job does it."""
     ending, flag = "cancelled", Flag()
     posted = ran.posted.setdefault(case.name, [])
@@ -138,8 +138,8 @@ async def silence(kind: str, body: str) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def gate_of(*cases: Case) -> Gate:
-    return gates_of({"": [case.dependent for case in cases]}, warn=print)[""]
+def gate_of(*cases: Case) -> DependencyGate:
+    return dependency_gates({"": [case.dependent for case in cases]}, warn=print)[""]
 
 
 def ran(*cases: Case, stop_at: float = math.inf) -> Ran:
@@ -154,7 +154,7 @@ async def _run_all(
     stop_at: float,
     warn: Callable[[str], None],
 ) -> Mapping[str, Ran]:
-    gates = gates_of(
+    gates = dependency_gates(
         {column: [case.dependent for case in cases] for column, cases in columns.items()},
         warn=warn,
     )
@@ -350,7 +350,7 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
             posted.append(kind)
 
         cases = [Dependent(name="a"), Dependent(name="b", depends_on=("a",))]
-        gate = gates_of({"": cases}, warn=posted.append)[""]
+        gate = dependency_gates({"": cases}, warn=posted.append)[""]
         gate.over("a", done=False)
         flag = Flag()
         flag.event.set()
@@ -363,7 +363,7 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
 def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
     """No group around it; the case is over, and what depends on it is told."""
     cases = (Case(name="a"), Case(name="b", needs="a"), Case(name="c", needs="b"))
-    gate = gates_of({"": [case.dependent for case in cases]}, warn=print)[""]
+    gate = dependency_gates({"": [case.dependent for case in cases]}, warn=print)[""]
 
     async def main() -> None:
         flag = Flag(trouble=AgentError("DONE is a folder"))
@@ -418,7 +418,7 @@ def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
             Case(name="n", needs="sbfr"),
         ]
         columns = {"": [case.dependent for case in cases]}
-        gate = gates_of(columns, warn=warned.warn, stop=stop)[""]
+        gate = dependency_gates(columns, warn=warned.warn, stop=stop)[""]
         async with trio.open_nursery() as nursery:
             for case in cases:
                 nursery.start_soon(perform, gate, case, found)
@@ -469,7 +469,7 @@ def test_what_an_earlier_execution_left_is_said_before() -> None:
 def test_cases_that_wait_for_each_other_are_refused() -> None:
     """With the circle."""
     with pytest.raises(UsageError, match="a -> b -> a"):
-        gates_of(
+        dependency_gates(
             {"": [Case(name="a", needs="b").dependent, Case(name="b", needs="a").dependent]},
             warn=print,
         )

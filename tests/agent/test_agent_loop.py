@@ -17,9 +17,9 @@ from trioeval.agent.protocols import (
     AttemptStarted,
     AttemptWaiting,
     CaseEnded,
-    CaseTeller,
+    CaseNotifier,
     FileMarker,
-    LoopTerms,
+    LoopConfig,
 )
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, RestartPolicy
 from trioeval.errors import LaneClosedError, TooLateError, UsageError
@@ -508,7 +508,7 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
     async def play(bench: Bench) -> LoopEnd:
         return await run_until_done(
             Scripted(bench),
-            bench.terms(tell=CaseTeller(observe=observe, case="calc", agent="double")),
+            bench.terms(tell=CaseNotifier(observe=observe, case="calc", agent="double")),
         )
 
     end, _seconds = on_bench(play)
@@ -527,7 +527,7 @@ def test_the_loop_is_always_a_checkpoint() -> None:
         async def quiet(_type: str, _body: str) -> None:  # noqa: ASYNC124 - so the loop must be one
             pass
 
-        terms: LoopTerms = bench.terms(post=quiet)
+        terms: LoopConfig = bench.terms(post=quiet)
         with trio.testing.assert_checkpoints():
             await run_until_done(Scripted(bench), terms)
         bench.marker = trio.Event()

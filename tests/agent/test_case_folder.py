@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trioeval.agent.case_folder import CaseFiles, Wanted, claim_folder, open_workspace
+from trioeval.agent.case_folder import CaseFiles, FolderRequest, claim_folder, open_workspace
 from trioeval.errors import AgentError
 
 
@@ -21,7 +21,7 @@ def open_as(
     folder: Path, digest: str = "d", template: Callable[[], Path | None] = nothing, **how: Any
 ) -> bool:
     """Open the folder of a case that has a digest."""
-    wanted = Wanted(
+    wanted = FolderRequest(
         digest=digest, about="calc", template=template, **{"goes_on": False, "anew": False, **how}
     )
     claim_folder(CaseFiles(folder), wanted, Lock())
@@ -126,7 +126,7 @@ def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) 
 
 
 def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: Path) -> None:
-    wanted = Wanted(digest="d", about="calc", template=nothing, goes_on=False)
+    wanted = FolderRequest(digest="d", about="calc", template=nothing, goes_on=False)
     files = CaseFiles(folder, "out/DONE")
     for _ in range(2):
         claim_folder(files, wanted, Lock())

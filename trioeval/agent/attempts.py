@@ -16,12 +16,12 @@ import trio
 
 from trioeval.agent.bus.reading import read_parts
 from trioeval.agent.loop import LoopEnd, LoopEnding, end_message
-from trioeval.agent.open import CasePosts
+from trioeval.agent.open import CasePoster
 from trioeval.agent.protocols import Attempts
-from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, cost_of, counted
+from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, attempts_text, cost_of
 from trioeval.agent.workspace import open_plain
 from trioeval.errors import BusError
-from trioeval.evaluation.answerer import ComeTo
+from trioeval.evaluation.answerer import OnProgress
 from trioeval.evaluation.prompt import Asked
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.providers import Reply, Request, Usage
@@ -35,7 +35,7 @@ from trioeval.suite.expand import Step
 # blocked, because output over the limit is read and discarded.
 
 
-LAST_WORDS = 1.0
+DRAIN_SECONDS = 1.0
 """Seconds for reading the rest of a program's output after all of its processes have ended."""
 
 
@@ -128,7 +128,7 @@ class AttemptLog:
 
     def bound(self) -> None:
         """Set a deadline for the pipe, used when all known processes of the program have ended."""
-        self._scope.deadline = min(self._scope.deadline, trio.current_time() + LAST_WORDS)
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + DRAIN_SECONDS)
 
     async def finish(self) -> None:
         """Wait until the pipe has ended, with the deadline of `bound`. A checkpoint."""
@@ -205,7 +205,7 @@ def end_of(reply: Reply) -> AttemptEnd | None:
     )
 
 
-def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
+def total_usage(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
     """Return the total usage of attempts."""
     return Usage.sum(end.usage for end in ends), cost_of(end.cost for end in ends)
 
@@ -229,7 +229,7 @@ def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, 
 
 def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
     """Return the reply of a case: the output of its last attempt, and the usage of all of them."""
-    usage, cost = spent_by(ended.attempts)
+    usage, cost = total_usage(ended.attempts)
     told = {
         **about,
         "outcome": ended.ending,
@@ -242,7 +242,7 @@ def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
     return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: told})
 
 
-def attempts_told(reply: Reply | None) -> int:
+def reported_attempts(reply: Reply | None) -> int:
     """Return the number of attempts in the reply of a case."""
     told = None if reply is None else reply.metadata.get(_AGENT)
     return len(told["attempts"]) if isinstance(told, Mapping) else 0
@@ -250,7 +250,7 @@ def attempts_told(reply: Reply | None) -> int:
 
 def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
     """Return the reply of a case with an additional attempt that was interrupted."""
-    number = attempts_told(reply)
+    number = reported_attempts(reply)
     if reply is None:
         message = f"{_CUT} in attempt {number}"
         reply = answer_of(LoopEnd(ending=_CUT, message=message, attempts=()), {})
@@ -264,7 +264,7 @@ def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
     )
 
 
-def ended_as(reply: Reply, outcome: str) -> Reply:
+def with_row_outcome(reply: Reply, outcome: str) -> Reply:
     """Return the reply of a case, adjusted if its row has another outcome than its agent.
 
     Args:
@@ -295,10 +295,10 @@ class RecordedAttempts(Attempts):
     asker: Asker
     step: Step
     asked: Asked
-    told: ComeTo
+    told: OnProgress
     is_model: bool
     """True if its usage is recorded with its single calls."""
-    post: CasePosts
+    post: CasePoster
     """Gets the run id under which messages are posted."""
     is_resumed: bool = False
     """True if the first attempt of this execution was started before."""
@@ -365,7 +365,7 @@ class RecordedAttempts(Attempts):
 
     def tell(self) -> None:
         """Report the intermediate reply of the case."""
-        message = f"interrupted after {counted(len(self.ends))}"
+        message = f"interrupted after {attempts_text(len(self.ends))}"
         so_far = LoopEnd(ending="interrupted", message=message, attempts=tuple(self.ends))
         latency_ms = sum(end.duration_s for end in self.ends) * 1000
         self.told(answer_of(so_far, {}), latency_ms, self.recalled)

@@ -103,7 +103,7 @@ class CaseFiles:
 
 
 @attrs.frozen(kw_only=True)
-class CaseRoom:
+class CaseContext:
     """The context of a case that agents of any kind get."""
 
     project: str
@@ -259,7 +259,7 @@ _LARGEST = 1024 * 1024  # bytes of that file
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class FolderRequest:
     """The requirements for the folder of a case."""
 
     digest: str
@@ -274,7 +274,7 @@ class Wanted:
     """True if existing contents must not be used."""
 
 
-def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
+def claim_folder(files: CaseFiles, wanted: FolderRequest, lock: Lock) -> None:
     """Create or find the folder of a case, before it waits for anything.
 
     A folder of another case, or with outdated contents, is moved aside: nothing is lost. A resumed case is
@@ -296,7 +296,7 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
 
 
-def open_workspace(files: CaseFiles, wanted: Wanted) -> bool:
+def open_workspace(files: CaseFiles, wanted: FolderRequest) -> bool:
     """Create or find the workspace in the folder of a case; return whether it existed before.
 
     Raises:
@@ -316,7 +316,7 @@ def open_workspace(files: CaseFiles, wanted: Wanted) -> bool:
     return False
 
 
-def _find(files: CaseFiles, wanted: Wanted) -> bool:
+def _find(files: CaseFiles, wanted: FolderRequest) -> bool:
     """Return whether the folder exists; another folder in its place is moved away."""
     known = _digest_in(files)
     if known is not None:

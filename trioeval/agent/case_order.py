@@ -36,10 +36,10 @@ R = TypeVar("R")
 
 
 @attrs.define(eq=False)
-class Place:
-    """The position of one case. Created by `Procession.join`."""
+class StartPosition:
+    """The position of one case. Created by `StartOrder.join`."""
 
-    _line: "OrderedDict[Place, None]" = attrs.field(repr=False)
+    _line: "OrderedDict[StartPosition, None]" = attrs.field(repr=False)
     """Positions that are not released yet, in the order of arrival."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
@@ -56,15 +56,15 @@ class Place:
 
 
 @attrs.define(eq=False)
-class Procession:
+class StartOrder:
     """Cases that get ready at the same time, and continue one after another."""
 
-    _line: OrderedDict[Place, None] = attrs.field(init=False, factory=OrderedDict)
+    _line: OrderedDict[StartPosition, None] = attrs.field(init=False, factory=OrderedDict)
 
     @contextmanager
-    def join(self) -> Generator[Place]:
+    def join(self) -> Generator[StartPosition]:
         """Take the last position until it is released or the block ends."""
-        place = Place(self._line)
+        place = StartPosition(self._line)
         self._line[place] = None
         try:
             yield place
@@ -73,11 +73,11 @@ class Procession:
 
 
 @attrs.frozen
-class InOrder:
+class OrderedSlots:
     """Slots that release the position of a case when it requests its slot."""
 
     slots: Slots
-    place: Place
+    place: StartPosition
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run a function in a slot, when it is its turn."""
@@ -89,8 +89,8 @@ _TOLD = 5  # case names in a message
 
 
 @attrs.define(eq=False)
-class Gate:
-    """Decides when the cases of one column may start; used for one plan. Created by `gates_of`."""
+class DependencyGate:
+    """Decides when the cases of one column may start; used for one plan. Created by `dependency_gates`."""
 
     cases: Sequence[Dependent]
     """All cases of the column. Those that an earlier execution of the run has finished are included; `over`
@@ -110,7 +110,7 @@ class Gate:
     kept: set[str] = attrs.field(init=False, factory=set)
     """Cases that were done in an earlier execution and are kept whatever happens to their dependencies;
     without those that were already reported."""
-    asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
+    asleep: dict[str, "_DependencyWait"] = attrs.field(init=False, factory=dict)
     """Undecided cases: their dependencies have not ended, or never will."""
     cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
     """The reasons of interrupted cases."""
@@ -150,7 +150,7 @@ class Gate:
         begins, cut = False, None
         try:
             await trio.lowlevel.checkpoint()
-            await _pass(_Wait(name, self, done, post, waiting), timeout)
+            await _pass(_DependencyWait(name, self, done, post, waiting), timeout)
             begins = True
         except StoppedError as error:
             cut = error.cut
@@ -230,11 +230,11 @@ class Gate:
 
 
 @attrs.define(eq=False)
-class _Wait:
+class _DependencyWait:
     """A waiting case."""
 
     name: str
-    gate: Gate
+    gate: DependencyGate
     done: Marker
     post: Callable[[MessageType, str], Awaitable[None]]
     waiting: Callable[[tuple[str, ...]], None]
@@ -296,12 +296,12 @@ class _Wait:
         self.gate.wake(self.name)
 
 
-def gates_of(
+def dependency_gates(
     columns: Mapping[str, Sequence[Dependent]],
     *,
     warn: Callable[[str], None],
     stop: trio.Event | None = None,
-) -> dict[str, Gate]:
+) -> dict[str, DependencyGate]:
     """Return the gate of each column of a task, before any case has started.
 
     Raises:
@@ -310,12 +310,12 @@ def gates_of(
     stop = trio.Event() if stop is None else stop
     is_only = len(columns) == 1
     return {
-        column: Gate(cases, warn, stop, label="" if is_only else f" of {column}")
+        column: DependencyGate(cases, warn, stop, label="" if is_only else f" of {column}")
         for column, cases in columns.items()
     }
 
 
-async def _pass(wait: _Wait, limit: float | None) -> None:
+async def _pass(wait: _DependencyWait, limit: float | None) -> None:
     """Wait as long as necessary, and check the result."""
     tracker = wait.gate.tracker
     state = tracker.state(wait.name)
@@ -336,7 +336,7 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
         await wait.post("FACT", "dependencies satisfied")
 
 
-def _check(wait: _Wait) -> None:
+def _check(wait: _DependencyWait) -> None:
     """Check that nothing prevents a case from starting after its wait."""
     if wait.gate.stop.is_set():
         raise StoppedError

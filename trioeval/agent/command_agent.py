@@ -15,13 +15,13 @@ import attrs
 import trio
 
 from trioeval.agent.attempts import AttemptLog, open_log
-from trioeval.agent.case_folder import CaseFiles, CaseRoom
+from trioeval.agent.case_folder import CaseContext, CaseFiles
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, ProcessTree, identify
 from trioeval.agent.report_file import (
     AttemptReport,
-    ReportTroubles,
+    InvalidReports,
     read_report_file,
     set_aside,
     shortened,
@@ -31,7 +31,7 @@ from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, Failure
 from trioeval.agent.slots import ChildRuns
 from trioeval.agent.workspace import read_plain, write_plain
 from trioeval.errors import TemplateError
-from trioeval.evaluation.commands import too_many
+from trioeval.evaluation.commands import too_many_processes
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
 from trioeval.providers.programs.members import Root
@@ -67,7 +67,7 @@ class CommandAgent:
     """
 
     settings: CommandAgentSettings
-    room: CaseRoom
+    room: CaseContext
     templates: Templates = attrs.field(repr=False)
     """Renders the words of the command."""
     family: ProcessFamily
@@ -77,7 +77,7 @@ class CommandAgent:
     """The limits of an attempt: its processes, and its time if the program's own settings have none."""
     child_runs: ChildRuns | None = None
     """The submissions of its programs; None if they may not submit any."""
-    reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
+    reports: InvalidReports = attrs.field(factory=InvalidReports, repr=False)
     """Collects the problems of unusable reports."""
 
     _secrets: tuple[str, ...] = attrs.field(init=False, repr=False)
@@ -210,7 +210,7 @@ class CommandAgent:
                 "timeout", f"did not end within {limit:g} seconds"
             )
         elif tree.exceeded:
-            failure = AttemptFailure("killed", too_many(self.bounds.max_processes))
+            failure = AttemptFailure("killed", too_many_processes(self.bounds.max_processes))
         elif tree.lost_supervisor:
             failure = AttemptFailure("killed", _LOST)
         else:
@@ -306,7 +306,7 @@ def _read(
     return to_text(written), read_report_file(files.report(attempt.number), secrets)
 
 
-def _variables(room: CaseRoom, attempt: Attempt) -> dict[str, str]:
+def _variables(room: CaseContext, attempt: Attempt) -> dict[str, str]:
     """Return the environment variables that describe the case to a program."""
     files, number = room.files, attempt.number
     return {

@@ -39,7 +39,7 @@ _TOLD = 5  # case names in a message
 
 
 @attrs.frozen
-class Selected:
+class SelectedTests:
     """The tests to run."""
 
     places: Container[int] | None
@@ -48,7 +48,7 @@ class Selected:
     """A warning about tests that the filters exclude, if any."""
 
 
-def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
+def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTests:
     """Return selected tests together with the cases that they depend on, without which they could not start.
 
     Args:
@@ -65,7 +65,7 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
         ([0, 1], 'case a is run although the filters exclude it: others depend on it')
     """
     if not isinstance(suite.settings, AgentSettings) or places is None:
-        return Selected(places)
+        return SelectedTests(places)
     cases = [case_of(test) for test in suite.tests]
     by_name = {case.name: place for place, case in enumerate(cases) if case is not None}
     wanted = [place for place in range(len(cases)) if place in places]
@@ -81,7 +81,7 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
         for place, case in enumerate(cases)
         if case is not None and place in found and place not in places
     ]
-    return Selected(frozenset(found), [Problem("$.tests", _told(names))] if names else ())
+    return SelectedTests(frozenset(found), [Problem("$.tests", _told(names))] if names else ())
 
 
 def _told(names: Sequence[str]) -> str:

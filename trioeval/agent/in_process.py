@@ -23,20 +23,20 @@ import attrs
 import trio
 
 from trioeval.agent.bus.messages import MessageType
-from trioeval.agent.loop import LoopEnd, Turn, run_until_done
+from trioeval.agent.loop import AttemptTurn, LoopEnd, run_until_done
 from trioeval.agent.protocols import (
     Agent,
     AgentObserver,
     Attempts,
-    CaseTeller,
-    Family,
-    LoopTerms,
-    Posts,
+    CaseNotifier,
+    ChildFamily,
+    CountingPoster,
+    LoopConfig,
     RunIds,
     own_run_ids,
 )
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, RestartPolicy
-from trioeval.agent.slots import LaneSlots, Stretches
+from trioeval.agent.slots import LaneSlots, SlotSession
 from trioeval.errors import TooLateError, UsageError
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
@@ -62,7 +62,7 @@ class Child:
         assert self.end is not None  # noqa: S101 - set before
         return self.end
 
-    async def live(self, turn: Turn, family: Family) -> None:
+    async def live(self, turn: AttemptTurn, family: ChildFamily) -> None:
         """Work once; a failure affects no other run."""
         try:
             with self._scope:
@@ -121,7 +121,7 @@ class AgentRun:
     """
 
     def __init__(
-        self, attempt: Attempt, stretches: Stretches, flag: trio.Event, case: "_Case"
+        self, attempt: Attempt, stretches: SlotSession, flag: trio.Event, case: "_RunningCase"
     ) -> None:
         self.attempt = attempt
         """Its number, its run id and that of the attempt before it."""
@@ -224,9 +224,9 @@ async def run_agents(
     stop = trio.Event() if stop is None else stop
     ids = own_run_ids() if run_ids is None else run_ids
     ends: list[LoopEnd] = []
-    made = [_Case(case, lane, ids, stop, post, guarded(observe)) for case in cases]
+    made = [_RunningCase(case, lane, ids, stop, post, guarded(observe)) for case in cases]
 
-    async def perform(job: Job[_Case], calls: Calls[_Case]) -> LoopEnd:
+    async def perform(job: Job[_RunningCase], calls: Calls[_RunningCase]) -> LoopEnd:
         return await job.payload.work(calls)
 
     async def take(outcome: Outcome[LoopEnd]) -> None:
@@ -263,7 +263,7 @@ def _check(cases: Sequence[AgentCase]) -> None:
 
 
 @attrs.define(eq=False)
-class _Case:
+class _RunningCase:
     """A running case."""
 
     case: AgentCase
@@ -276,7 +276,7 @@ class _Case:
     _names: Counter[str] = attrs.field(init=False, factory=Counter)
     """Number of started children by name."""
     _ahead: LaneSlots = attrs.field(init=False)
-    _terms: LoopTerms = attrs.field(init=False)
+    _terms: LoopConfig = attrs.field(init=False)
 
     @_attempts.default
     def _earlier(self) -> Attempts:
@@ -285,18 +285,18 @@ class _Case:
     async def work(self, calls: Calls[Any]) -> LoopEnd:
         """Run the body of its job."""
         self._ahead = LaneSlots(calls, self._lane, ahead=True)
-        stretches, flag = Stretches(LaneSlots(calls, self._lane), self._ahead), trio.Event()
+        stretches, flag = SlotSession(LaneSlots(calls, self._lane), self._ahead), trio.Event()
         async with open_plain_nursery() as nursery:
-            self._terms = LoopTerms(
+            self._terms = LoopConfig(
                 policy=self.case.policy,
                 child_timeout=self.case.child_timeout,
                 slots=stretches,
                 marker=flag,
-                children=Family(nursery),
-                posts=Posts(self._tell_bus),
+                children=ChildFamily(nursery),
+                posts=CountingPoster(self._tell_bus),
                 attempts=self._attempts,
                 stop=self._stop,
-                tell=CaseTeller(
+                tell=CaseNotifier(
                     observe=self._observe, case=self.case.name, agent=_name(self.case.agent)
                 ),
             )
@@ -313,14 +313,14 @@ class _Case:
         family = self._terms.children
         if family.has_ended:
             raise TooLateError(f"the child {name!r} cannot start: its case has ended")
-        stretches, flag = Stretches(self._ahead, self._ahead), trio.Event()
+        stretches, flag = SlotSession(self._ahead, self._ahead), trio.Event()
         self._names[name] += 1
         twin = f"#{self._names[name]}" if self._names[name] > 1 else ""
         terms = attrs.evolve(
             self._terms,
             slots=stretches,
             marker=flag,
-            posts=Posts(self._tell_bus),
+            posts=CountingPoster(self._tell_bus),
             attempts=Attempts(ids=self._ids, prompt=prompt),
             stop=trio.Event(),  # its parent runs to its end, and may need it
             tell=attrs.evolve(self._terms.tell, case=f"{self.case.name}/{name}{twin}", agent=name),
@@ -328,7 +328,7 @@ class _Case:
         stretches.tell = functools.partial(terms.tell, number=0)
         child = Child(name)
         family.relatives.append(child)
-        turn = Turn(self._agent(agent, stretches, flag), terms)
+        turn = AttemptTurn(self._agent(agent, stretches, flag), terms)
         family.nursery.start_soon(child.live, turn, family, name=f"child {name}")
         return child
 
@@ -344,7 +344,7 @@ class _Case:
             message = "interrupted" if self._attempts.last_id is not None else "not started"
         return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._attempts.ends))
 
-    def _agent(self, function: AgentFunction, stretches: Stretches, flag: trio.Event) -> Agent:
+    def _agent(self, function: AgentFunction, stretches: SlotSession, flag: trio.Event) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
             said = await function(AgentRun(attempt, stretches, flag, self))

@@ -3,7 +3,7 @@
 Before each attempt there is one decision, which depends only on the marker and on the ends of the attempts so
 far: done, given up, or another attempt, and after how long. So a run that is interrupted anywhere and resumed
 equals an uninterrupted one, and a task that is marked as done is done, however its last attempt ended. The
-decisions are made in `restarts`; `Turn` is an attempt.
+decisions are made in `restarts`; `AttemptTurn` is an attempt.
 
 Laws: SLOT, DRAIN, LEAK, RESUME.
 """
@@ -25,15 +25,15 @@ from trioeval.agent.protocols import (
     AttemptWaiting,
     CaseEnded,
     CaseEnding,
-    LoopTerms,
+    LoopConfig,
 )
 from trioeval.agent.restarts import (
     Attempt,
     AttemptEnd,
     AttemptFailure,
-    GaveUp,
-    Stop,
-    counted,
+    GiveUp,
+    GiveUpReason,
+    attempts_text,
     decide,
 )
 from trioeval.errors import (
@@ -50,7 +50,7 @@ from trioeval.nurseries import open_plain_nursery
 # Waits for the first of several events.
 
 
-async def first_of(*waits: Callable[[], Awaitable[None]], seconds: float = math.inf) -> None:
+async def wait_for_first(*waits: Callable[[], Awaitable[None]], seconds: float = math.inf) -> None:
     """Wait until one of several waits ends, or the timeout; the others are cancelled. A checkpoint.
 
     Raises:
@@ -92,11 +92,11 @@ _TRACE = 4000
 
 
 @attrs.define(eq=False)
-class Turn:
+class AttemptTurn:
     """The turn of one attempt; `run` is called once."""
 
     _agent: Agent
-    _terms: LoopTerms
+    _terms: LoopConfig
     attempt: Attempt | None = attrs.field(init=False, default=None)
     """None until it has started."""
     end: AttemptEnd | None = attrs.field(init=False, default=None)
@@ -226,7 +226,7 @@ class LoopEnd:
     """The end of a case."""
 
     ending: LoopEnding
-    gave_up: GaveUp | None = None
+    gave_up: GiveUpReason | None = None
     """The reason, if it failed."""
     message: str
     """A short text: `done after 3 attempts`."""
@@ -238,7 +238,7 @@ class LoopEnd:
     """Number of messages that the bus did not accept."""
 
 
-async def run_until_done(agent: Agent, terms: LoopTerms) -> LoopEnd:
+async def run_until_done(agent: Agent, terms: LoopConfig) -> LoopEnd:
     """Work on a case until it is done, given up, or stopped. A checkpoint.
 
     When it returns or raises, none of its children is alive.
@@ -247,13 +247,13 @@ async def run_until_done(agent: Agent, terms: LoopTerms) -> LoopEnd:
         Exception: Whatever the slots and the record of attempts raise; and those exceptions of the agent
             that end the run.
     """
-    return await _Case(agent, terms).run()
+    return await _CaseLoop(agent, terms).run()
 
 
 @attrs.define(eq=False)
-class _Case:
+class _CaseLoop:
     _agent: Agent
-    _terms: LoopTerms
+    _terms: LoopConfig
 
     async def run(self) -> LoopEnd:
         ending: CaseEnding = "interrupted"
@@ -287,7 +287,7 @@ class _Case:
         terms = self._terms
         while not terms.marker.is_set():
             verdict = decide(terms.policy, self._ends)
-            if isinstance(verdict, Stop):
+            if isinstance(verdict, GiveUp):
                 return await self._give_up(verdict.why, verdict.message)
             await self._rest(verdict.delay)
             if terms.marker.is_set():
@@ -300,7 +300,7 @@ class _Case:
             await self._attempt()
         return await self._finish()
 
-    async def _give_up(self, why: GaveUp, message: str) -> LoopEnd:
+    async def _give_up(self, why: GiveUpReason, message: str) -> LoopEnd:
         ended = await self._end_children()
         await self._terms.posts("ERROR", message)
         return self._over("failed", message, ended, why)
@@ -309,13 +309,13 @@ class _Case:
         """Wait before an attempt; at most until it is no longer needed."""
         if delay > 0 and not self._terms.stop.is_set():
             with self._terms.idle():
-                await first_of(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
+                await wait_for_first(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
 
     async def _attempt(self) -> None:
         await self._terms.posts("INFO", f"starting attempt {len(self._ends)}")
         # When it is already cancelled it takes no slot, even if one is free.
         await trio.lowlevel.checkpoint_if_cancelled()
-        await Turn(self._agent, self._terms).run()
+        await AttemptTurn(self._agent, self._terms).run()
 
     async def _finish(self) -> LoopEnd:
         """Finish a case that is done: its children may continue for their timeout."""
@@ -344,10 +344,10 @@ class _Case:
     @property
     def _after(self) -> str:
         number = len(self._ends)
-        return f"after {counted(number)}" if number else "before the first attempt"
+        return f"after {attempts_text(number)}" if number else "before the first attempt"
 
     def _over(
-        self, ending: LoopEnding, message: str, children_ended: int, why: GaveUp | None = None
+        self, ending: LoopEnding, message: str, children_ended: int, why: GiveUpReason | None = None
     ) -> LoopEnd:
         return LoopEnd(
             ending=ending,

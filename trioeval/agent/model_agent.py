@@ -180,7 +180,7 @@ class ModelAgent:
             log = await trio.to_thread.run_sync(prepare)
         except OSError as error:
             return AttemptEnd(failure=_no_files(error))
-        work = _Work(self, attempt, log)
+        work = _ModelAttempt(self, attempt, log)
         failure = await work.run()
         chain, used = work.chain, work.chain.used
         return AttemptEnd(
@@ -198,7 +198,7 @@ class ModelAgent:
 
 
 @attrs.define(eq=False)
-class _Work:
+class _ModelAttempt:
     """A running attempt."""
 
     agent: ModelAgent

@@ -16,12 +16,12 @@ import trio
 
 from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft, Message, MessageType
-from trioeval.agent.bus.reading import Reading, read_parts
+from trioeval.agent.bus.reading import BusReading, read_parts
 from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.planner import Planner
 from trioeval.agent.protocols import AgentObserver, RunIds
-from trioeval.agent.report_file import ReportTroubles
+from trioeval.agent.report_file import InvalidReports
 from trioeval.errors import (
     AgentError,
     BusError,
@@ -98,7 +98,7 @@ class RunBuses:
 
 
 @attrs.define(eq=False)
-class Patience:
+class HurriedBus:
     """Limits the wait for a bus that another process keeps locked, such as a stopped agent."""
 
     folder: Path
@@ -138,7 +138,7 @@ class Patience:
 
 
 @attrs.define(eq=False)
-class CasePosts(Patience):
+class CasePoster(HurriedBus):
     """Posts messages on the bus of a case, in its name.
 
     The bus is opened for each message: many cases wait at a time, and the number of open files is limited.
@@ -176,11 +176,11 @@ _FROM = "fact_of"
 
 
 @attrs.define(eq=False)
-class RunFacts:
+class SharedFacts:
     """Forwards facts of cases to the bus of their run, without duplicates."""
 
     _bus: Bus
-    _patience: Patience
+    _patience: HurriedBus
     _known: set[str] = attrs.field(init=False, factory=set, repr=False)
     """Identifiers of the facts on the bus, up to a cursor."""
     _cursor: int = attrs.field(init=False, default=0)
@@ -229,7 +229,7 @@ class RunFacts:
             )
             self._cursor = part.cursor
 
-    def _parts(self) -> Iterator[Reading]:
+    def _parts(self) -> Iterator[BusReading]:
         try:
             yield from read_parts(self._bus.path, since=self._cursor or None)
         except (CursorExpiredError, CursorNotFoundError):  # the bus was replaced
@@ -258,7 +258,7 @@ class AgentRun:
     """The name of the run on buses: its id."""
     folder: Path
     """The folder of its tasks; absolute."""
-    facts: RunFacts | None
+    facts: SharedFacts | None
     """The facts on the bus of the run; None if that cannot be opened."""
     stop: trio.Event
     """Set when no further attempt may start."""
@@ -266,7 +266,7 @@ class AgentRun:
     buses: RunBuses
     ids: RunIds
     """Creates the ids of attempts."""
-    reports: ReportTroubles = attrs.field(factory=ReportTroubles)
+    reports: InvalidReports = attrs.field(factory=InvalidReports)
     """Collects unusable reports of attempts."""
     makers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_MAKERS))
     """Limits the threads that create folders."""
@@ -314,7 +314,7 @@ async def open_agents(
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
         async with _maybe_bus(folder / "bus", buses) as bus:
-            facts = None if bus is None else RunFacts(bus, Patience(bus.path, buses))
+            facts = None if bus is None else SharedFacts(bus, HurriedBus(bus.path, buses))
             try:
                 yield attrs.evolve(run, facts=facts)
             finally:

@@ -109,7 +109,7 @@ class Planner(Protocol):
 
 
 @attrs.define(eq=False)
-class Turn:
+class PlannerTurn:
     """A submission for the duration of a block. Created by `planner_turn`."""
 
     _planner: Planner
@@ -141,7 +141,7 @@ class Turn:
 
 
 @contextlib.asynccontextmanager
-async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerator[Turn]:
+async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerator[PlannerTurn]:
     """Queue a submission for the duration of the block, which can wait for its turn.
 
     At the end of the block, also when cancelled, it is removed: with the outcome that the block set, or none.
@@ -160,7 +160,7 @@ async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerat
             turn.done = True
         ```
     """
-    turn = Turn(planner, await planner.submit(submission))
+    turn = PlannerTurn(planner, await planner.submit(submission))
     try:
         yield turn
     finally:

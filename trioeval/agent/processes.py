@@ -11,9 +11,9 @@ from typing import cast
 import attrs
 import trio
 
-from trioeval.agent.attempts import LAST_WORDS, AttemptLog
+from trioeval.agent.attempts import DRAIN_SECONDS, AttemptLog
 from trioeval.agent.journal import ProcessIdentity
-from trioeval.agent.protocols import Family
+from trioeval.agent.protocols import ChildFamily
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import GRACE, KILLED_WITHIN, Tree, send_signal, wait_gone
@@ -101,7 +101,7 @@ class ProcessTree:
         """End all remaining processes. Runs to its end also when cancelled."""
         await self.tree.end()
         self.bound()
-        with trio.move_on_after(2 * LAST_WORDS, shield=True):
+        with trio.move_on_after(2 * DRAIN_SECONDS, shield=True):
             await self.stdout.finish()
             await self.stderr.finish()
 
@@ -118,7 +118,7 @@ class ProcessTree:
 
 
 @attrs.define(eq=False)
-class ProcessFamily(Family):
+class ProcessFamily(ChildFamily):
     """The programs that the attempts of a case have started; obtained from `open_family` only."""
 
     grace: float = GRACE
@@ -153,7 +153,7 @@ class ProcessFamily(Family):
 async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
     """Open a family whose processes have ended when the block has."""
     async with open_plain_nursery() as nursery:
-        longest = grace + KILLED_WITHIN + 3 * LAST_WORDS
+        longest = grace + KILLED_WITHIN + 3 * DRAIN_SECONDS
         family = ProcessFamily(nursery, longest, grace)
         try:
             yield family

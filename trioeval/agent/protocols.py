@@ -107,7 +107,7 @@ def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
 
 
 @attrs.frozen(kw_only=True)
-class CaseTeller:
+class CaseNotifier:
     """Notifies an observer of the events of one case."""
 
     observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
@@ -221,7 +221,7 @@ class Slots(Protocol):
         ...
 
 
-async def at_once(run: Callable[[], Awaitable[R]], /) -> R:
+async def without_slot(run: Callable[[], Awaitable[R]], /) -> R:
     """Run a function without a slot."""
     return await run()
 
@@ -247,7 +247,7 @@ class Relative(Protocol):
 
 
 @attrs.define(eq=False)
-class Family:
+class ChildFamily:
     """The living relatives that the attempts of a case have started."""
 
     nursery: trio.Nursery = attrs.field(repr=False)
@@ -305,7 +305,7 @@ _QUIET = 60.0
 
 
 @attrs.define(eq=False)
-class Posts:
+class CountingPoster:
     """Posts messages, and counts failed ones."""
 
     _post: Callable[[MessageType, str], Awaitable[None]]
@@ -425,7 +425,7 @@ class Attempts:
 
 
 @attrs.frozen(kw_only=True)
-class LoopTerms:
+class LoopConfig:
     """The configuration of the restart loop of one case.
 
     Raises:
@@ -437,8 +437,8 @@ class LoopTerms:
     """Seconds that children may continue after the task is done, > 0."""
     slots: Slots
     marker: Marker
-    children: Family
-    posts: Posts
+    children: ChildFamily
+    posts: CountingPoster
     """Posts on the bus."""
     attempts: Attempts
     """Earlier attempts count like new ones, also for the delay before the next one."""
@@ -446,5 +446,5 @@ class LoopTerms:
     """Set when no further attempt may start; a running one continues to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext
     """Returns a context manager for waits other than for slots, which are not working time."""
-    tell: CaseTeller
+    tell: CaseNotifier
     """Notified of its attempts, and its end."""

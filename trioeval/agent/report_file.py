@@ -28,7 +28,7 @@ from trioeval.usage import Usage
 
 
 @attrs.define(eq=False)
-class ReportTroubles:
+class InvalidReports:
     """The invalid reports of a run."""
 
     _count: int = attrs.field(init=False, default=0)

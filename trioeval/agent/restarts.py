@@ -121,7 +121,7 @@ class AttemptEnd:
     """Additional JSON data, such as the paths of its logs."""
 
 
-GaveUp: TypeAlias = Literal[
+GiveUpReason: TypeAlias = Literal[
     "max_attempts", "permanent", "identical_failures", "max_tokens", "max_cost", "marker"
 ]
 """The reason why no further attempt is made."""
@@ -181,7 +181,7 @@ class RestartPolicy:
 
 
 @attrs.frozen
-class Again:
+class RestartAfter:
     """The decision to make another attempt."""
 
     delay: float
@@ -189,15 +189,15 @@ class Again:
 
 
 @attrs.frozen
-class Stop:
+class GiveUp:
     """The decision to make no further attempt."""
 
-    why: GaveUp
+    why: GiveUpReason
     message: str
     """A sentence with the numbers, and the failure of the last attempt, if any."""
 
 
-def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
+def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> RestartAfter | GiveUp:
     """Decide whether to make another attempt at a task that is not done.
 
     Of several reasons to give up, the most informative one is returned.
@@ -209,34 +209,34 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
     """
     streak = _streak(ends)
     if streak and streak[-1].is_permanent:
-        return Stop("permanent", f"gave up after {counted(len(ends))}: {streak[-1]}")
+        return GiveUp("permanent", f"gave up after {attempts_text(len(ends))}: {streak[-1]}")
     alike = streak[-policy.identical_failures :]
     is_alike = len({one.signature for one in alike}) == 1 and alike[-1].kind != "timeout"
     if is_alike and len(alike) == policy.identical_failures:
         same = f"the last {len(alike)} failed in the same way: " if len(alike) > 1 else ""
-        message = f"gave up after {counted(len(ends))}: {same}{alike[-1]}"
-        return Stop("identical_failures", message)
+        message = f"gave up after {attempts_text(len(ends))}: {same}{alike[-1]}"
+        return GiveUp("identical_failures", message)
     if (used_up := _used_up(policy, ends)) is not None:
         last = f"; the last failed: {streak[-1]}" if streak else ""
         return attrs.evolve(used_up, message=used_up.message + last)
-    return Again(_delay(policy, len(streak)) if ends else 0.0)
+    return RestartAfter(_delay(policy, len(streak)) if ends else 0.0)
 
 
-def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Stop | None:
+def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> GiveUp | None:
     """Return the decision to stop if a limit of the task is used up."""
     if len(ends) >= policy.max_attempts:
-        message = f"gave up: not done after {counted(len(ends))} of {policy.max_attempts}"
-        return Stop("max_attempts", message)
+        message = f"gave up: not done after {attempts_text(len(ends))} of {policy.max_attempts}"
+        return GiveUp("max_attempts", message)
     if policy.max_tokens is not None:
         tokens = sum(_tokens(end.usage) for end in ends)
         if tokens >= policy.max_tokens:
             spent = f"{tokens} of {policy.max_tokens} tokens are used"
-            return Stop("max_tokens", f"gave up after {counted(len(ends))}: {spent}")
+            return GiveUp("max_tokens", f"gave up after {attempts_text(len(ends))}: {spent}")
     if policy.max_cost is not None:
         cost = math.fsum(end.cost or 0.0 for end in ends)
         if cost >= policy.max_cost:
             spent = f"{cost:g} of {policy.max_cost:g} US dollars are spent"
-            return Stop("max_cost", f"gave up after {counted(len(ends))}: {spent}")
+            return GiveUp("max_cost", f"gave up after {attempts_text(len(ends))}: {spent}")
     return None
 
 
@@ -268,7 +268,7 @@ def _tokens(usage: Usage) -> int:
     return (usage.prompt or 0) + (usage.completion or 0)
 
 
-def counted(attempts: int) -> str:
+def attempts_text(attempts: int) -> str:
     """Return a number of attempts as text."""
     return "1 attempt" if attempts == 1 else f"{attempts} attempts"
 

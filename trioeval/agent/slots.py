@@ -71,7 +71,7 @@ class LaneSlots:
 
 
 @attrs.define(eq=False)
-class Stretches:
+class SlotSession:
     """The slots of one function that may wait; it runs one function at a time."""
 
     _first: Slots
@@ -216,7 +216,7 @@ class _ChildRun:
 
     parent: int
     """The number of the child that submitted it; 0 for the program of an attempt."""
-    stretches: Stretches
+    stretches: SlotSession
     """Its slots, none while it waits."""
     code: int | None = None
     """Its exit code; None if it was killed, or did not start."""
@@ -236,19 +236,19 @@ class ChildRuns:
     """Called when an attempt waits for its slot to continue, and when it has it."""
     run_id: str = attrs.field(init=False, default="")
     """The id of the current attempt: only its waits release its slot."""
-    stretches: Stretches = attrs.field(init=False)
+    stretches: SlotSession = attrs.field(init=False)
     """Its slots, none while it waits."""
     folder: Path | None = attrs.field(init=False, default=None)
     """The folder of the socket; None until it is created."""
     _children: dict[int, _ChildRun] = attrs.field(init=False, factory=dict)
 
     @stretches.default
-    def _no_stretch(self) -> Stretches:
-        return Stretches(self._slots, self._slots)
+    def _no_stretch(self) -> SlotSession:
+        return SlotSession(self._slots, self._slots)
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run an attempt in a slot, except while it waits. Only the attempt's own waits count."""
-        self.stretches = Stretches(self._slots, self._slots, self._tell)
+        self.stretches = SlotSession(self._slots, self._slots, self._tell)
         return await self.stretches(run)
 
     async def begin(self, run_id: str) -> dict[str, str]:
@@ -269,7 +269,7 @@ class ChildRuns:
         return {SOCKET_VARIABLE: os.fspath(self.folder / "s")}
 
     async def _answer(self, stream: trio.SocketStream) -> None:
-        channel = _Channel(stream)
+        channel = _ChildConnection(stream)
         async with stream:
             # Invalid requests and broken connections affect nothing else.
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -281,9 +281,9 @@ class ChildRuns:
                     case _:
                         await channel.send(refused="unknown request: use submit or wait")
 
-    async def _submit(self, channel: "_Channel", parent: int) -> None:
+    async def _submit(self, channel: "_ChildConnection", parent: int) -> None:
         number = len(self._children) + 1
-        child = self._children[number] = _ChildRun(parent, Stretches(self._slots, self._slots))
+        child = self._children[number] = _ChildRun(parent, SlotSession(self._slots, self._slots))
         try:
             await channel.send(id=number)
             async with trio.open_nursery() as nursery:
@@ -295,7 +295,7 @@ class ChildRuns:
         finally:
             child.over.set()
 
-    async def _run(self, channel: "_Channel", child: _ChildRun) -> None:
+    async def _run(self, channel: "_ChildConnection", child: _ChildRun) -> None:
         """Hold the slot of a child."""
 
         async def hold() -> None:
@@ -307,7 +307,9 @@ class ChildRuns:
         except RUN_IS_OVER as error:
             await channel.send(refused=str(error))
 
-    async def _wait(self, channel: "_Channel", run: str, parent: int, ids: list[Any]) -> None:
+    async def _wait(
+        self, channel: "_ChildConnection", run: str, parent: int, ids: list[Any]
+    ) -> None:
         unknown = [one for one in ids if one not in self._children]
         if unknown:
             await channel.send(refused=f"unknown child {unknown[0]!r}")
@@ -321,7 +323,7 @@ class ChildRuns:
             nursery.cancel_scope.cancel("they have ended")
         await channel.send(ended={one: child.code for one, child in children.items()})
 
-    async def _watch_end(self, channel: "_Channel", scope: trio.CancelScope) -> None:
+    async def _watch_end(self, channel: "_ChildConnection", scope: trio.CancelScope) -> None:
         await channel.receive()
         scope.cancel("the waiting process has disconnected")
 
@@ -335,7 +337,7 @@ class ChildRuns:
 
 
 @attrs.define(eq=False)
-class _Channel:
+class _ChildConnection:
     """Lines of JSON."""
 
     _stream: trio.SocketStream

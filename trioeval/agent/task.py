@@ -18,29 +18,35 @@ import trio
 from trioeval.agent.attempts import (
     RecordedAttempts,
     answer_of,
-    attempts_told,
-    ended_as,
+    reported_attempts,
     with_cut_attempt,
+    with_row_outcome,
 )
 from trioeval.agent.case_folder import (
+    CaseContext,
     CaseFiles,
     CaseNames,
-    CaseRoom,
-    Wanted,
+    FolderRequest,
     claim_folder,
     ensure_prompt,
     open_workspace,
     task_folder,
 )
-from trioeval.agent.case_order import Gate, InOrder, Place, Procession, gates_of
+from trioeval.agent.case_order import (
+    DependencyGate,
+    OrderedSlots,
+    StartOrder,
+    StartPosition,
+    dependency_gates,
+)
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal
-from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
+from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, run_until_done, wait_for_first
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.model_agent import ModelAgent
-from trioeval.agent.open import AgentRun, CasePosts
-from trioeval.agent.planner import Submission, Turn, planner_turn
+from trioeval.agent.open import AgentRun, CasePoster
+from trioeval.agent.planner import PlannerTurn, Submission, planner_turn
 from trioeval.agent.processes import end_survivors, open_family
 from trioeval.agent.protocols import (
     Agent,
@@ -49,14 +55,14 @@ from trioeval.agent.protocols import (
     CaseBlocked,
     CaseEnded,
     CaseEnding,
+    CaseNotifier,
     CaseQueued,
-    CaseTeller,
-    Family,
+    ChildFamily,
+    CountingPoster,
     FileMarker,
-    LoopTerms,
-    Posts,
+    LoopConfig,
     Slots,
-    at_once,
+    without_slot,
 )
 from trioeval.agent.report_file import cut_off_attempt
 from trioeval.agent.restarts import RestartPolicy
@@ -64,7 +70,7 @@ from trioeval.agent.slots import LaneSlots, open_child_runs
 from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
-from trioeval.evaluation.answerer import AnswerListener, ComeTo
+from trioeval.evaluation.answerer import AnswerObserver, OnProgress
 from trioeval.evaluation.outcomes import StoppedError, cut_by
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.prompt import Asked
@@ -98,8 +104,8 @@ class AgentWork:
     run: AgentRun = attrs.field(kw_only=True)
     """The shared state of all agent tasks."""
     names: CaseNames = attrs.field(init=False)
-    gates: Mapping[str, Gate] = attrs.field(init=False)
-    procession: Procession = attrs.field(init=False, factory=Procession)
+    gates: Mapping[str, DependencyGate] = attrs.field(init=False)
+    procession: StartOrder = attrs.field(init=False, factory=StartOrder)
     moving: Lock = attrs.field(init=False, factory=Lock)
     """Held while folders of cases move."""
     observe: AgentObserver | None = attrs.field(init=False)
@@ -112,7 +118,7 @@ class AgentWork:
     def __attrs_post_init__(self) -> None:
         prepared, run = self.prepared, self.run
         self.names = CaseNames.of(prepared.steps)
-        self.gates = gates_of(self.names.dependents, warn=run.warn, stop=run.stop)
+        self.gates = dependency_gates(self.names.dependents, warn=run.warn, stop=run.stop)
         self.observe = guarded(run.terms.observe)
         self.workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self.templates = self.workspaces.templates
@@ -163,9 +169,9 @@ class AgentWork:
 
     def last_reply(self, step: Step, reply: Reply | None, outcome: str, /) -> Reply | None:
         """Return the result of a case, including the usage of an interrupted attempt. Reads files."""
-        end = cut_off_attempt(self.files_of(step.index), attempts_told(reply))
+        end = cut_off_attempt(self.files_of(step.index), reported_attempts(reply))
         reply = reply if end is None else with_cut_attempt(reply, end)
-        return None if reply is None else ended_as(reply, outcome)
+        return None if reply is None else with_row_outcome(reply, outcome)
 
     def reject(self, _step: Step, /) -> None:
         """Do nothing: each attempt keeps its end."""
@@ -175,7 +181,7 @@ class AgentWork:
         self._tell_over(step.index, done=False, cut=cut)
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerListener, /
+        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
 
@@ -184,7 +190,7 @@ class AgentWork:
             BlockedError: A dependency is not done.
             StoppedError: The run is stopped.
         """
-        case = _Case(work=self, step=step, asked=asked, calls=calls, told=listener.on_progress)
+        case = _TaskCase(work=self, step=step, asked=asked, calls=calls, told=listener.on_progress)
         ending: CaseEnding = "failed"
         cut: Cut | None = None
         try:
@@ -204,7 +210,7 @@ class AgentWork:
             raise StoppedError
         return answer_of(ended, case.about)
 
-    def gate_of(self, index: int) -> Gate | None:
+    def gate_of(self, index: int) -> DependencyGate | None:
         """Return the gate that lets a case start; None without dependencies."""
         return self.gates.get(self.names.columns[index])
 
@@ -227,19 +233,19 @@ class AgentWork:
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Case:
+class _TaskCase:
     """A running case, from its submission to the planner to its end."""
 
     work: AgentWork
     step: Step
     asked: Asked
     calls: Calls[Any]
-    told: ComeTo
-    room: CaseRoom = attrs.field(init=False)
-    tell: CaseTeller = attrs.field(init=False)
-    post: CasePosts = attrs.field(init=False)
+    told: OnProgress
+    room: CaseContext = attrs.field(init=False)
+    tell: CaseNotifier = attrs.field(init=False)
+    post: CasePoster = attrs.field(init=False)
     attempts: RecordedAttempts = attrs.field(init=False)
-    wanted: Wanted = attrs.field(init=False)
+    wanted: FolderRequest = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         work, index = self.work, self.step.index
@@ -247,7 +253,7 @@ class _Case:
         if not self.asked.prompt.strip():
             msg = f"the prompt of case {work.names.names[index]} is empty"
             raise AgentError(msg)
-        self.room = CaseRoom(
+        self.room = CaseContext(
             project=work.run.project,
             task=work.task,
             name=name,
@@ -258,8 +264,8 @@ class _Case:
             row=work.asker.row_ids(index),
             agent=agent,
         )
-        self.tell = CaseTeller(observe=work.observe, task=work.task, case=name, agent=agent)
-        self.post = CasePosts(self.room.files.bus, work.run.buses, case=name)
+        self.tell = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
+        self.post = CasePoster(self.room.files.bus, work.run.buses, case=name)
         self.attempts = RecordedAttempts(
             asker=work.asker,
             step=self.step,
@@ -269,7 +275,7 @@ class _Case:
             ids=work.run.ids,
             post=self.post,
         )
-        self.wanted = Wanted(
+        self.wanted = FolderRequest(
             digest=self.attempts.digest,
             about=name,
             template=self._template,
@@ -312,7 +318,7 @@ class _Case:
         return await trio.to_thread.run_sync(make, *given, limiter=self.work.run.makers)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[Turn | None]:
+    async def _turn(self) -> AsyncGenerator[PlannerTurn | None]:
         """Submit the case to the planner for the duration of the block; None without a planner.
 
         A case that does not run to its end is removed without an outcome.
@@ -346,7 +352,7 @@ class _Case:
             depends_on=tuple(f"{in_line}{names.room_of(column, name)}" for name in needs),
         )
 
-    async def _wait(self, turn: Turn | None) -> None:
+    async def _wait(self, turn: PlannerTurn | None) -> None:
         """Wait for its dependencies, and for its turn; `agent cancel` applies to queued cases only."""
         if turn is None:
             await self._pass_gate()
@@ -357,7 +363,7 @@ class _Case:
             await self._pass_gate()
             await self._take_turn(turn)
 
-        await first_of(wait, cancelled.wait)
+        await wait_for_first(wait, cancelled.wait)
         if cancelled.is_set():
             await self.post("ERROR", _CANCELLED)
             self.room.files.cancelled.unlink(missing_ok=True)  # so that the row can be run again
@@ -375,13 +381,13 @@ class _Case:
             waiting=lambda by: self.tell(CaseBlocked, by=by),
         )
 
-    async def _take_turn(self, turn: Turn) -> None:
+    async def _take_turn(self, turn: PlannerTurn) -> None:
         stop = self.work.run.stop
         await turn.set_free()
         if turn.entry.position:
             self.tell(CaseQueued, position=turn.entry.position)
         # Other programs may hold their slots for hours after this one is to stop, or the case is done.
-        await first_of(turn.wait_started, stop.wait, self._done_early.wait)
+        await wait_for_first(turn.wait_started, stop.wait, self._done_early.wait)
         if stop.is_set():
             raise StoppedError
         self.tell(CaseQueued, position=0)
@@ -391,7 +397,7 @@ class _Case:
         """The marker of a waiting case, whose workspace may not exist yet."""
         return FileMarker(self.room.files.done, may_come=True)
 
-    async def _work(self, place: Place) -> LoopEnd:
+    async def _work(self, place: StartPosition) -> LoopEnd:
         made, files = self.attempts, self.room.files
         made.is_resumed = await self._in_thread(open_workspace, files, self.wanted)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, files.prompt, self.asked.prompt)
@@ -402,13 +408,13 @@ class _Case:
         await place.come_first()
         settings = self.work.settings
         async with self._worker() as (agent, slots, family):
-            terms = LoopTerms(
+            terms = LoopConfig(
                 policy=_policy(settings),
                 child_timeout=settings.child_timeout,
-                slots=InOrder(slots, place),
+                slots=OrderedSlots(slots, place),
                 marker=FileMarker(files.done),
                 children=family,
-                posts=Posts(self.post),
+                posts=CountingPoster(self.post),
                 attempts=made,
                 stop=self.work.run.stop,
                 idle=self.calls.waiting,
@@ -422,12 +428,12 @@ class _Case:
             self.work.observe(event)
 
     @asynccontextmanager
-    async def _worker(self) -> AsyncGenerator[tuple[Agent, Slots, Family]]:
+    async def _worker(self) -> AsyncGenerator[tuple[Agent, Slots, ChildFamily]]:
         """Yield the agent of the case, its slots, and its family, for the duration of the block."""
         work, settings, program = self.work, self.work.settings, self._program
         if not isinstance(program, CommandAgentSettings):
             async with open_family(settings.grace) as family:
-                yield self._model(), at_once, family
+                yield self._model(), without_slot, family
             return
 
         def tell(event: type[AgentEvent]) -> None:

@@ -17,7 +17,7 @@ from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.model import AgentSettings
 from trioeval.errors import GradingError
-from trioeval.evaluation.commands import keys_to_hide, run_command, without_keys
+from trioeval.evaluation.commands import run_command, secrets_to_hide, without_key_variables
 from trioeval.evaluation.tools import ToolCall, ToolResult, arguments_of, tool_offers
 from trioeval.grading.kinds.tools import Function
 from trioeval.grading.kinds.workspace_files import (
@@ -320,9 +320,9 @@ class WorkspaceTools:
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)
-        open_ones = without_keys(self.environ)
+        open_ones = without_key_variables(self.environ)
         # A command is not confined, and may find keys elsewhere.
-        written = Tail(_OUTPUT, keys_to_hide(self.environ))
+        written = Tail(_OUTPUT, secrets_to_hide(self.environ))
         words = ["/bin/sh", "-c", command]
         try:
             code = await run_command(

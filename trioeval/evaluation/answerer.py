@@ -12,16 +12,16 @@ from trioeval.kernel import Calls, Cut
 from trioeval.providers import Reply, Request
 from trioeval.suite.expand import Step
 
-ComeTo: TypeAlias = Callable[[Reply, float, int], None]
+OnProgress: TypeAlias = Callable[[Reply, float, int], None]
 """Takes a reply with the usage of all attempts so far, their duration in milliseconds, and the number of
 attempts that an earlier execution of the run made."""
 
 
-class AnswerListener(Listener, Protocol):
+class AnswerObserver(Listener, Protocol):
     """Observer of one row while it is answered, by one call or by several attempts."""
 
     def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
-        """Take the result of all attempts so far; see `ComeTo`."""
+        """Take the result of all attempts so far; see `OnProgress`."""
         ...
 
 
@@ -56,7 +56,7 @@ class Answerer(Protocol):
         ...
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerListener, /
+        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Return the reply to a row.
 
@@ -133,7 +133,7 @@ class ProviderAnswerer:
         return self.asker.is_there(inquiry)
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerListener, /
+        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Return the reply of the provider, of an earlier execution, or of the cache; see `Asker.ask`."""
         inquiry = self._ahead.pop(step.index, None) or self._inquiry(step, asked)

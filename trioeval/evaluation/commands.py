@@ -18,13 +18,13 @@ from trioeval.providers.programs.processes import GRACE, describe_end, start_tre
 from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
 from trioeval.text import quote
 
-_LAST_WORDS = 1.0
+_DRAIN_SECONDS = 1.0
 """Seconds for reading the rest of a command's output after all of its processes have ended."""
 
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 
 
-def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+def without_key_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for code that an agent wrote, without variables whose names suggest a key.
 
     Example:
@@ -34,7 +34,7 @@ def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environ.items() if not is_secret_name(name)}
 
 
-def keys_to_hide(
+def secrets_to_hide(
     environ: Mapping[str, str], given: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """Return the texts to blank out in the output of a command, longest first.
@@ -75,8 +75,8 @@ class SuiteCommands:
             await trio.lowlevel.checkpoint()
             raise GradingError(self.trust.code_refusal(quote(command[0])).message)
         places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
-        whole = {**without_keys(self.environ), **places, **environ}
-        written = Tail(secrets=keys_to_hide(self.environ, environ))
+        whole = {**without_key_variables(self.environ), **places, **environ}
+        written = Tail(secrets=secrets_to_hide(self.environ, environ))
         try:
             code = await run_command(command, folder, whole, limit, written)
         except (OSError, ValueError) as error:
@@ -149,13 +149,13 @@ async def run_command(
             code = await tree.wait()
         # Processes that it left behind may hold its pipe open for ever; that does not count as its time.
         await tree.end()
-        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+        nursery.cancel_scope.deadline = trio.current_time() + _DRAIN_SECONDS
     if tree.exceeded:
-        written.feed(f"\n{too_many(max_processes)}\n".encode())
+        written.feed(f"\n{too_many_processes(max_processes)}\n".encode())
     return code
 
 
-def too_many(processes: int) -> str:
+def too_many_processes(processes: int) -> str:
     """Return the message for a program that exceeded the maximum number of processes.
 
     Example:

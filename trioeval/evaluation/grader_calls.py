@@ -30,7 +30,7 @@ from trioeval.errors import (
 from trioeval.evaluation.grader_replies import read_flags, read_labels, read_vector
 from trioeval.evaluation.graders import SEARCHING_KINDS, Graders
 from trioeval.evaluation.journal import Paid
-from trioeval.evaluation.prompt import Asked, kept
+from trioeval.evaluation.prompt import Asked, without_runtime_variables
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.evaluation.rubric_prompts import chosen_prompt, named_values, render_prompt
 from trioeval.evaluation.scoring import Spending, spent_on_failure
@@ -48,16 +48,18 @@ from trioeval.text import from_model, output_text
 
 # Several concurrent calls.
 
-_AMONG: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar("_AMONG", default=())
+_BRANCH_PATH: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar(
+    "_BRANCH_PATH", default=()
+)
 
 
-def place_among() -> tuple[int, ...]:
+def branch_path() -> tuple[int, ...]:
     """Return the caller's path in the tree of concurrent branches, outermost position first."""
-    return _AMONG.get()
+    return _BRANCH_PATH.get()
 
 
 @attrs.define
-class _Answer:
+class _BranchResult:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     value: Any = None
     error: Exception | None = None
@@ -75,10 +77,10 @@ async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[An
     Raises:
         Exception: The error of the first failed branch.
     """
-    answers = [_Answer() for _ in questions]
+    answers = [_BranchResult() for _ in questions]
 
     async def ask(position: int) -> None:
-        _AMONG.set((*_AMONG.get(), position))
+        _BRANCH_PATH.set((*_BRANCH_PATH.get(), position))
         answer = answers[position]
         with answer.scope:
             try:
@@ -110,7 +112,7 @@ async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[An
 
 
 @attrs.define(eq=False)
-class Question:
+class JudgeRequest:
     """One request to a judge."""
 
     place: int
@@ -131,10 +133,10 @@ class Question:
 
 
 @attrs.define(eq=False)
-class Vector:
+class EmbeddingRequest:
     """An embedding that is requested or known."""
 
-    question: Question
+    question: JudgeRequest
     users: set[int]
     """Numbers of the assertions that use it; the lowest one pays, whichever requested it first."""
     over: trio.Event = attrs.field(factory=trio.Event)
@@ -145,10 +147,10 @@ class Vector:
 
 
 @attrs.define(eq=False)
-class Questions:
+class JudgeRequests:
     """The requests of one assertion."""
 
-    _known: dict[Hashable, Question] = attrs.field(factory=dict, init=False)
+    _known: dict[Hashable, JudgeRequest] = attrs.field(factory=dict, init=False)
     """In the order of the first request."""
     _asked: Counter[Hashable] = attrs.field(factory=Counter, init=False)
     """Number of times that each was requested since judging started or was repeated."""
@@ -159,7 +161,7 @@ class Questions:
 
     def ask(
         self, place: int, request: Request, *, shown: str = "", is_in_words: bool = False
-    ) -> Question:
+    ) -> JudgeRequest:
         """Return the entry for a request, with its reply if it has one.
 
         Args:
@@ -168,20 +170,20 @@ class Questions:
             shown: What the judge sees besides the prompt.
             is_in_words: Whether the reply is text for people, not numbers.
         """
-        among = place_among()
+        among = branch_path()
         asked = (among, is_in_words, place, request.prompt, repr(request.options), shown)
         number = self._asked[asked]
         self._asked[asked] += 1
         mark = (among, is_in_words, shown, number)
-        question = Question(place, request, among, is_in_words, mark)
+        question = JudgeRequest(place, request, among, is_in_words, mark)
         return self._known.setdefault((asked, number), question)
 
-    def in_order(self) -> list[Question]:
+    def in_order(self) -> list[JudgeRequest]:
         """Return all in an order that does not depend on which reply arrives first."""
         return sorted(self._known.values(), key=lambda question: question.among)
 
 
-def useless(questions: Iterable[Question]) -> Sequence[Inquiry]:
+def unusable_calls(questions: Iterable[JudgeRequest]) -> Sequence[Inquiry]:
     """Return the calls whose replies are the reason why an assertion has no verdict.
 
     If a call failed, that was the reason, and the other replies are usable.
@@ -255,8 +257,8 @@ class RowGraders:
     """The total of the row."""
     recalled: int = attrs.field(default=0, init=False)
     """Requests of earlier executions whose replies are used."""
-    _vectors: dict[tuple[int, str], Vector] = attrs.field(factory=dict, init=False)
-    _asked_for: list[Vector] = attrs.field(factory=list, init=False)
+    _vectors: dict[tuple[int, str], EmbeddingRequest] = attrs.field(factory=dict, init=False)
+    _asked_for: list[EmbeddingRequest] = attrs.field(factory=list, init=False)
     _graders: list["AssertionGrader"] = attrs.field(factory=list, init=False)
 
     def of(self, assertion: Assertion) -> "AssertionGrader":
@@ -281,7 +283,12 @@ class RowGraders:
             grader.questions.begin_again()
 
     async def ask(
-        self, question: Question, spending: Spending, mark: Sequence[Any], *, again: bool = False
+        self,
+        question: JudgeRequest,
+        spending: Spending,
+        mark: Sequence[Any],
+        *,
+        again: bool = False,
     ) -> Reply:
         """Return the reply of a judge after all retries, or its reply to an earlier equal request.
 
@@ -304,7 +311,7 @@ class RowGraders:
         inquiry = asker.inquiry(index, "grader", place, request, *mark, again=again)
         question.inquiry, question.has_failed = inquiry, False
         try:
-            paid = await asker.ask(inquiry, self.calls, _Payer(self, question, spending))
+            paid = await asker.ask(inquiry, self.calls, _UsageCounter(self, question, spending))
         except _FAILURES as error:
             question.has_failed = True
             raise self._failure(place, error) from error
@@ -321,10 +328,12 @@ class RowGraders:
             known.users.add(number)
             await known.over.wait()
             if known.error is not None:
-                raise _like(known.error) from known.error
+                raise _copy_of(known.error) from known.error
             if known.vector is not None:
                 return known.vector
-        entry = self._vectors[key] = Vector(Question(place, self.request(text)), {number})
+        entry = self._vectors[key] = EmbeddingRequest(
+            JudgeRequest(place, self.request(text)), {number}
+        )
         self._asked_for.append(entry)
         try:
             reply = await self.ask(entry.question, entry.spending, ("vector",))
@@ -344,7 +353,7 @@ class RowGraders:
         """Return the usage of the embeddings that an assertion pays for."""
         return (one.spending.total for one in self._asked_for if min(one.users) == number)
 
-    def vectors_of(self, number: int) -> Iterator[Question]:
+    def vectors_of(self, number: int) -> Iterator[JudgeRequest]:
         """Return the requests for the embeddings that an assertion uses."""
         return (one.question for one in self._asked_for if number in one.users)
 
@@ -356,7 +365,7 @@ class RowGraders:
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
-            **{"vars": kept(self.asked.vars), **more},
+            **{"vars": without_runtime_variables(self.asked.vars), **more},
         )
 
     def name(self, place: int) -> str:
@@ -379,11 +388,11 @@ class RowGraders:
 
 
 @attrs.frozen(eq=False)
-class _Payer:
+class _UsageCounter:
     """Counts the usage of one request."""
 
     row: RowGraders
-    question: Question
+    question: JudgeRequest
     spending: Spending
 
     def sent(self, _tokens: int) -> None:
@@ -413,7 +422,7 @@ class AssertionGrader:
     assertion: Assertion
     number: int
     spending: Spending = attrs.field(factory=Spending, init=False)
-    questions: Questions = attrs.field(factory=Questions, init=False)
+    questions: JudgeRequests = attrs.field(factory=JudgeRequests, init=False)
 
     def spent(self) -> Spent:
         """Return the usage of judging it so far."""
@@ -431,7 +440,7 @@ class AssertionGrader:
     def reject(self) -> None:
         """Discard the replies, which led to no verdict, so that they are not reused."""
         asked = (*self.questions.in_order(), *self.row.vectors_of(self.number))
-        for inquiry in useless(asked):
+        for inquiry in unusable_calls(asked):
             self.row.run.asker.reject(inquiry)
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
@@ -500,7 +509,10 @@ class AssertionGrader:
             GradingError: It failed.
         """
         row, place = self.row, self._place("moderation")
-        variables = {**kept(row.asked.vars), "moderatedPrompt": from_model(prompt)}
+        variables = {
+            **without_runtime_variables(row.asked.vars),
+            "moderatedPrompt": from_model(prompt),
+        }
         question = self.questions.ask(place, row.request(text, vars=variables), shown=prompt)
         reply = await self._ask(question)
         flags = read_flags(reply)
@@ -508,7 +520,7 @@ class AssertionGrader:
             raise row.unusable(place, reply, "returned no categories")
         return flags
 
-    async def _ask(self, question: Question, *, again: bool = False) -> Reply:
+    async def _ask(self, question: JudgeRequest, *, again: bool = False) -> Reply:
         mark = (*self.row.mark(self), *question.mark)
         return await self.row.ask(question, self.spending, mark, again=again)
 
@@ -544,5 +556,5 @@ class AssertionGrader:
             ) from error
 
 
-def _like(error: GradingError) -> GradingError:
+def _copy_of(error: GradingError) -> GradingError:
     return GradingError(str(error), mishap=error.mishap, metadata=error.metadata)

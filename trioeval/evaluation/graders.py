@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.evaluation.providers import Resolver, below
+from trioeval.evaluation.providers import Resolver, below_path
 from trioeval.grading import Assertion, Kinds
 from trioeval.grading.algebra import leaves
 from trioeval.grading.kind import Role
@@ -47,7 +47,7 @@ _PYTHON_FUNCTIONS = {
 
 
 @attrs.frozen
-class Candidate:
+class JudgeCandidate:
     """A provider that may judge."""
 
     entry: ProviderEntry
@@ -58,11 +58,11 @@ class Candidate:
 
 
 @attrs.frozen
-class Wanted:
+class RequiredJudge:
     """The judge that an assertion requires."""
 
     role: Role
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[JudgeCandidate, ...]
     """Best first; the built-in judges come after them."""
     searches: bool
     """True if it needs web search."""
@@ -106,7 +106,7 @@ def candidates(
     *,
     path: str = "$",
     options_at: str = "$",
-) -> Iterator[Candidate]:
+) -> Iterator[JudgeCandidate]:
     """Yield the providers that may judge an assertion in a role, best first.
 
     Args:
@@ -118,18 +118,18 @@ def candidates(
         options_at: The path of the test with those options.
     """
     if (entry := grader_for(assertion.provider, role)) is not None:
-        yield Candidate(for_role(entry, role), f"{path}.provider")
+        yield JudgeCandidate(for_role(entry, role), f"{path}.provider")
     if (entry := grader_for(options, role)) is not None:
-        yield Candidate(for_role(entry, role), f"{options_at}.options.provider")
+        yield JudgeCandidate(for_role(entry, role), f"{options_at}.options.provider")
     own = None if default is None else default.judge or default.provider
     if own is not None:
-        yield Candidate(for_role(own, role), "$.defaultTest.provider", named=False)
+        yield JudgeCandidate(for_role(own, role), "$.defaultTest.provider", named=False)
 
 
-def wanted(steps: Expansion) -> tuple[Wanted, ...]:
+def wanted(steps: Expansion) -> tuple[RequiredJudge, ...]:
     """Return each judge that a suite requires once, in order of appearance."""
     suite = steps.suite
-    found: dict[str, Wanted] = {}
+    found: dict[str, RequiredJudge] = {}
     for one in _all_wanted(steps):
         found.setdefault(one.key, one)
     if _is_partly_read(steps.tests):
@@ -139,7 +139,7 @@ def wanted(steps: Expansion) -> tuple[Wanted, ...]:
     return tuple(found.values())
 
 
-def _all_wanted(steps: Expansion) -> Iterator[Wanted]:
+def _all_wanted(steps: Expansion) -> Iterator[RequiredJudge]:
     suite = steps.suite
     default = suite.default_test or Test()
     shared = tuple(_asking(default.assertions, suite.kinds))
@@ -172,7 +172,7 @@ def _of(
     suite: Suite,
     path: str,
     options_at: str,
-) -> Iterator[Wanted]:
+) -> Iterator[RequiredJudge]:
     for beneath, assertion, roles in asking:
         for role in ROLES:
             if role not in roles:
@@ -182,15 +182,17 @@ def _of(
                 assertion, options, suite.default_test, role, path=at, options_at=options_at
             )
             searches = split_type(assertion.type)[0] in SEARCHING_KINDS
-            yield Wanted(role, tuple(given), searches, at, assertion.type)
+            yield RequiredJudge(role, tuple(given), searches, at, assertion.type)
 
 
-def _for_any_line(suite: Suite) -> Iterator[Wanted]:
+def _for_any_line(suite: Suite) -> Iterator[RequiredJudge]:
     default = suite.default_test or Test()
     for role in ROLES:
         none = Assertion(type="")
         given = candidates(none, default.options.provider, suite.default_test, role)
-        yield Wanted(role, tuple(given), searches=False, path="$.tests", type=role, seen=False)
+        yield RequiredJudge(
+            role, tuple(given), searches=False, path="$.tests", type=role, seen=False
+        )
 
 
 def _is_partly_read(tests: Sequence[Test]) -> bool:
@@ -199,7 +201,7 @@ def _is_partly_read(tests: Sequence[Test]) -> bool:
     return isinstance(tests, SparseTests)
 
 
-def nobody(wish: Wanted, hint: str) -> Problem:
+def missing_judge(wish: RequiredJudge, hint: str) -> Problem:
     """Return the problem of a requirement without any judge."""
     what = "needs a model with web search" if wish.searches else f"needs {A_MODEL[wish.role]}"
     return Problem(wish.path, f"{wish.type} {what}, and none is configured", hint)
@@ -307,7 +309,7 @@ class Graders:
         else:
             if (place := self.built_in.get((role, searches))) is not None:
                 return place
-        wish = Wanted(role, given, searches, "", assertion.type)
+        wish = RequiredJudge(role, given, searches, "", assertion.type)
         default_reason = (
             f"it needs {A_MODEL[role]}, which the suite did not name when it was loaded"
         )
@@ -315,7 +317,7 @@ class Graders:
 
 
 @attrs.define
-class _Finding:
+class _JudgeSearch:
     """A search for the judges of a suite."""
 
     resolver: Resolver
@@ -326,7 +328,7 @@ class _Finding:
     """The indices of all, by the keys of their entries."""
     problems: list[Problem] = attrs.field(init=False, factory=list)
 
-    def grant(self, wish: Wanted) -> None:
+    def grant(self, wish: RequiredJudge) -> None:
         """Find the first candidate that is able to judge."""
         for one in wish.candidates:
             problems = self._take(one, wish)
@@ -340,13 +342,13 @@ class _Finding:
             return
         chosen = self._chosen(wish)
         if chosen is None:
-            self._refuse(wish, [nobody(wish, _hint(wish))])
-        elif problems := self._take(Candidate(chosen.entry, wish.path), wish):
+            self._refuse(wish, [missing_judge(wish, _hint(wish))])
+        elif problems := self._take(JudgeCandidate(chosen.entry, wish.path), wish):
             self._refuse(wish, problems)
         else:
             self.found.built_in[kind] = self.found.places[wish.role, key_of(chosen.entry)]
 
-    def _refuse(self, wish: Wanted, problems: Sequence[Problem]) -> None:
+    def _refuse(self, wish: RequiredJudge, problems: Sequence[Problem]) -> None:
         if wish.seen:
             self.problems += problems
         else:
@@ -354,7 +356,7 @@ class _Finding:
                 ". ".join(filter(None, (one.message, one.hint))) for one in problems
             )
 
-    def _take(self, one: Candidate, wish: Wanted) -> Sequence[Problem]:
+    def _take(self, one: JudgeCandidate, wish: RequiredJudge) -> Sequence[Problem]:
         """Add a judge; return the problems if it is not able to judge."""
         key = key_of(one.entry)
         if (wish.role, key) in self.found.places and not wish.searches:
@@ -368,7 +370,7 @@ class _Finding:
             try:
                 spec = self.resolver(one.entry) if known is None else self.found.specs[known]
             except SuiteError as error:
-                return below(error.problems, one.path)
+                return below_path(error.problems, one.path)
             if unable := _unable(spec, one.path, wish):
                 return unable
             if known is None:
@@ -380,7 +382,7 @@ class _Finding:
         self.found.places[wish.role, key] = known
         return ()
 
-    def _chosen(self, wish: Wanted) -> BuiltIn | None:
+    def _chosen(self, wish: RequiredJudge) -> BuiltIn | None:
         """Return the built-in judge: with a replay a recorded one, else the first with a key."""
         offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
         if self.recorded is not None:
@@ -392,7 +394,7 @@ class _Finding:
 
 
 def find_graders(
-    wishes: Sequence[Wanted], resolver: Resolver, recorded: Container[str] | None = None
+    wishes: Sequence[RequiredJudge], resolver: Resolver, recorded: Container[str] | None = None
 ) -> tuple[Graders, Sequence[Problem]]:
     """Find the judges that a suite requires, and the problems of its configuration of them.
 
@@ -402,13 +404,13 @@ def find_graders(
         recorded: Labels or ids of providers whose replies are replayed, if any; then nothing is resolved,
             and `specs` is empty.
     """
-    finding = _Finding(resolver, recorded)
+    finding = _JudgeSearch(resolver, recorded)
     for wish in wishes:
         finding.grant(wish)
     return finding.found, tuple(dict.fromkeys(finding.problems))
 
 
-def _unable(spec: ProviderSpec, path: str, wish: Wanted) -> Sequence[Problem]:
+def _unable(spec: ProviderSpec, path: str, wish: RequiredJudge) -> Sequence[Problem]:
     """Return the problems of a provider that is not able to judge in a role."""
     from trioeval.providers.abilities import abilities, may_search  # noqa: PLC0415 - most suites have no judges
 
@@ -424,13 +426,13 @@ def _unable(spec: ProviderSpec, path: str, wish: Wanted) -> Sequence[Problem]:
     return ()
 
 
-def _hint(wish: Wanted) -> str:
+def _hint(wish: RequiredJudge) -> str:
     offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
     keys = [one.keys[0] for one in offers]
     return f"{_example(wish)}, or set {' or '.join(keys)}" if keys else _example(wish)
 
 
-def _example(wish: Wanted) -> str:
+def _example(wish: RequiredJudge) -> str:
     role, known = wish.role, _EXAMPLES[wish.role]
     example = f'"{known}"' if role == "text" else f'{{"{role}": "{known}"}}'
     return f'name one, for example "provider": {example} in the options of defaultTest'

@@ -38,7 +38,7 @@ _FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_
 
 
 @attrs.frozen(kw_only=True)
-class Judged:
+class HookedRow:
     """An ended row, as far as extensions may add to it."""
 
     step: Step
@@ -105,9 +105,9 @@ class Hooks:
         test = attrs.evolve(test, options=options, extra=step.test.extra)
         return attrs.evolve(step, test=test, vars=test.vars)
 
-    async def after_each(self, row: Row) -> Judged:
+    async def after_each(self, row: Row) -> HookedRow:
         """Return an ended row with the additions of extensions. Raises only when cancelled."""
-        found = Judged(step=row.step, reply=row.reply, verdict=row.verdict)
+        found = HookedRow(step=row.step, reply=row.reply, verdict=row.verdict)
         hearing = self._hearing("afterEach")
         if not hearing:
             return found
@@ -166,7 +166,7 @@ class Hooks:
             raise ScriptError(msg) from error
 
 
-def may_store(extension: Extension) -> bool:
+def may_set_register(extension: Extension) -> bool:
     """Return whether an extension may set a register of tests: its file contains the word."""
     if not extension.hears("beforeEach"):
         return False
@@ -218,7 +218,7 @@ def _result_of(record: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"metadata": metadata}
 
 
-def _added(judged: Judged, said: Mapping[str, Any]) -> Judged:
+def _added(judged: HookedRow, said: Mapping[str, Any]) -> HookedRow:
     """Return a row with an extension's additions; scores that are not numbers are left out."""
     step, reply, verdict = judged.step, judged.reply, judged.verdict
     if verdict is not None:
@@ -229,10 +229,10 @@ def _added(judged: Judged, said: Mapping[str, Any]) -> Judged:
         step = attrs.evolve(step, test=test)
     if reply is not None and (more := _object(_object(said.get("response")).get("metadata"))):
         reply = attrs.evolve(reply, metadata={**reply.metadata, **more})
-    return Judged(step=step, reply=reply, verdict=verdict)
+    return HookedRow(step=step, reply=reply, verdict=verdict)
 
 
-def _shown(judged: Judged) -> dict[str, Any]:
+def _shown(judged: HookedRow) -> dict[str, Any]:
     """Return the parts of a row that the next extension sees changed."""
     scores = {} if judged.verdict is None else dict(judged.verdict.named_scores)
     return {"namedScores": scores, "metadata": dict(judged.step.test.metadata)}

@@ -14,8 +14,8 @@ import trio
 from trioeval.documents.files import Around
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.evaluation.commands import SuiteCommands
-from trioeval.evaluation.prompt import Asked, kept
-from trioeval.evaluation.scripts import LIMIT, Scripts, given_up, open_scripts
+from trioeval.evaluation.prompt import Asked, without_runtime_variables
+from trioeval.evaluation.scripts import LIMIT, Scripts, limit_error, open_scripts
 from trioeval.grading.kinds.scripts import NAMES
 from trioeval.grading.services import Commands
 from trioeval.providers import Reply
@@ -55,7 +55,7 @@ class UserCode:
         try:
             return await answer
         except ScriptError as error:
-            if (failure := given_up(error, "the script", self._limit)) is None:
+            if (failure := limit_error(error, "the script", self._limit)) is None:
                 raise
             raise failure from error
 
@@ -146,7 +146,7 @@ def row_context(
     }
     found = {
         "prompt": asked.prompt,
-        "vars": kept(asked.vars),
+        "vars": without_runtime_variables(asked.vars),
         "test": {"options": {}, **plain_test(step.test), "vars": dict(step.vars)},
         "logProbs": reply.log_probs,
         "provider": _known({"id": provider.id, "label": provider.label}),
@@ -288,7 +288,7 @@ MEMORY_MB = 4096
 
 
 @attrs.frozen
-class Means:
+class JudgeServices:
     """The services that the judges of one run share."""
 
     scripts: Scripts
@@ -307,7 +307,7 @@ class Means:
 @asynccontextmanager
 async def open_means(
     around: Around, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
-) -> AsyncGenerator[Means]:
+) -> AsyncGenerator[JudgeServices]:
     """Open the services that the judges of one run share; no process starts before it is needed.
 
     Args:
@@ -334,7 +334,7 @@ async def open_means(
         open_webhooks(environ, tls, hosts=hosts) as webhooks,
     ):
         commands = SuiteCommands(around.directory, environ, around.trust)
-        yield Means(scripts, webhooks, commands, around.directory, limit)
+        yield JudgeServices(scripts, webhooks, commands, around.directory, limit)
 
 
 def _number(wanted: str) -> int | None:

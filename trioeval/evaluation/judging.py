@@ -18,9 +18,9 @@ from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import GradingError, ScriptError, TemplateError
 from trioeval.errors import leaves as errors_in
 from trioeval.evaluation.grader_calls import OpenGraders, RowGraders, together
-from trioeval.evaluation.judge_services import Means, row_context, with_more
+from trioeval.evaluation.judge_services import JudgeServices, row_context, with_more
 from trioeval.evaluation.outcomes import refusal_in
-from trioeval.evaluation.prompt import Asked, kept
+from trioeval.evaluation.prompt import Asked, without_runtime_variables
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
@@ -371,7 +371,7 @@ class Judges:
 
     steps: Expansion
     scripts: Scripts
-    means: Means
+    means: JudgeServices
     graders: OpenGraders
     read_transform: Callable[[str], OutputTransform]
     scoring: Scoring
@@ -406,7 +406,7 @@ class Judges:
         config = {**entry.config, **asked.options}
         subject = Subject.of(
             output,
-            vars=kept(asked.vars),
+            vars=without_runtime_variables(asked.vars),
             prompt=asked.prompt,
             latency_ms=latency_ms,
             cost=reply.cost,
@@ -422,7 +422,7 @@ class Judges:
 
         async def transform(text: str, judged: Subject) -> Any:
             context = {
-                "vars": kept(asked.vars),
+                "vars": without_runtime_variables(asked.vars),
                 "prompt": {"label": step.column.prompt.label, "raw": asked.prompt},
                 "metadata": dict(reply.metadata),
             }

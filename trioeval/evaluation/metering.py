@@ -30,7 +30,7 @@ _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.frozen
-class Estimate:
+class CallEstimate:
     """The estimated usage of one call."""
 
     tokens: int
@@ -76,7 +76,7 @@ class Meter:
 
     def estimate(
         self, provider: int, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS
-    ) -> Estimate:
+    ) -> CallEstimate:
         """Return the estimated usage of a call.
 
         Args:
@@ -90,10 +90,10 @@ class Meter:
             prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
         money = most_money(known, prompt_bound, reply_bound)
         if self.bounds_only or self.lanes[provider] in self.bounded_lanes:
-            return Estimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
+            return CallEstimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
         shares = self._shares[self.lanes[provider]]
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
-        return Estimate(tokens, money, prompt_bound, reply_bound)
+        return CallEstimate(tokens, money, prompt_bound, reply_bound)
 
     def _longest(self, known: Metering) -> int:
         """Return the maximum tokens of a reply."""
@@ -105,7 +105,7 @@ class Meter:
             return bound
         return min(bound, self.ceiling)
 
-    def learn(self, provider: int, estimate: Estimate, usage: Usage) -> None:
+    def learn(self, provider: int, estimate: CallEstimate, usage: Usage) -> None:
         """Learn from the actual usage of a call with this estimate."""
         shares = self._shares[self.lanes[provider]]
         if usage.prompt is not None:
@@ -114,7 +114,7 @@ class Meter:
             shares.reply.learn(estimate.reply_bound, usage.completion)
 
 
-def with_bounds(error: QuotaError, estimate: Estimate) -> QuotaError:
+def with_bounds(error: QuotaError, estimate: CallEstimate) -> QuotaError:
     """Return the error of a call that is never allowed, with its assumed maximum usage if that is the reason.
 
     Args:

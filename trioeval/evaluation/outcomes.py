@@ -146,7 +146,7 @@ def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
     return {}
 
 
-def lacking_task(row: Row, lacking: Lacking) -> Row:
+def with_lacking_task(row: Row, lacking: Lacking) -> Row:
     """Return a row of a task that never started, because another task is not complete."""
     kind: type = Blocked
     why, cut = f"blocked by task {lacking.by}", None

@@ -8,8 +8,8 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.errors import Problem
 from trioeval.evaluation.graders import Graders
-from trioeval.evaluation.hooks import may_store
-from trioeval.evaluation.registers import ByCells, FindAccess, OneByOne, Sharing
+from trioeval.evaluation.hooks import may_set_register
+from trioeval.evaluation.registers import CellReadiness, FindAccess, SerialReadiness, Sharing
 from trioeval.kernel import LaneSpec, Readiness
 from trioeval.limits.model import QuotaKey
 from trioeval.providers import ProviderSpec
@@ -117,7 +117,7 @@ class PreparedSuite:
             return f"{several.format(', '.join(speaking))} _conversation"
         if sharing.registers and (is_hooked or mode not in {"register", "auto"}):
             return f"tests use storeOutputAs ({', '.join(sorted(sharing.registers))})"
-        if any(map(may_store, self.extensions)):
+        if any(map(may_set_register, self.extensions)):
             return "an extension may change what rows store for each other"
         return None
 
@@ -127,11 +127,11 @@ class PreparedSuite:
         steps = self.steps
         serial = steps.serial_indices
         if self.in_order:
-            return lambda: OneByOne.of(len(steps), serial)
+            return lambda: SerialReadiness.of(len(steps), serial)
         if not self.sharing.any:
             return None
         access = self.access
-        return lambda: ByCells.of(len(steps), serial, access)
+        return lambda: CellReadiness.of(len(steps), serial, access)
 
 
 @attrs.frozen(kw_only=True)

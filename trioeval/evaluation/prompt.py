@@ -32,7 +32,7 @@ from trioeval.text import Verbatim, from_model, verbatim
 
 
 @attrs.frozen
-class MadePrompt:
+class GeneratedPrompt:
     """The result of a prompt function for one row."""
 
     raw: str
@@ -47,7 +47,7 @@ async def render_function(
     provider: Mapping[str, Any],
     scripts: Scripts,
     limit: float = LIMIT,
-) -> MadePrompt:
+) -> GeneratedPrompt:
     """Return the text of a prompt that has a function. Always a checkpoint.
 
     Args:
@@ -69,14 +69,14 @@ async def render_function(
     value = await _made(prompt.function, seen, scripts, limit)
     match value:
         case str():
-            return MadePrompt(value, prompt.config)
+            return GeneratedPrompt(value, prompt.config)
         case {"prompt": made}:
             config = value.get("config") or {}
             if not isinstance(config, Mapping):
                 raise ScriptError(f"{_name(prompt.function)}: config must be an object")
-            return MadePrompt(output_text(made), {**prompt.config, **config})
+            return GeneratedPrompt(output_text(made), {**prompt.config, **config})
         case dict() | list():
-            return MadePrompt(output_text(value), prompt.config)
+            return GeneratedPrompt(output_text(value), prompt.config)
         case _:
             what = f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
             raise ScriptError(f"{_name(prompt.function)} {what}")
@@ -118,7 +118,7 @@ _FEW = 64  # maximum number of registers for a row that does not name them
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class RowVariables:
     """The variables of a row, not rendered."""
 
     own: Mapping[str, Any]
@@ -157,7 +157,7 @@ class Variables:
     """The label or id of each provider of the suite."""
     run_id: str | None = None
 
-    async def of(self, step: Step) -> Found:
+    async def of(self, step: Step) -> RowVariables:
         """Return the variables of a row. A checkpoint if a file is read.
 
         Raises:
@@ -169,7 +169,7 @@ class Variables:
             found[name] = await self._from_file(name, step.vars[name], step, found)
         return self._beside(step, found)
 
-    def now(self, step: Step) -> Found | None:
+    def now(self, step: Step) -> RowVariables | None:
         """Return the variables of a row without waiting; None if a file must be read."""
         return None if _files_of(step) else self._beside(step, self._plain(step))
 
@@ -186,7 +186,7 @@ class Variables:
                 found[name] = verbatim(value)
         return found
 
-    def _beside(self, step: Step, found: dict[str, Any]) -> Found:
+    def _beside(self, step: Step, found: dict[str, Any]) -> RowVariables:
         """Return all variables of a row, given its own."""
         if step.prompt_idx in self.sharing.conversations and not (
             step.test.options.disable_conversation_var
@@ -197,7 +197,7 @@ class Variables:
         others: Mapping[str, Any] = {}
         if self.in_order and len(registers) <= _FEW:
             others = {name: value for name, value in registers.items() if name not in seen}
-        return Found(own=found, seen=seen, others=others, runtime=self.runtime(step))
+        return RowVariables(own=found, seen=seen, others=others, runtime=self.runtime(step))
 
     def runtime(self, step: Step) -> dict[str, Any]:
         """Return the runtime variables of a step, for templates and providers; rows do not store them."""
@@ -323,7 +323,7 @@ class Tools:
             return None
         return self._asked_of(step, found)
 
-    def _asked_of(self, step: Step, found: Found) -> Asked:
+    def _asked_of(self, step: Step, found: RowVariables) -> Asked:
         """Return the prompt of a row that is a text."""
         template, config = step.template, step.column.prompt.config
         if found.others:
@@ -380,7 +380,7 @@ class Tools:
         if entry.transform is None and step.test.options.transform is None:
             return output
         prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
-        early: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
+        early: dict[str, Any] = {"vars": without_runtime_variables(asked.vars), "prompt": prompt}
         late = {**early, "metadata": dict(reply.metadata)}
         for text, context in ((entry.transform, early), (step.test.options.transform, late)):
             if text is None:
@@ -462,7 +462,7 @@ def _as_recorded(step: Step, test: Mapping[str, Any]) -> Step:
     return attrs.evolve(step, test=found)
 
 
-def kept(variables: Mapping[str, Any]) -> dict[str, Any]:
+def without_runtime_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return variables without runtime variables."""
     return {name: value for name, value in variables.items() if name not in _RUNTIME}
 

@@ -36,8 +36,8 @@ from trioeval.evaluation.journal import (
     RecordObserver,
     question_digest,
 )
-from trioeval.evaluation.metering import Estimate, Meter, counted_tokens, with_bounds
-from trioeval.evaluation.prompt import kept
+from trioeval.evaluation.metering import CallEstimate, Meter, counted_tokens, with_bounds
+from trioeval.evaluation.prompt import without_runtime_variables
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.providers.base import Asked
@@ -232,7 +232,7 @@ class Asker:
         self, index: int, role: CallRole, place: int, request: Request, more: Sequence[Any]
     ) -> CallKey:
         is_blind = self.providers[place].spec.ignores_variables
-        variables = None if is_blind else kept(request.vars)
+        variables = None if is_blind else without_runtime_variables(request.vars)
         digest = question_digest(self._marks[place], request, *more, variables=variables)
         if digest is None:  # it cannot be identified again
             digest = secrets.token_bytes(16)
@@ -349,7 +349,7 @@ class Asker:
             raise with_bounds(error, estimate) from error
 
     async def _send(
-        self, inquiry: Inquiry, estimate: Estimate, listener: Listener
+        self, inquiry: Inquiry, estimate: CallEstimate, listener: Listener
     ) -> Metered[Paid]:
         listener.sent(estimate.tokens)
         started_at = trio.current_time()
@@ -373,7 +373,7 @@ class Asker:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
 
-    def _check_cost(self, place: int, estimate: Estimate, reply: Reply) -> None:
+    def _check_cost(self, place: int, estimate: CallEstimate, reply: Reply) -> None:
         """Warn once for a provider whose call cost more than its reservation."""
         if not self.meter.bounds_money or reply.cost is None or reply.cost <= estimate.money:
             return

@@ -84,7 +84,7 @@ class Resolver:
             try:
                 specs.append(self(entry))
             except SuiteError as error:
-                problems += below(error.problems, path)
+                problems += below_path(error.problems, path)
         return specs, problems
 
 
@@ -96,7 +96,7 @@ def _refuse(
     return [Problem(".id", refused.message, refused.hint)]
 
 
-def below(problems: Sequence[Problem], path: str) -> list[Problem]:
+def below_path(problems: Sequence[Problem], path: str) -> list[Problem]:
     """Return problems of an entry as problems of the suite that contains it."""
     return [attrs.evolve(one, path=f"{path}{one.path}") for one in problems]
 

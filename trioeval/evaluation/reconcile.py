@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.errors import UsageError
-from trioeval.evaluation.identity import Identities, name_of
-from trioeval.evaluation.row import LEFT
+from trioeval.evaluation.identity import Identities, test_name
+from trioeval.evaluation.row import UNFINISHED_OUTCOMES
 from trioeval.suite.expand import Expansion
 
 # The rows of a stored run that are run again, and those of them that need new replies.
@@ -107,7 +107,7 @@ def has_ended(outcome: str) -> bool:
         >>> has_ended("failed"), has_ended("not_run")
         (True, False)
     """
-    return outcome not in LEFT
+    return outcome not in UNFINISHED_OUTCOMES
 
 
 def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:
@@ -244,7 +244,7 @@ class Reconciled:
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class _UnmatchedRows:
     """Unmatched rows of one side, by their keys, in their order."""
 
     rows: dict[bytes, int | deque[int]] = attrs.field(factory=dict)
@@ -333,9 +333,9 @@ class _Matching:
 
     places: "array[int]"
     states: bytearray
-    _theirs: _Waiting = attrs.field(init=False, factory=_Waiting)
+    _theirs: _UnmatchedRows = attrs.field(init=False, factory=_UnmatchedRows)
     """Stored rows."""
-    _ours: _Waiting = attrs.field(init=False, factory=_Waiting)
+    _ours: _UnmatchedRows = attrs.field(init=False, factory=_UnmatchedRows)
 
     @classmethod
     def of(cls, size: int) -> "_Matching":
@@ -360,7 +360,7 @@ class _Matching:
 
     def match_ids(self) -> Sequence[int]:
         """Match the remaining rows by id alone; return the stored rows without a match."""
-        known = _Waiting()
+        known = _UnmatchedRows()
         for place, key in self._theirs.left():
             known.put(key[:_ID], place)
         for index, key in self._ours.left():
@@ -376,7 +376,7 @@ class _Matching:
         rows = [*begun]
         if not rows:
             return {}, ()
-        ours = _Waiting()
+        ours = _UnmatchedRows()
         for index, key in self._ours.left():
             if self.places[index] < 0:
                 ours.put(key[:_ID], index)
@@ -423,7 +423,7 @@ def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = Non
     for state in _SHOWN_STATES[1:]:
         if counts[state]:
             first = itertools.islice(reconciled.indices(state), _SHOWN_ROWS)
-            named = [_named(index, name_of(steps[index])) for index in first]
+            named = [_named(index, test_name(steps[index])) for index in first]
             lines.append(f"  {state}: {_listed(named, counts[state])}")
     if gone:
         call = name_of_gone or (lambda _: "")

@@ -52,7 +52,7 @@ Rank: TypeAlias = tuple[bool, int]
 """The position of a step in the serial run: whether it runs with others, and its index."""
 
 
-def rank(step: Step) -> Rank:
+def serial_rank(step: Step) -> Rank:
     """Return the position of a step in the serial run."""
     return not step.test.options.run_serially, step.index
 
@@ -144,28 +144,30 @@ class History:
         """Store the output of a step in a register."""
         registers = self._registers.setdefault(self._column(step), _Registers())
         text = output.removesuffix("\n") if isinstance(output, str) else output
-        registers.store(rank(step), name, from_model(text))
+        registers.store(serial_rank(step), name, from_model(text))
 
     def registers(self, step: Step) -> dict[str, Any]:
         """Return the registers that a step sees, in the order in which their names were first used."""
         registers = self._registers.get(self._column(step))
-        return {} if registers is None else registers.seen(rank(step))
+        return {} if registers is None else registers.seen(serial_rank(step))
 
     def add_turn(self, step: Step, conversation: Hashable, turn: Mapping[str, Any]) -> None:
         """Add the reply to a call of a step to its conversation."""
-        self._conversations.setdefault(conversation, _Entries()).put(rank(step), from_model(turn))
+        self._conversations.setdefault(conversation, _Entries()).put(
+            serial_rank(step), from_model(turn)
+        )
 
     def turns(self, step: Step, conversation: Hashable) -> list[Mapping[str, Any]]:
         """Return the turns of a conversation that a step sees."""
         entries = self._conversations.get(conversation)
-        turns = [] if entries is None else entries.values[: entries.count_before(rank(step))]
+        turns = [] if entries is None else entries.values[: entries.count_before(serial_rank(step))]
         found: list[Mapping[str, Any]] = from_model(turns)
         return found
 
     def over(self, step: Step) -> None:
         """Handle the end of a step. Called for every step, in index order."""
         # Serial steps run before all others, so after one of the others none is left.
-        with_others, _ = rank(step)
+        with_others, _ = serial_rank(step)
         self._over = (self._over[0] or with_others, step.index + 1)
         for registers in self._registers.values():
             registers.settle(self._over)
@@ -200,7 +202,7 @@ AHEAD = 8192
 
 
 @attrs.frozen
-class Access:
+class CellAccess:
     """The cells that one step may read, and the cells that it may write."""
 
     reads: frozenset[Cell] = frozenset()
@@ -208,7 +210,7 @@ class Access:
 
 
 @attrs.define(eq=False)
-class OneByOne(Readiness):
+class SerialReadiness(Readiness):
     """Lets every step wait for the one before it."""
 
     _rest: list[int]
@@ -217,7 +219,7 @@ class OneByOne(Readiness):
     """The step that was started last."""
 
     @classmethod
-    def of(cls, size: int, serial: Iterable[int]) -> "OneByOne":
+    def of(cls, size: int, serial: Iterable[int]) -> "SerialReadiness":
         """Return the readiness before the first start.
 
         Args:
@@ -259,12 +261,12 @@ class _CellState:
 
 
 @attrs.define(eq=False)
-class ByCells(Readiness):
+class CellReadiness(Readiness):
     """Lets a step wait for the earlier writers of the cells that it reads."""
 
     _size: int
     _serial: frozenset[int]
-    _access: Callable[[int], Access]
+    _access: Callable[[int], CellAccess]
     _ahead: int = AHEAD
     _cursor: int = attrs.field(init=False, default=0)
     """The first step that has not been read."""
@@ -281,9 +283,9 @@ class ByCells(Readiness):
         cls,
         size: int,
         serial: Iterable[int],
-        access: Callable[[int], Access],
+        access: Callable[[int], CellAccess],
         ahead: int = AHEAD,
-    ) -> "ByCells":
+    ) -> "CellReadiness":
         """Return the readiness before the first start.
 
         Args:
@@ -435,7 +437,7 @@ class FindAccess:
     opaque: frozenset[int]
     """Indices of providers that get the variables, and may read any of them."""
 
-    def __call__(self, index: int) -> Access:
+    def __call__(self, index: int) -> CellAccess:
         """Return the cells of a step."""
         step = self.steps[index]
         reads: set[Cell] = set()
@@ -450,7 +452,7 @@ class FindAccess:
             writes.add(conversation)
             if not step.test.options.disable_conversation_var:
                 reads.add(conversation)
-        return Access(frozenset(reads), frozenset(writes))
+        return CellAccess(frozenset(reads), frozenset(writes))
 
     def _registers(self, step: Step) -> Cell:
         own = self.steps.suite.evaluate_options.register_scope == "column"

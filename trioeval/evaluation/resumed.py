@@ -36,7 +36,7 @@ from trioeval.suite.expand import Expansion, Step
 _STRIDE = 100  # rows that are restored between two checkpoints
 
 
-class Memory(Protocol):
+class RowMemory(Protocol):
     """The data that rows leave for later ones; `Tools` implements it."""
 
     @property
@@ -78,7 +78,7 @@ class Resumed:
         kept: KeptRows,
         steps: Expansion,
         layout: Layout | None,
-        memory: Memory,
+        memory: RowMemory,
     ) -> None:
         self._body = body
         self._records = kept
@@ -123,7 +123,7 @@ class Resumed:
         readiness, needs_no_lane = plan.readiness, plan.needs_no_lane
         return attrs.evolve(
             plan,
-            jobs=_Jobs(plan.jobs, self._left),
+            jobs=_RemainingJobs(plan.jobs, self._left),
             serial_indices=tuple(self._places(plan.serial_indices)),
             edges={
                 place: self._edges(plan.edges[job])
@@ -134,7 +134,7 @@ class Resumed:
             else plan.edges,
             readiness=None
             if readiness is None or not self._left
-            else lambda: _Ready(readiness(), self, plan.serial_indices),
+            else lambda: _ResumedReadiness(readiness(), self, plan.serial_indices),
             needs_no_lane=None
             if needs_no_lane is None
             else lambda job: needs_no_lane(self._own_job(job)),
@@ -227,7 +227,7 @@ def _step_of(job: int, layout: Layout) -> int:
 
 
 @attrs.frozen
-class _Jobs(LazySequence[Job[Any]]):
+class _RemainingJobs(LazySequence[Job[Any]]):
     """The remaining jobs, created on access."""
 
     whole: Sequence[Job[Any]]
@@ -241,7 +241,7 @@ class _Jobs(LazySequence[Job[Any]]):
 
 
 @attrs.define(eq=False)
-class _Ready(Readiness):
+class _ResumedReadiness(Readiness):
     """The readiness of the whole plan, in which kept jobs have succeeded."""
 
     _whole: Readiness

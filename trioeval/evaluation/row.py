@@ -46,7 +46,7 @@ class RowIds:
         return row_id(label, column.prompt.label, step.vars, test.description)
 
 
-LEFT = frozenset({"interrupted", "not_run", "blocked"})
+UNFINISHED_OUTCOMES = frozenset({"interrupted", "not_run", "blocked"})
 """Outcomes of jobs that did not run to their end: they are no evidence about the provider."""
 
 
@@ -69,7 +69,7 @@ class Status(enum.Enum):
             >>> Status.without_verdict("timed_out"), Status.without_verdict("interrupted")
             (<Status.ERROR: 'error'>, <Status.NOT_RUN: 'not_run'>)
         """
-        return cls.NOT_RUN if outcome in LEFT else cls.ERROR
+        return cls.NOT_RUN if outcome in UNFINISHED_OUTCOMES else cls.ERROR
 
     @property
     def has_verdict(self) -> bool:

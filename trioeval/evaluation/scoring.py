@@ -15,7 +15,7 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import ProviderError, ScriptError
-from trioeval.evaluation.scripts import Scripts, given_up
+from trioeval.evaluation.scripts import Scripts, limit_error
 from trioeval.grading import Spent, Verdict, quote
 from trioeval.grading.algebra import components
 from trioeval.grading.model import NOTHING_SPENT
@@ -103,7 +103,7 @@ class Scoring:
                 found = await self._scripts.call(file, name, arguments, self._limit)
             return _scored(verdict, found)
         except ScriptError as error:
-            failure = given_up(error, "the scoring function", self._limit)
+            failure = limit_error(error, "the scoring function", self._limit)
             if failure is not None:
                 raise failure from error
             return _failed(verdict, error.message)

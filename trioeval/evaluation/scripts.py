@@ -50,11 +50,11 @@ from trioeval.suite.sources.tests import RUBY, ruby_command
 LARGEST = 10 * 1024 * 1024
 """Maximum output of a program in bytes."""
 
-_LAST_WORDS = 1.0
+_DRAIN_SECONDS = 1.0
 
 
 @attrs.frozen
-class Printed:
+class ProgramOutput:
     """The output of a program that ended successfully."""
 
     output: bytes
@@ -65,7 +65,7 @@ class Printed:
 @trio.lowlevel.enable_ki_protection  # as for `start_tree`
 async def run_program(
     command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], limit: float
-) -> Printed:
+) -> ProgramOutput:
     """Run a program to its end, and end all processes that it leaves behind. Always a checkpoint.
 
     Args:
@@ -105,7 +105,7 @@ async def run_program(
             code = await tree.wait()
         # Processes that it left behind may hold its pipes open for ever; that does not count as its time.
         await tree.end()
-        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+        nursery.cancel_scope.deadline = trio.current_time() + _DRAIN_SECONDS
     if len(output) > LARGEST:
         raise ScriptError(f"{command[0]} printed more than {LARGEST} bytes", trace=errors.text)
     if code is None:
@@ -113,7 +113,7 @@ async def run_program(
     if code != 0:
         message = f"{command[0]} {describe_end(code)}{last_line(errors.text)}"
         raise ScriptError(message, trace=errors.text)
-    return Printed(bytes(output), errors.text)
+    return ProgramOutput(bytes(output), errors.text)
 
 
 RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
@@ -125,7 +125,7 @@ LIMIT = 60.0
 """Default timeout of a call in seconds."""
 
 
-def given_up(error: ScriptError, what: str, limit: float) -> GradingError | None:
+def limit_error(error: ScriptError, what: str, limit: float) -> GradingError | None:
     """Return the error of judging code that was ended at a limit; None if it failed by itself.
 
     Args:

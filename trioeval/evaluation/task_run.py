@@ -18,9 +18,9 @@ import trio
 
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, KeptRows, RecordObserver
-from trioeval.evaluation.outcomes import TaskEnd, lacking_task
+from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
 from trioeval.evaluation.row import Row, RowsLeft, RowsNotRun, Status
-from trioeval.evaluation.waits import NO_WAITS, Waits
+from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import (
     Admitted,
     Budget,
@@ -43,7 +43,7 @@ from trioeval.suite.dependencies import Lacking
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
 
 
-class Watch(Protocol):
+class TaskObserver(Protocol):
     """Observer of the jobs of a task."""
 
     def begin(self, at: float, /) -> None:
@@ -82,10 +82,10 @@ class Watch(Protocol):
 
 
 @attrs.define(eq=False)
-class Telling:
+class DurableRowReports:
     """The recorded rows of one task whose end has not been reported to its watch."""
 
-    _watch: Watch
+    _watch: TaskObserver
     _journal: Journal | None
     _untold: dict[int, Row] = attrs.field(init=False, factory=dict)
     """By index, in the order in which they were recorded."""
@@ -211,7 +211,7 @@ class OpenTask:
     """Called at its end."""
     kept: Kept | None = None
     """Its rows of an earlier execution that are not run again."""
-    watch: Watch | None = None
+    watch: TaskObserver | None = None
     """The observer of its jobs."""
     stop: trio.Event | None = None
     """Set when no new job of it may start; by the observer, or together with that of the run."""
@@ -380,9 +380,9 @@ class _Results:
     lacking: Lacking | None
     end: TaskEnd = "complete"
     """According to the emitted rows, or the records kept instead of them."""
-    waits: Waits | None = attrs.field(init=False, default=None)
+    waits: WaitTimes | None = attrs.field(init=False, default=None)
     """The waits of jobs; None without an observer or a journal."""
-    telling: Telling | None = attrs.field(init=False, default=None)
+    telling: DurableRowReports | None = attrs.field(init=False, default=None)
     """Reports durable rows to the watch."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Recorded rows that are not emitted yet, by their job."""
@@ -394,9 +394,9 @@ class _Results:
         run, watch = self.run, self.task.watch
         tell = run.observer(self.task.id, self.task.row_of)
         if run.journal is not None or tell is not None or watch is not None:
-            self.waits = Waits(run.lanes, tell)
+            self.waits = WaitTimes(run.lanes, tell)
         if watch is not None:
-            self.telling = Telling(watch, run.journal)
+            self.telling = DurableRowReports(watch, run.journal)
 
     @property
     def early(self) -> bool:
@@ -532,7 +532,7 @@ class _Results:
         rows = self.task.body.rows(outcome, waited)
         if self.lacking is None:
             return rows
-        return [lacking_task(row, self.lacking) for row in rows]
+        return [with_lacking_task(row, self.lacking) for row in rows]
 
 
 async def _pass_on_stop(stop: trio.Event, own: trio.Event) -> None:

@@ -65,7 +65,7 @@ class Turn:
     form: Form = "chat"
 
 
-class Offered(Protocol):
+class OfferedTool(Protocol):
     """A tool that is offered to a model."""
 
     @property
@@ -84,7 +84,7 @@ class Offered(Protocol):
         ...
 
 
-def tool_offers(tools: Iterable[Offered]) -> list[dict[str, Any]]:
+def tool_offers(tools: Iterable[OfferedTool]) -> list[dict[str, Any]]:
     """Return the tools in the form of chat completions, which every vendor's adapter understands."""
     return [
         {

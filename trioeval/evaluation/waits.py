@@ -49,7 +49,7 @@ class _Waited:
 
 
 @attrs.define(eq=False)
-class Waits:
+class WaitTimes:
     """Observes one plan, and stores the waits of its unfinished jobs.
 
     Args:

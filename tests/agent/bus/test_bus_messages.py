@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from trioeval.agent.bus.messages import (
     TYPES,
     Draft,
-    Link,
     Message,
-    Parent,
+    MessageLink,
+    MessageParent,
     message_id,
+    message_of,
     parse_message,
     payload_of,
-    posted,
     seq_of,
 )
 from trioeval.agent.bus.settings import BusSettings
@@ -36,17 +36,19 @@ drafts = st.builds(
     run_id=maybe,
     body=any_text,
     issue_id=maybe,
-    parents=st.lists(st.builds(Parent, msg_id=any_text, kind=maybe, meta=metas), max_size=2).map(
+    parents=st.lists(
+        st.builds(MessageParent, msg_id=any_text, kind=maybe, meta=metas), max_size=2
+    ).map(tuple),
+    links=st.lists(st.builds(MessageLink, url=any_text, label=maybe, kind=maybe), max_size=2).map(
         tuple
     ),
-    links=st.lists(st.builds(Link, url=any_text, label=maybe, kind=maybe), max_size=2).map(tuple),
     meta=metas,
 )
 UTC = "2026-01-02T03:04:05.000006Z"
 
 
 def put(draft: Draft, seq: int = 7) -> tuple[Message, bytes]:
-    return posted(draft, payload_of(draft), seq=seq, msg_id=message_id(seq, 3), utc=UTC)
+    return message_of(draft, payload_of(draft), seq=seq, msg_id=message_id(seq, 3), utc=UTC)
 
 
 @given(drafts)
@@ -71,8 +73,11 @@ def test_json_is_without_what_a_message_does_not_have() -> None:
         task_id="t",
         run_id="r",
         body="b",
-        parents=(Parent(msg_id="m", meta={"a": "b"}), Parent(msg_id="n", kind="answer")),
-        links=(Link(url="u", label="l"),),
+        parents=(
+            MessageParent(msg_id="m", meta={"a": "b"}),
+            MessageParent(msg_id="n", kind="answer"),
+        ),
+        links=(MessageLink(url="u", label="l"),),
         meta={"k": "v"},
     )
     assert put(Draft(type="INFO", project_id="p"))[0].json() == {
@@ -141,8 +146,8 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         "run_id": b"r",
         "body": None,
         "issue_id": (),
-        "parents": (Parent(msg_id=5, kind=6, meta={"a": None}), "m"),  # type: ignore[arg-type,dict-item]
-        "links": (Link(url=1, label=2, kind=3),),  # type: ignore[arg-type]
+        "parents": (MessageParent(msg_id=5, kind=6, meta={"a": None}), "m"),  # type: ignore[arg-type,dict-item]
+        "links": (MessageLink(url=1, label=2, kind=3),),  # type: ignore[arg-type]
         "meta": None,
     }
     with pytest.raises(UsageError) as caught:

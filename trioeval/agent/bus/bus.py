@@ -13,11 +13,11 @@ import trio
 from outcome import Value
 
 from trioeval.agent.bus.lock import BusLock
-from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, payload_of, posted
-from trioeval.agent.bus.reading import Following, News
-from trioeval.agent.bus.segments import LARGEST, frame, is_folder, trouble
+from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, message_of, payload_of
+from trioeval.agent.bus.reading import BusFollower, WriteSignal
+from trioeval.agent.bus.segments import LARGEST, bus_error, frame, is_folder
 from trioeval.agent.bus.settings import BusSettings, BusStats
-from trioeval.agent.bus.tail import Tail
+from trioeval.agent.bus.tail import BusTail
 from trioeval.errors import BusError, BusLockedError
 
 # Callers that wait until their message is written: one of them, the leader, writes for all.
@@ -29,7 +29,7 @@ from trioeval.errors import BusError, BusLockedError
 
 
 @attrs.define(eq=False)
-class Entry:
+class PendingMessage:
     """A queued message, with its waiting caller."""
 
     draft: Draft
@@ -50,27 +50,27 @@ class Entry:
 
 
 @attrs.define(eq=False)
-class Queue:
+class MessageQueue:
     """Queued messages."""
 
-    _entries: dict[Entry, None] = attrs.field(init=False, factory=dict)
+    _entries: dict[PendingMessage, None] = attrs.field(init=False, factory=dict)
     is_led: bool = attrs.field(init=False, default=False)
     """True if a caller is writing, or about to."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[PendingMessage]:
         """Return all of them, in the order of arrival."""
         return list(self._entries)
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: PendingMessage) -> bool:
         """Add a message; return whether its caller is the one that writes."""
         self._entries[entry] = None
         leads, self.is_led = not self.is_led, True
         return leads
 
-    async def wait(self, entry: Entry) -> None:
+    async def wait(self, entry: PendingMessage) -> None:
         """Wait until a message is written or has failed, or until it is the turn of its caller to write.
 
         When cancelled, it is not written, unless it is being written: then this returns after that.
@@ -86,7 +86,7 @@ class Queue:
         entry.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def end(self, entry: Entry, result: Message | BusError) -> None:
+    def end(self, entry: PendingMessage, result: Message | BusError) -> None:
         """Set the result of a message; do nothing if it was cancelled."""
         if entry not in self._entries:
             return
@@ -97,7 +97,7 @@ class Queue:
         del self._entries[entry]
         self._wake(entry)
 
-    def lead_no_more(self, entry: Entry) -> None:
+    def lead_no_more(self, entry: PendingMessage) -> None:
         """Pass the writing to the first remaining caller."""
         self._entries.pop(entry, None)
         following = next(iter(self._entries), None)
@@ -105,7 +105,7 @@ class Queue:
         if following is not None:
             self._wake(following)
 
-    def _wake(self, entry: Entry) -> None:
+    def _wake(self, entry: PendingMessage) -> None:
         task, entry.task = entry.task, None
         if task is not None:
             trio.lowlevel.reschedule(task, Value(None))
@@ -130,7 +130,7 @@ def _rest_of(draft: Draft) -> bytes:
     return rest
 
 
-def _batch_size(entries: Sequence[Entry]) -> int:
+def _batch_size(entries: Sequence[PendingMessage]) -> int:
     """Return how many of the first ones are written together: at least one, within the size limit."""
     size = 0
     for count, entry in enumerate(entries):
@@ -150,10 +150,10 @@ class Bus:
     _settings: BusSettings
     _rng: Callable[[], float] = attrs.field(repr=False)
     _utc: Callable[[], float] = attrs.field(repr=False)
-    _tail: Tail = attrs.field(repr=False)
+    _tail: BusTail = attrs.field(repr=False)
     _lock: BusLock = attrs.field(repr=False)
-    _queue: Queue = attrs.field(init=False, factory=Queue, repr=False)
-    _news: News = attrs.field(init=False, factory=News, repr=False)
+    _queue: MessageQueue = attrs.field(init=False, factory=MessageQueue, repr=False)
+    _news: WriteSignal = attrs.field(init=False, factory=WriteSignal, repr=False)
     _thread: trio.CapacityLimiter = attrs.field(
         init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
     )
@@ -169,7 +169,7 @@ class Bus:
             BusLockedError: Other processes held the lock all the time.
             BusError: It cannot be written; or it is written, but may not survive a failure of the machine.
         """
-        entry = Entry(draft, _rest_of(draft))
+        entry = PendingMessage(draft, _rest_of(draft))
         if self._is_closed:
             raise self._closed()
         if not self._queue.add(entry):
@@ -195,7 +195,7 @@ class Bus:
             CursorExpiredError: Messages after the cursor were removed.
             CursorNotFoundError: The message does not exist.
         """
-        return Following(self.path, since, self._news)
+        return BusFollower(self.path, since, self._news)
 
     def close(self) -> None:
         """Refuse new messages. A running write is completed."""
@@ -203,7 +203,7 @@ class Bus:
         if not self._queue.is_led:
             self._close_files()
 
-    async def _lead(self, entry: Entry) -> None:
+    async def _lead(self, entry: PendingMessage) -> None:
         """Write queued messages until one's own message is written or has failed."""
         while not entry.is_over and not self._is_closed:
             witnesses = self._queue.entries()
@@ -224,14 +224,14 @@ class Bus:
                 self._count_wait(begun)
                 await self._write()
 
-    def _lead_no_more(self, entry: Entry) -> None:
+    def _lead_no_more(self, entry: PendingMessage) -> None:
         self._queue.lead_no_more(entry)
         if self._is_closed:
             self._close_files()
 
     async def _write(self) -> None:
         """Write the queued messages; the lock is held, and is released."""
-        entries: Sequence[Entry] = ()
+        entries: Sequence[PendingMessage] = ()
         messages: Sequence[Message]
         failure: Exception | None
         try:
@@ -259,18 +259,20 @@ class Bus:
                 entry.is_taken = False
         self._tell(entries, messages, failure)
 
-    def _is_quick(self, entries: Sequence[Entry]) -> bool:
+    def _is_quick(self, entries: Sequence[PendingMessage]) -> bool:
         """Return whether they can be written without waiting for a disk."""
         size = sum(len(entry.rest) + _HEAD for entry in entries)
         room = self._tail.room()
         fits = size <= _AT_ONCE and (room is None or room > size)
         return fits and not any(map(self._is_durable, entries))
 
-    def _is_durable(self, entry: Entry) -> bool:
+    def _is_durable(self, entry: PendingMessage) -> bool:
         fsync = self._settings.fsync
         return entry.draft.type in DURABLE if fsync is None else fsync != "never"
 
-    def _post(self, entries: Sequence[Entry]) -> tuple[Sequence[Message], Exception | None]:
+    def _post(
+        self, entries: Sequence[PendingMessage]
+    ) -> tuple[Sequence[Message], Exception | None]:
         """Write as many messages as possible in order; return these and the failure of the others.
 
         Blocks on files; the lock is held, and the tail has caught up.
@@ -293,14 +295,14 @@ class Bus:
                 _logger.warning("%s: old files cannot be removed: %s", self.path, error)
         return messages, None
 
-    def _post_some(self, entries: Sequence[Entry], utc: str) -> list[Message]:
+    def _post_some(self, entries: Sequence[PendingMessage], utc: str) -> list[Message]:
         """Write messages up to the end of a file or the next required sync; at least one."""
         messages: list[Message] = []
         frames: list[bytes] = []
         room = self._tail.room()
         for seq, entry in enumerate(entries, self._tail.seq + 1):
             id_ = message_id(seq, int(self._rng() * _MARKS) % _MARKS)
-            message, payload = posted(entry.draft, entry.rest, seq=seq, msg_id=id_, utc=utc)
+            message, payload = message_of(entry.draft, entry.rest, seq=seq, msg_id=id_, utc=utc)
             messages.append(message)
             frames.append(frame(seq, payload))
             if room is not None:
@@ -311,7 +313,10 @@ class Bus:
         return messages[: self._tail.put(frames, fsync=fsync)]
 
     def _tell(
-        self, entries: Sequence[Entry], messages: Sequence[Message], failure: Exception | None
+        self,
+        entries: Sequence[PendingMessage],
+        messages: Sequence[Message],
+        failure: Exception | None,
     ) -> None:
         count = len(messages)
         for entry, message in zip(entries, messages, strict=False):
@@ -324,7 +329,7 @@ class Bus:
             self.stats.largest_batch = max(self.stats.largest_batch, count)
             self._news.tell()
 
-    def _give_up(self, witnesses: Sequence[Entry], error: TimeoutError) -> None:
+    def _give_up(self, witnesses: Sequence[PendingMessage], error: TimeoutError) -> None:
         """Count a failed attempt to take the lock; callers without further attempts fail."""
         attempts = self._settings.append_attempts
         for entry in witnesses:
@@ -338,13 +343,13 @@ class Bus:
                 failure.__cause__ = error
                 self._queue.end(entry, failure)
 
-    def _fail(self, entries: Sequence[Entry], error: Exception) -> None:
+    def _fail(self, entries: Sequence[PendingMessage], error: Exception) -> None:
         for entry in entries:
             # A separate one for each: an exception raised by several tasks collects all of their tracebacks.
             if isinstance(error, BusError):
                 failure = BusError(str(error))
             elif isinstance(error, OSError):
-                failure = trouble(self.path, "written", error)
+                failure = bus_error(self.path, "written", error)
             else:
                 failure = BusError(f"{self.path}: the message bus cannot be written: {error!r}")
             failure.__cause__ = error
@@ -392,14 +397,14 @@ async def open_bus(
     except BusError:
         raise
     except OSError as error:
-        raise trouble(path, "written", error) from error
+        raise bus_error(path, "written", error) from error
     bus = Bus(
         path=path,
         stats=stats,
         settings=settings,
         rng=rng,
         utc=utc,
-        tail=Tail(
+        tail=BusTail(
             path,
             rotate_bytes=settings.rotate_bytes,
             keep_segments=settings.keep_segments,

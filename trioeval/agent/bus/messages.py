@@ -33,7 +33,7 @@ _TYPE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
 
 @attrs.frozen(kw_only=True)
-class Parent:
+class MessageParent:
     """A message that another one replies to, or is derived from."""
 
     msg_id: str
@@ -42,7 +42,7 @@ class Parent:
 
 
 @attrs.frozen(kw_only=True)
-class Link:
+class MessageLink:
     """A link of a message."""
 
     url: str
@@ -72,8 +72,8 @@ class Draft:
     """Any text, with any number of lines."""
     issue_id: str | None = None
     """None in an `ISSUE` means the id of the message itself."""
-    parents: tuple[Parent, ...] = ()
-    links: tuple[Link, ...] = ()
+    parents: tuple[MessageParent, ...] = ()
+    links: tuple[MessageLink, ...] = ()
     meta: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -110,7 +110,9 @@ def payload_head(seq: int, msg_id: str, utc: str) -> bytes:
     return b'{"msg_id":"%b","seq":%d,"ts":"%b",' % (msg_id.encode(), seq, utc.encode())
 
 
-def posted(draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str) -> tuple[Message, bytes]:
+def message_of(
+    draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str
+) -> tuple[Message, bytes]:
     """Return the message of a draft, and its payload."""
     if draft.type == "ISSUE" and draft.issue_id is None:
         draft = attrs.evolve(draft, issue_id=msg_id)
@@ -157,7 +159,7 @@ def parse_message(payload: bytes) -> Message:
         raise ValueError(f"not a valid message: {error}") from error
 
 
-def _json(said: Draft | Parent | Link) -> dict[str, Any]:
+def _json(said: Draft | MessageParent | MessageLink) -> dict[str, Any]:
     """Return the fields of an object in order, without empty ones."""
     value: dict[str, Any] = {}
     for name in _FIELDS[type(said)]:
@@ -172,16 +174,18 @@ def _json(said: Draft | Parent | Link) -> dict[str, Any]:
 def _draft(value: Mapping[str, Any]) -> Draft:
     """Return a draft, which validates itself."""
     given = _known(Draft, value)
-    for name, kind in (("parents", Parent), ("links", Link)):
+    for name, kind in (("parents", MessageParent), ("links", MessageLink)):
         given[name] = tuple(kind(**_known(kind, one)) for one in value.get(name, ()))
     return Draft(**given)
 
 
-def _known(kind: type[Draft | Parent | Link], value: Mapping[str, Any]) -> dict[str, Any]:
+def _known(
+    kind: type[Draft | MessageParent | MessageLink], value: Mapping[str, Any]
+) -> dict[str, Any]:
     return {name: value[name] for name in _FIELDS[kind] if name in value}
 
 
-_FIELDS = {kind: tuple(attrs.fields_dict(kind)) for kind in (Draft, Parent, Link)}
+_FIELDS = {kind: tuple(attrs.fields_dict(kind)) for kind in (Draft, MessageParent, MessageLink)}
 
 
 def _mistakes(draft: Any) -> Iterator[str]:
@@ -193,8 +197,8 @@ def _mistakes(draft: Any) -> Iterator[str]:
         yield "project_id: blank; it is the id of the run"
     yield from _neither("", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id)
     yield from _meta_mistakes("", draft.meta)
-    yield from _items_mistakes("parents", draft.parents, Parent, _parent_mistakes)
-    yield from _items_mistakes("links", draft.links, Link, _link_mistakes)
+    yield from _items_mistakes("parents", draft.parents, MessageParent, _parent_mistakes)
+    yield from _items_mistakes("links", draft.links, MessageLink, _link_mistakes)
 
 
 def _items_mistakes(
@@ -211,13 +215,13 @@ def _items_mistakes(
             yield f"{where}: {item!r} is not a {kind.__name__}"
 
 
-def _parent_mistakes(where: str, parent: Parent) -> Iterator[str]:
+def _parent_mistakes(where: str, parent: MessageParent) -> Iterator[str]:
     yield from _no_texts(where, msg_id=parent.msg_id)
     yield from _neither(where, kind=parent.kind)
     yield from _meta_mistakes(where, parent.meta)
 
 
-def _link_mistakes(where: str, link: Link) -> Iterator[str]:
+def _link_mistakes(where: str, link: MessageLink) -> Iterator[str]:
     yield from _no_texts(where, url=link.url)
     yield from _neither(where, label=link.label, kind=link.kind)
 

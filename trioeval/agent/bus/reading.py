@@ -13,11 +13,11 @@ import trio
 
 from trioeval.agent.bus.messages import Message, parse_message, seq_of
 from trioeval.agent.bus.segments import (
-    Found,
+    ScanResult,
     first_record,
     last_records,
     last_seq,
-    place_behind,
+    position_after,
     reading,
     segment_numbers,
     segment_path,
@@ -42,7 +42,7 @@ class CorruptRange:
 
 
 @attrs.frozen(kw_only=True)
-class Reading:
+class BusReading:
     """The result of reading."""
 
     messages: Sequence[Message]
@@ -54,7 +54,7 @@ class Reading:
 
 
 @attrs.frozen
-class Place:
+class BusPosition:
     """A position between two messages."""
 
     number: int = 0
@@ -69,7 +69,9 @@ _Item: TypeAlias = CorruptRange | tuple[int, int, Message]
 """A corrupt part, or the start, the end and the message of a record."""
 
 
-def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None = None) -> Reading:
+def read_bus(
+    folder: Path, *, since: int | str | None = None, limit: int | None = None
+) -> BusReading:
     """Return the messages of a bus after a cursor. Blocks on files.
 
     Args:
@@ -84,20 +86,20 @@ def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None 
     """
     while True:
         try:
-            return read_on(folder, find_place(folder, since), limit)[0]
+            return read_from(folder, find_position(folder, since), limit)[0]
         except FileNotFoundError:
             continue  # an old file was removed meanwhile; there are newer ones
 
 
-def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
+def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[BusReading]:
     """Yield the messages of `read_bus` in parts; new ones may be missing. Blocks on files."""
-    place: Place | None = None
+    place: BusPosition | None = None
     while True:
         try:
             if place is None:
-                place = find_place(folder, since)
+                place = find_position(folder, since)
                 last = last_seq(folder, segment_numbers(folder))
-            part, place = read_on(folder, place, AT_ONCE, AT_ONCE_BYTES)
+            part, place = read_from(folder, place, AT_ONCE, AT_ONCE_BYTES)
         except FileNotFoundError:
             since, place = since if place is None else place.seq, None
             continue
@@ -106,14 +108,14 @@ def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Read
             return
 
 
-def last_messages(folder: Path, count: int) -> Reading:
+def last_messages(folder: Path, count: int) -> BusReading:
     """Return the last messages of a bus, oldest first; all if it has fewer. Blocks on files."""
     records = count = max(0, count)
     while True:
         try:
             cursor = last_seq(folder, segment_numbers(folder))
             place = _place_of_last(folder, records)
-            found, _ = read_on(folder, place)
+            found, _ = read_from(folder, place)
         except FileNotFoundError:
             continue  # see `read_bus`
         more = len(found.messages) - count
@@ -124,24 +126,24 @@ def last_messages(folder: Path, count: int) -> Reading:
         records *= 2
 
 
-def _place_of_last(folder: Path, count: int) -> Place:
+def _place_of_last(folder: Path, count: int) -> BusPosition:
     """Return the position of the last records of a bus; its beginning, if it has fewer."""
     for number in reversed(segment_numbers(folder)):
         with reading(folder, number) as file:
             size = size_of(file)
             found = last_records(file, size, count=count)
         if not count:
-            return Place(number, size, found.records[-1].seq if found.records else 0)
+            return BusPosition(number, size, found.records[-1].seq if found.records else 0)
         if count <= len(found.records):
             first = found.records[-count]
-            return Place(number, first.start, first.seq - 1)
+            return BusPosition(number, first.start, first.seq - 1)
         count -= len(found.records)
-    return Place()
+    return BusPosition()
 
 
-def read_on(
-    folder: Path, place: Place, limit: int | None = None, limit_bytes: float = math.inf
-) -> tuple[Reading, Place]:
+def read_from(
+    folder: Path, place: BusPosition, limit: int | None = None, limit_bytes: float = math.inf
+) -> tuple[BusReading, BusPosition]:
     """Return the messages after a position, and the position after them; its file may have become shorter.
 
     After `limit_bytes` of messages it also stops in the middle of a file.
@@ -154,12 +156,12 @@ def read_on(
     corrupt: list[CorruptRange] = []
     path = segment_path(folder, place.number)
     if place.number and place.start > path.stat().st_size:  # the file was truncated
-        place = Place(place.number, 0, place.seq)
+        place = BusPosition(place.number, 0, place.seq)
     last = place.seq if place.start else 0
     taken = 0
 
-    def found(*, is_all: bool) -> tuple[Reading, Place]:
-        reading = Reading(messages=messages, corrupt=corrupt, cursor=place.seq, is_all=is_all)
+    def found(*, is_all: bool) -> tuple[BusReading, BusPosition]:
+        reading = BusReading(messages=messages, corrupt=corrupt, cursor=place.seq, is_all=is_all)
         return reading, place
 
     # The files are listed first: a file that has a successor in the list will not grow any more.
@@ -167,7 +169,7 @@ def read_on(
     if place.number and place.number not in numbers:
         raise FileNotFoundError(path)
     for number in numbers:
-        place = place if number == place.number else Place(number, 0, place.seq)
+        place = place if number == place.number else BusPosition(number, 0, place.seq)
         for item in _items(folder, place, last, is_last=number == numbers[-1]):
             if len(messages) == limit or taken >= limit_bytes:
                 return found(is_all=False)
@@ -179,11 +181,11 @@ def read_on(
             if last > place.seq:
                 messages.append(message)
                 taken += end - begin
-                place = Place(number, end, last)
+                place = BusPosition(number, end, last)
     return found(is_all=True)
 
 
-def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[_Item]:
+def _items(folder: Path, place: BusPosition, last: int, *, is_last: bool) -> Iterator[_Item]:
     """Yield the items of a file after a position; their numbers are larger than the last one before it."""
     path = segment_path(folder, place.number)
     with reading(folder, place.number) as file:
@@ -199,7 +201,7 @@ def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[
             yield CorruptRange(path, found.end, end)
 
 
-def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
+def _sorted_items(path: Path, found: ScanResult, last: int = 0) -> Iterator[_Item]:
     """Yield found items in order. Numbers ascend: a record with another number was not written by a bus."""
     broken = iter([*found.broken, (found.end, found.end)])
     begin, end = next(broken)
@@ -221,7 +223,7 @@ def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
 # The position of a cursor in the files of a bus. Blocks on files.
 
 
-def find_place(folder: Path, since: int | str | None) -> Place:
+def find_position(folder: Path, since: int | str | None) -> BusPosition:
     """Return the position of a cursor: of a `seq` or a `msg_id`; None is the beginning.
 
     Raises:
@@ -231,7 +233,7 @@ def find_place(folder: Path, since: int | str | None) -> Place:
         BusError: It is not a bus.
     """
     if since is None:
-        return Place()
+        return BusPosition()
     numbers = segment_numbers(folder)
     seq = seq_of(since) if isinstance(since, str) else since
     if seq is None or not 0 <= seq <= last_seq(folder, numbers):
@@ -242,7 +244,7 @@ def find_place(folder: Path, since: int | str | None) -> Place:
     return place
 
 
-def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> Place:
+def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> BusPosition:
     oldest = None
     for number in reversed(numbers):
         with reading(folder, number) as file:
@@ -252,11 +254,11 @@ def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) 
                 continue
             oldest = first.seq - 1
             if first.seq <= seq:
-                return Place(number, place_behind(file, size, seq), seq)
+                return BusPosition(number, position_after(file, size, seq), seq)
             if oldest == seq and first.start == 0:
-                return Place(number, 0, seq)
+                return BusPosition(number, 0, seq)
     if not numbers or numbers[0] == 1:  # messages missing at the beginning are corrupt, not removed
-        return Place(0, 0, seq)
+        return BusPosition(0, 0, seq)
     if oldest is None:
         oldest = last_seq(folder, numbers)  # no remaining message can be read
     if oldest > seq:
@@ -264,12 +266,12 @@ def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) 
             f"{folder}: messages after {since} were removed; the remaining ones start after {oldest}",
             oldest=oldest,
         )
-    return Place(0, 0, seq)
+    return BusPosition(0, 0, seq)
 
 
 def _is_message(folder: Path, numbers: Sequence[int], msg_id: str, seq: int) -> bool:
     """Return whether one of the remaining messages has this id."""
-    found, _ = read_on(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
+    found, _ = read_from(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
     return [one.msg_id for one in found.messages] == [msg_id]
 
 
@@ -290,7 +292,7 @@ _logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
-class News:
+class WriteSignal:
     """Notification of new messages for waiters in this process."""
 
     _event: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -308,7 +310,7 @@ class News:
 
 
 @attrs.frozen
-class _State:
+class _FileState:
     """The properties of the files that change when a bus is written."""
 
     number: int
@@ -322,19 +324,19 @@ class _State:
 
 def follow_bus(folder: Path, *, since: int | str | None = None) -> AsyncIterator[Message]:
     """Follow a bus that is not open here; see `Bus.follow`. The bus need not exist yet."""
-    return Following(folder, since, News())
+    return BusFollower(folder, since, WriteSignal())
 
 
 @attrs.define(eq=False)
-class Following:
+class BusFollower:
     """An iterator that never ends by itself, and keeps no file open between messages."""
 
     _folder: Path
     _since: int | str | None
-    _news: News
-    _place: Place | None = attrs.field(init=False, default=None)
+    _news: WriteSignal
+    _place: BusPosition | None = attrs.field(init=False, default=None)
     """None before the cursor is found."""
-    _seen: _State | None = attrs.field(init=False, default=None)
+    _seen: _FileState | None = attrs.field(init=False, default=None)
     """The state when the newest file had been read completely."""
     _is_sure: bool = attrs.field(init=False, default=False)
     """True if any later write must change the state."""
@@ -365,7 +367,7 @@ class Following:
                 await trio.to_thread.run_sync(self._look, state)
         return self._ready.popleft()
 
-    def _state(self) -> _State | None:
+    def _state(self) -> _FileState | None:
         """Return the state of the newest file; None without any."""
         numbers = segment_numbers(self._folder)
         if not numbers:
@@ -374,11 +376,11 @@ class Following:
             stat = segment_path(self._folder, numbers[-1]).stat()
         except FileNotFoundError:
             return None
-        return _State(numbers[-1], stat.st_size, stat.st_mtime_ns)
+        return _FileState(numbers[-1], stat.st_size, stat.st_mtime_ns)
 
-    def _is_quick(self, state: _State | None) -> bool:
+    def _is_quick(self, state: _FileState | None) -> bool:
         """Return whether there is little to read, so that a thread would take longer."""
-        place = self._place if self._place is not None else Place()
+        place = self._place if self._place is not None else BusPosition()
         if state is None:
             return True
         rest = state.size
@@ -392,11 +394,11 @@ class Following:
             rest += max(0, older - place.start)
         return state.number <= place.number + 1 and rest <= _QUICK
 
-    def _look(self, state: _State | None) -> None:
+    def _look(self, state: _FileState | None) -> None:
         if self._place is None:
             self._place = self._found(self._since)
         try:
-            reading, place = read_on(self._folder, self._place, AT_ONCE, AT_ONCE_BYTES)
+            reading, place = read_from(self._folder, self._place, AT_ONCE, AT_ONCE_BYTES)
         except FileNotFoundError:  # a file was removed meanwhile
             self._place = self._found(self._place.seq)
             return
@@ -409,15 +411,15 @@ class Following:
         self._place = place
         self._seen = state if reading.is_all else None
 
-    def _found(self, since: int | str | None) -> Place:
+    def _found(self, since: int | str | None) -> BusPosition:
         while True:
             try:
-                return find_place(self._folder, since)
+                return find_position(self._folder, since)
             except FileNotFoundError:
                 continue
 
 
-def _is_behind(corrupt: CorruptRange, place: Place, folder: Path) -> bool:
+def _is_behind(corrupt: CorruptRange, place: BusPosition, folder: Path) -> bool:
     """Return whether a position is after a corrupt part; one at the end may be found again."""
     path = segment_path(folder, place.number)
     return corrupt.end <= place.start if corrupt.file == path else True

@@ -57,7 +57,7 @@ Flaw: TypeAlias = Literal["begun", "bad"]
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class ScanResult:
     """The contents of a part of a file; all positions are those in the file."""
 
     records: Sequence[Record]
@@ -112,7 +112,7 @@ def next_record(data: bytes, start: int) -> Record | None:
     return None
 
 
-def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
+def scan(data: bytes, start: int = 0, base: int = 0) -> ScanResult:
     """Find all records from a byte on, in a part of a file that starts at `base`."""
     records: list[Record] = []
     broken: list[tuple[int, int]] = []
@@ -129,7 +129,7 @@ def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
         at = record.end
     torn = _torn(data, at)
     lines = data.count(b"\n", at, torn)  # two for each record
-    return Found(
+    return ScanResult(
         records=records,
         broken=broken,
         end=at + base,
@@ -190,7 +190,7 @@ def segment_numbers(folder: Path) -> list[int]:
     except BusError:
         raise
     except OSError as error:
-        raise trouble(folder, "read", error) from error
+        raise bus_error(folder, "read", error) from error
     return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
 
 
@@ -201,7 +201,7 @@ def is_folder(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise trouble(folder, "read", error) from error
+        raise bus_error(folder, "read", error) from error
     if not stat.S_ISDIR(mode):
         what = "a symbolic link" if stat.S_ISLNK(mode) else "not a folder"
         raise BusError(f"{folder} is {what}; a message bus must be a folder")
@@ -237,7 +237,7 @@ def reading(folder: Path, number: int) -> Iterator[int]:
     except (FileNotFoundError, BusError):
         raise
     except OSError as error:
-        raise trouble(path, "read", error) from error
+        raise bus_error(path, "read", error) from error
     try:
         yield file
     finally:
@@ -269,7 +269,7 @@ def is_at(file: int, path: str) -> bool:
         return False
 
 
-def trouble(path: Path, doing: str, error: OSError) -> BusError:
+def bus_error(path: Path, doing: str, error: OSError) -> BusError:
     """Return the bus error for an error of the system."""
     return BusError(f"{path}: the message bus cannot be {doing}: {error.strerror or error}")
 
@@ -286,8 +286,8 @@ CHUNK = 2**20  # bytes that are read at once for all records
 _GROWTH = 4  # factor of the bytes read, if a record is larger
 
 
-def walk(file: int, start: int, size: int) -> Iterator[Found]:
-    """Yield all records from a position on, some at a time; the last `Found` ends at the size."""
+def walk(file: int, start: int, size: int) -> Iterator[ScanResult]:
+    """Yield all records from a position on, some at a time; the last `ScanResult` ends at the size."""
     span = CHUNK
     while True:
         stop = min(size, start + span)
@@ -303,7 +303,7 @@ def walk(file: int, start: int, size: int) -> Iterator[Found]:
         start, span = found.end, CHUNK
 
 
-def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> Found:
+def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> ScanResult:
     """Return the last records of a file, read from its end; fewer only if there are fewer after `floor`."""
     span = WINDOW
     while True:
@@ -331,7 +331,7 @@ def first_record(file: int, size: int, start: int = 0) -> Record | None:
         span *= _GROWTH
 
 
-def place_behind(file: int, size: int, seq: int) -> int:
+def position_after(file: int, size: int, seq: int) -> int:
     """Return the end of the last record with at most this number; 0 without any. Bisects the file."""
     low, high = 0, size
     while high - low > WINDOW:

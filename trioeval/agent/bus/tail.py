@@ -30,7 +30,7 @@ from trioeval.errors import BusError
 
 
 @attrs.define(eq=False)
-class Tail:
+class BusTail:
     """The last file of a bus."""
 
     folder: Path

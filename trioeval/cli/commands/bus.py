@@ -19,8 +19,8 @@ import trio
 from cyclopts import Parameter
 
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import TYPES, Draft, Link, Message, Parent
-from trioeval.agent.bus.reading import POLL, Reading, follow_bus, last_messages, read_parts
+from trioeval.agent.bus.messages import TYPES, Draft, Message, MessageLink, MessageParent
+from trioeval.agent.bus.reading import POLL, BusReading, follow_bus, last_messages, read_parts
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.flags import Count, NotNegative, Switch, Texts, Whole
 from trioeval.cli.interrupts import Interrupts
@@ -233,8 +233,8 @@ def post(
         run_id=flags.optional("--run", run, RUN_VARIABLE),
         body=flags.text("TEXT", text or "") if is_typed else "",
         issue_id=flags.optional("--issue", issue),
-        parents=tuple(Parent(msg_id=name) for name in flags.texts("--parent", parent)),
-        links=tuple(Link(url=url) for url in flags.texts("--link", link)),
+        parents=tuple(MessageParent(msg_id=name) for name in flags.texts("--parent", parent)),
+        links=tuple(MessageLink(url=url) for url in flags.texts("--link", link)),
         meta=flags.pairs("--meta", meta),
     )
     flags.check()
@@ -308,7 +308,7 @@ def read(
         flags.mistakes.append(f"--bus {bus}: the folder does not exist")
     flags.check()
     if last is not None and cursor is None and not wanted:
-        parts: Iterable[Reading] = [last_messages(folder, last)]
+        parts: Iterable[BusReading] = [last_messages(folder, last)]
     else:
         parts = read_parts(folder, since=cursor)
     found = (message for message in _messages(parts) if is_wanted(message, wanted))
@@ -318,7 +318,7 @@ def read(
     return Exit.OK
 
 
-def _messages(parts: Iterable[Reading]) -> Iterator[Message]:
+def _messages(parts: Iterable[BusReading]) -> Iterator[Message]:
     """Yield all messages; report corrupt parts."""
     for part in parts:
         for damage in part.corrupt:
