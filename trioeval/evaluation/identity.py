@@ -181,7 +181,7 @@ def row_id_of(record: Mapping[str, Any]) -> str:
     )
 
 
-def test_name(step: Step) -> str:
+def row_name(step: Step) -> str:
     """Return the displayed name of a row's test: its description, or else the start of its variables."""
     return _shown(step.test.known_as, step.vars)
 

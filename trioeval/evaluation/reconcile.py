@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.errors import UsageError
-from trioeval.evaluation.identity import Identities, test_name
+from trioeval.evaluation.identity import Identities, row_name
 from trioeval.evaluation.row import UNFINISHED_OUTCOMES
 from trioeval.suite.expand import Expansion
 
@@ -423,7 +423,7 @@ def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = Non
     for state in _SHOWN_STATES[1:]:
         if counts[state]:
             first = itertools.islice(reconciled.indices(state), _SHOWN_ROWS)
-            named = [_named(index, test_name(steps[index])) for index in first]
+            named = [_named(index, row_name(steps[index])) for index in first]
             lines.append(f"  {state}: {_listed(named, counts[state])}")
     if gone:
         call = name_of_gone or (lambda _: "")
