@@ -172,7 +172,7 @@ def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> No
     counting_suite(tmp_path, "w9", "w0", "w2")
     told = [
         f"the suite of {run} has changed: s.json",
-        "of 3 rows: 2 kept (1 of them at other places), 1 new; 1 is gone",
+        "of 3 rows: 2 kept (1 of them at other positions), 1 new; 1 is gone",
         "  new: 0 (word=w9)",
         "  gone: 1 (word=w1)",
     ]
@@ -224,7 +224,7 @@ def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_p
         assert refused.returncode == 2
         assert refused.stderr.splitlines()[1:3] == [
             "of 4 rows: 4 new, or not run before",
-            "  3 rows that were not recorded yet are run as the suite says now",
+            "  3 unrecorded rows run as the suite says now",
         ]
         assert stats_of(url)["requests"] == 3
         flags = ["--reconcile", "--no-cache", "--no-table", "-o", "o.jsonl"]

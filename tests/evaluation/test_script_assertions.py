@@ -185,8 +185,8 @@ def test_programs_compute_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "status", "error"),
     [
-        ("file://checks.py:judge", Status.ERROR, "must give the value to compare with"),
-        ("file://checks.py:get_assert", Status.ERROR, "must give the value to compare with"),
+        ("file://checks.py:judge", Status.ERROR, "must return the value to compare with"),
+        ("file://checks.py:get_assert", Status.ERROR, "must return the value to compare with"),
         ("file://checks.py:words", Status.ERROR, 'or a number, got ["zz","hi"], from'),
         ("file://checks.py:fail", Status.FAIL, "KeyError"),
         ("file://checks.py:gone", Status.FAIL, "there is no function"),

@@ -232,7 +232,7 @@ INSIDE: list[tuple[str, str]] = [
     ("{{ list.append(1) }}", '"append" is not defined in [1,2]'),
     ("{{ env.update({}) }}", "{{ env.update }} is not defined; the test has "),
     ("{{ range }}", "the template cannot be rendered: a function is printed, range_: call it"),
-    ("{{ lipsum() }}{{ dict() }}", "{{ lipsum }} is not defined; the test has "),
+    ("{{ lipsum() }}{{ dict() }}", '{{ lipsum }} is not defined; did you mean "list"?'),
     (
         "{{ 'x' in n }}",
         "the template cannot be rendered: `in` looks into a text, a list or an object, not into 5",

@@ -1,5 +1,6 @@
 """Loads a suite from files or from plain data, and places what is wrong with it."""
 
+import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -359,6 +360,7 @@ def load_suite(
     if mistakes:
         raise SuiteError(_sorted(map(_problem, mistakes), loading.files), files=loading.files)
     warnings = [*document.warnings, *map(placed, loading.warnings_of(suite))]
+    suite = _with_origins(suite, place)
     return loading.finished(attrs.evolve(suite, file=files[0], place=place), warnings)
 
 
@@ -417,6 +419,28 @@ def parse_suite(
     except MistakenError as error:
         raise SuiteError(map(_problem, error.parts), files=loading.files) from None
     return loading.finished(suite, loading.warnings_of(suite))
+
+
+def _with_origins(suite: Suite, place: Callable[[Problem], Problem]) -> Suite:
+    """Return a suite whose prompts can find their places in its file, which is searched only when needed."""
+
+    def origin(path: str) -> str:
+        found = place(Problem(path, ""))
+        return "" if found.line is None else f"{found.file}:{found.line}:{found.column}"
+
+    def located(one: Suite, at: str) -> Suite:
+        prompts = []
+        for prompt in one.prompts:
+            entry = "" if prompt.entry is None else f"[{prompt.entry}]"
+            find = functools.partial(origin, f"{at}.prompts{entry}")
+            prompts.append(attrs.evolve(prompt, find_origin=find))
+        return attrs.evolve(one, prompts=tuple(prompts))
+
+    tasks = tuple(
+        attrs.evolve(task, suite=located(task.suite, f"$.tasks[{number}]"))
+        for number, task in enumerate(suite.tasks)
+    )
+    return located(attrs.evolve(suite, tasks=tasks), "$")
 
 
 def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:

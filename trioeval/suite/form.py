@@ -152,7 +152,16 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
             return value
         if isinstance(value, dict):  # files with their labels
             value = [{"raw": path, "label": label} for path, label in value.items()]
-        return many(value, " of prompts", read)
+            return many(value, " of prompts", read)
+        if not isinstance(value, list):
+            return many(value, " of prompts", read)
+        numbers = itertools.count()
+
+        def read_numbered(entry: Any) -> list[Prompt]:
+            number = next(numbers)
+            return [attrs.evolve(prompt, entry=number) for prompt in read(entry)]
+
+        return many(value, " of prompts", read_numbered)
 
     return hook
 

@@ -188,6 +188,12 @@ class Prompt:
     """Keys of the provider's config that are different for this prompt."""
     function: PromptFunction | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """What makes the text, in place of `raw`, which then is only shown."""
+    entry: int | None = attrs.field(default=None, eq=False, repr=False, metadata=NOT_IN_FILES)
+    """The index of its entry in the list of prompts; None if there is no list."""
+    find_origin: Callable[[], str] | None = attrs.field(
+        default=None, eq=False, repr=False, metadata=NOT_IN_FILES
+    )
+    """Returns the place of its entry as `suite.yaml:9:5`, or "" if it is unknown; None without a file."""
 
 
 @attrs.frozen(kw_only=True)

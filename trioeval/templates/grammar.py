@@ -102,9 +102,9 @@ def _undefined(name: str, variables: Mapping[str, Any], owner: str) -> str:
     known = sorted(variables)
     if not known:
         return f"{{{{ {name} }}}} is not defined; {owner} has no variables"
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
-    return f"{{{{ {name} }}}} is not defined; {owner} has {', '.join(known)}{hint}"
+    if close := difflib.get_close_matches(name, known, n=1):
+        return f'{{{{ {name} }}}} is not defined; did you mean "{close[0]}"?'
+    return f"{{{{ {name} }}}} is not defined; {owner} has {', '.join(known)}"
 
 
 # Which texts are templates at all.

@@ -78,7 +78,9 @@ async def _webhook(
         case {"pass": bool(passed)}:
             return Finding(passed, _reason(reply, passed=passed), score=_score(reply))
         case _:
-            msg = f"the webhook must answer with an object whose pass is true or false, got {quote(reply)}"
+            msg = (
+                f"the webhook must return an object whose pass is true or false, got {quote(reply)}"
+            )
             raise GradingError(msg)
 
 
