@@ -317,9 +317,9 @@ def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
         '$.timeout: "timeout" is not a key here\n  write "attemptTimeout", in seconds',
         '$.command: "command" is not a key here\n  write "providers": ["exec:<command>"]',
         '$.maxRestrts: "maxRestrts" is not a key here\n  did you mean "maxRestarts"?',
-        "$.scenarios: scenarios belongs to tasks of type prompt_eval\n  leave it out",
+        "$.scenarios: scenarios is a key of tasks of type prompt_eval\n  leave it out",
         '$.agents: "agents" is not a key here\n  write it at the top of the file',
-        "$.workers: workers belongs to tasks of type question_eval\n  leave it out",
+        "$.workers: workers is a key of tasks of type question_eval\n  leave it out",
     ]
 
 
@@ -380,7 +380,7 @@ def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
             ]
         }
     ) == [
-        "$.tests[1].dependsOn: 'a/b' is no name to depend on: leave out '/', '\\' and '..'",
+        "$.tests[1].dependsOn: 'a/b' is not a valid name: remove '/', '\\' and '..'",
         "$.tests[2].dependsOn: must be a list of the ids of tests, got a list",
         "$.tests[0].dependsOn[1]: a case cannot depend on itself",
         f'$.tests[3].dependsOn[1]: {unknown("praser")}\n  did you mean "parser"?',
@@ -399,7 +399,7 @@ def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
     tests += [{"id": "d", "dependsOn": ["c", "e"]}]
     assert told_of({"tests": tests}) == [
         f"$.tests[{place}].dependsOn: cases wait for each other: {way}\n"
-        "  each of them waits for the next; leave one dependency out"
+        "  each of them waits for the next; remove one dependency"
         for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
     ]
 

@@ -217,7 +217,7 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**MADE, "target": "file://gen.py:mke"},
-            '.target: there is no function "mke" in "gen.py"',
+            '.target: function "mke" not found in "gen.py"',
         ),
         ({**MADE, "scope": "row"}, '.scope: must be cell, full or scratch, got the text "row"'),
         ({**MADE, "ordered": True}, ".ordered: cells are made in no order"),

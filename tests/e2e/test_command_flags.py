@@ -103,8 +103,8 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--filter-range", "3:1"], "--filter-range begins behind its end, got '3:1'"),
-        (["--filter-pattern", "("], "--filter-pattern '(' is no regular expression"),
+        (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
+        (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
         (["--filter-pattern", "nobody"], "the filters leave no row to run"),
         (["--filter-providers", "nobody"], "the filters leave no row to run"),
         (["--share"], "--share: results are not shared"),
@@ -186,7 +186,7 @@ def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
     assert row["failureReason"] == 1
     assert row["error"] == 'the output does not equal "no"'
     assert done.stderr.startswith(
-        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet\n"
+        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no effect here yet\n"
     )
 
 

@@ -15,7 +15,7 @@ from trioeval.documents.structure import find_mistakes
 from trioeval.errors import SuiteError
 from trioeval.grading import Assertion
 from trioeval.loading.load import parse_suite
-from trioeval.suite.form import UNTOLD, WITHOUT_MEANING
+from trioeval.suite.form import IGNORED_SILENTLY, IGNORED_KEYS
 from trioeval.suite.model import (
     EvaluateOptions,
     LaneSettings,
@@ -172,10 +172,10 @@ def test_a_test_has_everything_in_its_place() -> None:
 
 def test_keys_without_meaning_are_taken() -> None:
     """Whatever stands under them, and told of; so is every key at the top that begins with x-, untold."""
-    suite = parsed(**dict.fromkeys(WITHOUT_MEANING, 5), **{"x-": [], "x-mine": {}})
+    suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
     told = {warning.path for warning in suite.warnings}
-    assert told == {f"$.{key}" for key in WITHOUT_MEANING if key not in UNTOLD}
+    assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
 def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:

@@ -18,8 +18,8 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.model import Test
 from trioeval.suite.sources.jsonl_tests import (
     CHECKED_AT_ONCE,
-    JsonlTests,
     Lines,
+    JsonlTests,
     is_irregular,
     read_jsonl_tests,
 )
@@ -99,7 +99,7 @@ def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) 
             "not JSON: expecting property name enclosed in double quotes",
         ),
         (file, (4, 1), (), "a test must be an object, got a list"),
-        (file, (5, 1), (), 'the key "a" stands twice in one object'),
+        (file, (5, 1), (), 'duplicate key "a"'),
         (file, (6, 1), ("vars", "a"), "must be a finite number, got Infinity"),
         (
             file,
@@ -226,7 +226,7 @@ def test_a_file_must_stay_as_it_was_when_it_was_loaded(
     assert tests[6].fault == message
     assert tests[5] is before
     file.unlink()
-    assert tests[8].fault == f"{file}: cannot be read any more: No such file or directory"
+    assert tests[8].fault == f"{file}: can no longer be read: No such file or directory"
 
 
 def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: Path) -> None:

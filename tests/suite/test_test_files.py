@@ -204,7 +204,7 @@ def test_mistakes_in_what_a_generator_returns_name_its_file(files: Path) -> None
     with pytest.raises(MistakenError) as caught:
         read(files, "g.py:bad")
     told = [(part.file, part.at, part.hint) for part in caught.value.parts]
-    assert told[0] == (files / "g.py", (1, "threshold"), "bad returned it")
+    assert told[0] == (files / "g.py", (1, "threshold"), "returned by bad")
     assert told[1][:2] == (files / "g.py", (2,))
 
 
@@ -246,8 +246,8 @@ def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
 @pytest.mark.parametrize(
     ("sheet", "message", "place"),
     [
-        ("4", 'there is no sheet "4"', None),
-        ("More", 'there is no sheet "More"', None),
+        ("4", 'unknown sheet "4"', None),
+        ("More", 'unknown sheet "More"', None),
         ("Ragged", "a row of 2 cells under a header of 1", (2, 1)),
     ],
 )
@@ -268,7 +268,9 @@ def test_a_file_that_is_no_book_is_told(tmp_path: Path) -> None:
 
 def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(MistakenError, match=r'tests from "t\.xlsx" need the extra xlsx') as caught:
+    with pytest.raises(
+        MistakenError, match=r'tests from "t\.xlsx" require the extra xlsx'
+    ) as caught:
         read(book, "t.xlsx")
     assert caught.value.parts[0].hint == "pip install trioeval[xlsx], or save the sheet as CSV"
 
