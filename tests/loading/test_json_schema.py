@@ -278,7 +278,7 @@ def test_fields_are_described_in_the_words_of_the_models() -> None:
     assert lane["description"] == "The limits of the calls to one provider key."
     assert lane["properties"]["rpm"] == {
         "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}],
-        "description": "Requests per minute, > 0; None does not limit them.",
+        "description": "Requests per minute, > 0; None is unlimited.",
     }
     assert lane["properties"]["max_concurrency"] == lane["properties"]["maxConcurrency"]
 
