@@ -399,7 +399,7 @@ def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
     tests += [{"id": "d", "dependsOn": ["c", "e"]}]
     assert told_of({"tests": tests}) == [
         f"$.tests[{place}].dependsOn: cases wait for each other: {way}\n"
-        "  each of them waits for the next; remove one dependency"
+        "  each of them waits for the next; leave one dependency out"
         for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
     ]
 
@@ -603,7 +603,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     [
         ({"prompts": None}, "$: there are no prompts, so nothing is to be done"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: there are no tests"),
+        ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:

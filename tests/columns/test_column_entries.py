@@ -511,7 +511,7 @@ def test_datasets_do_not_share_a_folder(folder: Path) -> None:
     with pytest.raises(SuiteError) as caught:
         parse_suite({"tasks": tasks}, directory=folder)
     told = [(one.path, one.message.partition(" folder ")[0]) for one in caught.value.problems]
-    assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] has the") for place in (1, 2)]
+    assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
 
 
 def test_wrong_providers_are_told_where_they_stand(folder: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
         (exam(limit=0), "tests.limit: must be at least 1, got 0"),
         (
             exam(question={}),
-            'tests.question: "question" is not a key here | known are assert, fromTask, limit, vars',
+            'tests.question: "question" is not a key here | nearest are assert, vars, limit',
         ),
         (
             exam(vars=["a"]),
@@ -252,7 +252,7 @@ def test_mistakes_of_files_have_lines(folder: Path) -> None:
 
 
 _CODE = "code must not contain templates over rows of fromTask: their contents would run"
-_READS = "leave the marks out, and read context['vars'] in the code"
+_READS = "remove the templates, and read context['vars'] in the code"
 
 
 def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:

@@ -144,8 +144,8 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
         "other.json:1:7: $: not JSON: expecting value",
         'twice.json:1:10: $.x: duplicate key "x": it is already in line 1',
         (
-            f's.json:10:15: $.i.$ref: #/definitions/{"1" * 30} cannot be resolved: $.definitions has no "{"1" * 30}" '
-            "($.definitions has 1 member, counted from 0)"
+            f"s.json:10:15: $.i.$ref: #/definitions/{'1' * 30} cannot be resolved: $.definitions has no "
+            f'"{"1" * 30}" ($.definitions has 1 member, counted from 0)'
         ),
     ]
     allowed = read_suite_documents([tmp_path / "t.json"], environ={}, allow_outside=True)
@@ -296,7 +296,8 @@ def test_variables_that_are_not_set_are_warned_of(tmp_path: Path) -> None:
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
     assert [told(warning) for warning in document.warnings] == [
-        "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set (set NO)"
+        "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set "
+        "(set NO, or name a file that sets it with --env-file)"
     ]
 
 

@@ -57,13 +57,13 @@ def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
     [problem] = caught.value.problems
-    assert (problem.path, problem.message) == ("$.tests", "there are no tests")
+    assert (problem.path, problem.message) == ("$.tests", "the list of tests is empty")
     assert problem.hint is not None
     assert "--allow-empty" in problem.hint
     assert parse_suite(document, allow_empty=True).tests == ()
     assert parse_suite({"providers": ["echo"]}).tests == (Test(),)
     scenario: dict[str, Any] = {"config": [{}], "tests": []}
-    with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: there are no tests"):
+    with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: the list of tests is empty"):
         parse_suite({"providers": ["echo"], "scenarios": [scenario]})
     assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()
 

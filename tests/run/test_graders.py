@@ -267,7 +267,7 @@ def test_a_python_file_has_a_function_for_each_role(tmp_path: Path) -> None:
     suite = suite_of(ASKS, like, defaultTest=options, directory=tmp_path)
     assert judges(suite) == ["file://judge.py", "file://judge.py:call_embedding_api"]
     (problem,) = problems(suite_of(harmless, defaultTest=options, directory=tmp_path))
-    assert 'function "call_classification_api" not found' in problem
+    assert 'there is no function "call_classification_api"' in problem
 
 
 def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:

@@ -96,7 +96,7 @@ def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) 
             file,
             (3, 2),
             (),
-            "not JSON: expecting property name enclosed in double quotes",
+            'single quotes are not allowed in JSON: write double quotes, "…"',
         ),
         (file, (4, 1), (), "a test must be an object, got a list"),
         (file, (5, 1), (), 'duplicate key "a"'),
@@ -143,8 +143,8 @@ def test_a_wrong_line_of_a_large_file_is_a_fault_when_it_is_looked_at(
     file = tmp_path / "t.jsonl"
     assert [test.fault for test in tests[-3:]] == [
         (
-            f"{file}:{MANY + 1}:2: $: not JSON: expecting property name enclosed in double quotes\n"
-            "  write one object a line"
+            f"{file}:{MANY + 1}:2: $: single quotes are not allowed in JSON: "
+            'write double quotes, "…"'
         ),
         f"{file}:{MANY + 2}:1: $.vars.q: a bad value",
         f"{file}:{MANY + 4}:14: $: not JSON: extra data\n  write one object a line",
@@ -226,7 +226,7 @@ def test_a_file_must_stay_as_it_was_when_it_was_loaded(
     assert tests[6].fault == message
     assert tests[5] is before
     file.unlink()
-    assert tests[8].fault == f"{file}: can no longer be read: No such file or directory"
+    assert tests[8].fault == f"{file}: cannot be read any more: No such file or directory"
 
 
 def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_a_file_without_tests_is_refused_unless_it_is_allowed(
     (tmp_path / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
         read_tests(f"file://{name}", Around(directory=tmp_path), plain)
-    hint = "add a test, or accept this with --allow-empty"
+    hint = "add a test, or pass --allow-empty"
     mistake = Mistake("the file has no tests", hint, file=tmp_path / name)
     assert caught.value.parts == (mistake,)
     warnings: list[Mistake] = []

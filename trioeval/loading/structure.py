@@ -5,6 +5,8 @@ mistake. Each model has a hook made by cattrs; a part with several notations (a 
 `targets` for `providers`) is converted to one form first, and parts that are in other files are read.
 """
 
+import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -62,6 +64,7 @@ from trioeval.suite.model import (
     TestOptions,
 )
 from trioeval.suite.rows_of_task import suite_of_rows
+from trioeval.suite.sizes import is_number_list
 from trioeval.suite.test_form import (
     assertion_hook,
     default_test_hook,
@@ -73,7 +76,9 @@ from trioeval.suite.test_form import (
     test_hook,
     tests_hook,
 )
+from trioeval.suite.tests import remarkable_places
 from trioeval.templates import Templates
+from trioeval.templates.values import text_of
 
 # References between parts of a suite: to lanes, prompts and providers.
 
@@ -220,6 +225,9 @@ _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that has none."""
 _EARLIER_RESULTS = ("filter_errors_only", "filter_failing", "filter_failing_only")
 """Options that name a result file."""
+_PRINTED = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
+_EXAMINED = 1000  # tests that are examined for lists of numbers
+_SHOWN = 20  # characters of a list in a message
 _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may also be at the top of a file."""
 
@@ -277,6 +285,7 @@ def structure_suite(
         raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
     if not has_tasks:
         _warn_of_limits(known, suite, around)
+        _warn_of_number_lists(suite, around)
     return _completed(suite, around)
 
 
@@ -287,6 +296,30 @@ def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None
     if (limits := known_limits(suite.quota)) is not None:
         for warning in unknown_limits(known, suite, limits):
             around.warn(warning)
+
+
+def _warn_of_number_lists(suite: Suite, around: Around) -> None:
+    """Warn of lists of numbers that a prompt prints whole: unlike lists of texts they do not expand."""
+    printed = {name for prompt in suite.prompts for name in _PRINTED.findall(prompt.raw)}
+    default = suite.default_test or Test()
+    if not printed or default.options.disable_var_expansion:
+        return
+    tests: list[tuple[DocumentPath, Test]] = [(("defaultTest",), default)]
+    places = itertools.islice(remarkable_places(suite.tests), _EXAMINED)
+    tests += ((("tests", place), suite.tests[place]) for place in places)
+    for at, test in tests:
+        if test.options.disable_var_expansion or test.is_data:
+            continue
+        for name in sorted(name for name in printed if is_number_list(test.vars.get(name))):
+            printed.remove(name)
+            shown = text_of(test.vars[name])
+            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+            message = f"the list of numbers {quote(name)} stays one value, and is printed as {shown}"
+            hint = (
+                'quote its members for one test each: ["1", "2", "3"]; '
+                "with options.disableVarExpansion this is not reported"
+            )
+            around.warn(Mistake(message, hint, at=(*at, "vars", name)))
 
 
 def make_converter(

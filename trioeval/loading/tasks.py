@@ -17,7 +17,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
 from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.columns.types import written_columns
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import FEW_KEYS, Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
 from trioeval.documents.structure import camel, fields_by_key
 from trioeval.grading import quote
@@ -186,7 +186,7 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
             mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
         elif name not in known:
             meant = INSTEAD.get(name) if named == AGENT else None
-            hint = meant or _ELSEWHERE.get(name) or nearest(key, known)
+            hint = meant or _ELSEWHERE.get(name) or nearest(key, known, most=FEW_KEYS)
             mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
         elif name in spelled:
             message = f"{spelled[name]} and {key} are the same key: write one of them"

@@ -25,6 +25,7 @@ from trioeval.documents.structure import Hook, object_hook
 from trioeval.documents.trust import CODE_PREFIXES
 from trioeval.grading import quote
 from trioeval.suite.model import Prompt, ProviderEntry
+from trioeval.suite.schema_types import tool_type_mistakes
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import config_values
@@ -161,7 +162,9 @@ def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
     if not prompt.config:
         return prompt
     with below("config"):
-        return attrs.evolve(prompt, config=config_values(prompt.config, around))
+        config = config_values(prompt.config, around)
+        Mistakes(tool_type_mistakes(config)).raise_any()
+        return attrs.evolve(prompt, config=config)
 
 
 def templates_of(around: Around, filters: Iterable[str]) -> Templates:
@@ -215,7 +218,9 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
             message = "the config of a provider echo is ignored"
             around.warn(Mistake(message, "echo returns the prompt, whatever its config"))
         with below(*inside, "config"):
-            return attrs.evolve(entry, config=_with_files(entry, around))
+            config = _with_files(entry, around)
+            Mistakes(tool_type_mistakes(config)).raise_any()
+            return attrs.evolve(entry, config=config)
 
     return hook
 

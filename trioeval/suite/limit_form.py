@@ -38,7 +38,7 @@ def limit_warnings(suite: Suite) -> Iterator[Mistake]:
         >>> limit = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
         >>> suite = parse_suite({"providers": ["echo"], "quota": {"limits": [limit]}})
         >>> [warning.message for warning in limit_warnings(suite)]
-        ['no lane counts against "m:rpm": it is without effect']
+        ['no lane counts against "m:rpm": it has no effect']
     """
     settings = suite.quota
     if settings is None:

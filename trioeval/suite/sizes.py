@@ -3,7 +3,9 @@
 Everything is counted by multiplication, so the cost is the same for ten rows and for a billion.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import attrs
 
@@ -16,6 +18,7 @@ MOST_NUMBERED = 2**31 - 1
 """The maximum number of rows of one task that a store can number."""
 
 _FACTORS = 12  # the maximum number of variables named
+_EXAMINED = 1000  # the maximum number of tests examined for list variables
 _NAME = 40  # the maximum number of characters of a name
 
 
@@ -110,6 +113,67 @@ def rows_by_column(steps: Expansion, indices: range) -> dict[int, int]:
             if count := len(range(first + (place - first) % len(columns), stop, len(columns))):
                 found[column] = found.get(column, 0) + count
     return found
+
+
+def list_notes(steps: Expansion) -> Iterator[str]:
+    """Yield notes about list variables: lists of texts that expand, and lists of numbers that do not.
+
+    One note for each variable, for its first test; only the first tests are examined.
+
+    Example:
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
+        >>> suite = parse_suite(
+        ...     {
+        ...         "providers": ["echo"],
+        ...         "prompts": ["{{a}} {{b[0]}}"],
+        ...         "tests": [{"vars": {"a": ["x", "y"], "b": [1, 2, 3]}}],
+        ...     }
+        ... )
+        >>> for note in list_notes(expand(suite)):
+        ...     print(note)
+        tests[0]: the list a expands into 2 tests; with options.disableVarExpansion it stays one value
+        tests[0]: the list b of 3 numbers stays one value; quote its members to expand it into 3 tests
+    """
+    places = itertools.chain.from_iterable(span.places for span in steps.spans)
+    noted: set[tuple[str, bool]] = set()
+    for place in itertools.islice(places, _EXAMINED):
+        test = merged(steps.suite.default_test, steps.tests[place])
+        if test.options.disable_var_expansion or test.is_data:
+            continue
+        for name, value in test.vars.items():
+            size = len(value) if isinstance(value, list) else 0
+            expands = size > 1 and isinstance(value[0], str)
+            if not (expands or is_number_list(value)) or (name, expands) in noted:
+                continue
+            noted.add((name, expands))
+            if len(noted) > _FACTORS:
+                return
+            where = f"{steps.path_of(place).removeprefix('$.')}: the list {_short(name)}"
+            if expands:
+                yield (
+                    f"{where} expands into {size:,} tests; "
+                    "with options.disableVarExpansion it stays one value"
+                )
+            else:
+                yield (
+                    f"{where} of {size:,} numbers stays one value; "
+                    f"quote its members to expand it into {size:,} tests"
+                )
+
+
+def is_number_list(value: Any) -> bool:
+    """Return whether a variable is a list of several numbers, which promptfoo does not expand either.
+
+    Example:
+        >>> is_number_list([1, 2]), is_number_list(["1", "2"]), is_number_list([1])
+        (True, False, False)
+    """
+    return (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
+    )
 
 
 def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:

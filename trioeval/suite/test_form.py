@@ -20,10 +20,12 @@ from trioeval.grading.grade import is_code
 from trioeval.grading.kinds.commands import own_kind
 from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
+from trioeval.grading.schemas import schema_of
 from trioeval.scripting.javascript import Script
 from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
+from trioeval.suite.schema_types import schema_type_mistakes
 from trioeval.suite.sources.code import checked_script, code_file
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_text
@@ -205,9 +207,12 @@ ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
 TEST_TRANSFORMS = ("transform", "postprocess", "transformVars", "transform_vars")
 """Keys that contain code, or paths of the output."""
 
+_BY_SCHEMA = frozenset({"contains-json", "is-json"})
+"""Assertion types whose value is a JSON Schema."""
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _OPEN_TAG = re.compile(r"\{\{-?[ \t]*\w|\{%-?[ \t]*\w")
 """A tag with a name; an opening mark alone is literal text, as in `not-contains: "{{"`."""
+_NO_SETTINGS = "add a setting, or pass --allow-empty"
 _NEEDS_ONE = {
     "assert",
     "metadata",
@@ -257,11 +262,15 @@ def assertion_hook(
                 raise MistakenError(*mistakes)
             # Type and value can be checked although another key has a mistake.
             assertion = Assertion(type=value["type"], value=value.get("value"))
+        misspelt = [one.below("value") for one in _misspelt_types(assertion)]
+        mistakes += misspelt
         mistakes += (
             Mistake(problem.message, problem.hint, at=read_path(f"${problem.path}"))
             for problem in check_assertion(
                 assertion, value_given="value" in value, kinds=around.kinds
             )
+            # The validator reports a misspelt type as well, without its name.
+            if not (misspelt and problem.path == ".value")
         )
         mistakes += extra.misplaced(assertion.type)
         if templates is not None:
@@ -280,6 +289,19 @@ def assertion_hook(
         return assertion
 
     return hook
+
+
+def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:
+    """Yield the misspelt types in the JSON Schema of an assertion; those of a schema in text have no path."""
+    base, _ = split_type(assertion.type)
+    if base not in _BY_SCHEMA or isinstance(assertion.value, Computed):
+        return
+    try:
+        schema = schema_of(assertion.value)
+    except ValueError:  # reported with the other mistakes
+        return
+    for mistake in schema_type_mistakes(schema):
+        yield mistake if isinstance(assertion.value, dict) else attrs.evolve(mistake, at=())
 
 
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
@@ -475,7 +497,7 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
 
 def no_tests() -> Mistake:
     """Return the mistake of an empty list of tests."""
-    return Mistake("there are no tests", f"leave the key out to send each prompt once, {NONE_HINT}")
+    return Mistake("the list of tests is empty", f"leave the key out to send each prompt once, {NONE_HINT}")
 
 
 def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
@@ -506,7 +528,10 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
     partial = converter.get_structure_hook(Test)
 
     def settings(value: Any, _wanted: Any) -> tuple[Test, ...]:
-        return many(value, " of settings", setting)
+        found = many(value, " of settings", setting)
+        if not (found or around.allow_empty or around.trust.plans):
+            raise MistakenError(Mistake("the list of settings is empty", _NO_SETTINGS))
+        return found
 
     def setting(entry: Any) -> Sequence[Test]:
         if isinstance(entry, str):

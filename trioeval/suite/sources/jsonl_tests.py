@@ -30,6 +30,7 @@ from trioeval.documents.files import Around, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import show_path
 from trioeval.documents.placing import shortened
+from trioeval.documents.read import json_fault
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
 from trioeval.sequences import LazySequence
@@ -151,7 +152,7 @@ class Lines:
                 file.seek(start)
                 return file.read((state[0] if stop is None else stop) - start)
         except OSError as error:
-            message = f"can no longer be read: {error.strerror}"
+            message = f"cannot be read any more: {error.strerror}"
             raise MistakenError(Mistake(message, file=self.file)) from None
 
     def number(self, place: int, start: int) -> int:
@@ -309,10 +310,9 @@ def read_line(line: bytes) -> Any:
         message = f"byte {error.start} of the line (0x{line[error.start]:02x}) is not UTF-8"
         raise MistakenError(Mistake(message, "save the file as UTF-8")) from None
     except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise MistakenError(
-            Mistake(message, "write one object a line", place=(1, error.colno))
-        ) from None
+        message, at = json_fault(error)
+        hint = "write one object a line" if message.startswith("not JSON") else None
+        raise MistakenError(Mistake(message, hint, place=(1, at + 1))) from None
     except RecursionError:
         raise MistakenError(Mistake("nested too deeply")) from None
     mistakes += check_plain(data)

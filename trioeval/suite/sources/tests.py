@@ -96,7 +96,7 @@ def check_ruby(around: Around) -> None:
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
 """Suffixes of files that contain tests."""
-NONE_HINT = "add a test, or accept this with --allow-empty"
+NONE_HINT = "add a test, or pass --allow-empty"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCRIPT = re.compile(r"(?P<file>.*\.(?P<suffix>py|[cm]?[jt]s))(?::(?P<function>[^:/]+))?")
@@ -153,7 +153,8 @@ def _checked_some(tests: Sequence[Test], file: Path, around: Around) -> Sequence
         MistakenError: The file is empty.
     """
     if not tests:
-        message = "the file has no tests"
+        is_table = file.suffix.lower() in {".csv", ".xlsx"} and file.stat().st_size > 0
+        message = "no rows below the header" if is_table else "the file has no tests"
         if not around.allow_empty:
             raise MistakenError(Mistake(message, NONE_HINT, file=file))
         around.warn(Mistake(message, file=file))
