@@ -15,7 +15,7 @@ from trioeval.documents.structure import find_mistakes
 from trioeval.errors import SuiteError
 from trioeval.grading import Assertion
 from trioeval.loading.load import parse_suite
-from trioeval.suite.form import IGNORED_SILENTLY, IGNORED_KEYS
+from trioeval.suite.form import IGNORED_KEYS, IGNORED_SILENTLY
 from trioeval.suite.model import (
     EvaluateOptions,
     LaneSettings,
@@ -49,6 +49,35 @@ def test_the_least_suite_is_one_provider() -> None:
         tests=(Test(),),
         directory=Path.cwd(),
     )
+
+
+def test_scenarios_need_settings_unless_none_are_allowed() -> None:
+    """An empty list of settings would make no rows."""
+    document = {"providers": ["echo"], "scenarios": [{"config": []}]}
+    assert said_of(document) == [
+        (
+            "$.scenarios[0].config: the list of settings is empty\n"
+            "  add a setting, or pass --allow-empty"
+        )
+    ]
+    assert parse_suite(document, allow_empty=True).scenarios
+
+
+def test_an_unknown_key_names_the_nearest_keys() -> None:
+    """The one that was probably meant, else three; case and `_` do not count."""
+    unknown = '"{}" is not a key here'
+    options = {"MaxConcurency": 1, "xyzzy": 1}
+    assert said_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
+        f'$.promtps: {unknown.format("promtps")}\n  did you mean "prompts"?',
+        (
+            f"$.evaluateOptions.MaxConcurency: {unknown.format('MaxConcurency')}\n"
+            '  did you mean "maxConcurrency"?'
+        ),
+        (
+            f"$.evaluateOptions.xyzzy: {unknown.format('xyzzy')}\n"
+            "  nearest are maxConcurrency, delay, maxTotalConcurrency"
+        ),
+    ]
 
 
 def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:

@@ -18,8 +18,8 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.model import Test
 from trioeval.suite.sources.jsonl_tests import (
     CHECKED_AT_ONCE,
-    Lines,
     JsonlTests,
+    Lines,
     is_irregular,
     read_jsonl_tests,
 )

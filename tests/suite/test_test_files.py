@@ -276,38 +276,39 @@ def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "message"),
     [
-        ("none.csv", ""),
-        ("none.csv", "q\n"),
-        ("none.json", "[]"),
-        ("none.jsonl", "\n"),
-        ("none.yaml", "[]"),
-        ("none.py", "def generate_tests():\n    return []\n"),
+        ("none.csv", "", "the file has no tests"),
+        ("none.csv", "q\n", "no rows below the header"),
+        ("none.json", "[]", "the file has no tests"),
+        ("none.jsonl", "", "the file has no tests"),
+        ("none.jsonl", "\n", "the file has no tests"),
+        ("none.yaml", "[]", "the file has no tests"),
+        ("none.py", "def generate_tests():\n    return []\n", "the file has no tests"),
     ],
 )
 def test_a_file_without_tests_is_refused_unless_it_is_allowed(
-    tmp_path: Path, name: str, text: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
-    """It names the file; where that is allowed, it is a warning."""
+    """The mistake names the file and --allow-empty; with that, it is a warning."""
     (tmp_path / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
         read_tests(f"file://{name}", Around(directory=tmp_path), plain)
     hint = "add a test, or pass --allow-empty"
-    mistake = Mistake("the file has no tests", hint, file=tmp_path / name)
+    mistake = Mistake(message, hint, file=tmp_path / name)
     assert caught.value.parts == (mistake,)
     warnings: list[Mistake] = []
     around = Around(directory=tmp_path, allow_empty=True, warn=warnings.append)
     assert list(read_tests(name, around, plain)) == []
-    assert warnings == [Mistake("the file has no tests", file=tmp_path / name)]
+    assert warnings == [Mistake(message, file=tmp_path / name)]
 
 
 def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
-    """A header alone is no test."""
+    """A header alone is not a test."""
     book = openpyxl.Workbook()
     book.create_sheet("tests", 0).append(["q"])
     book.save(tmp_path / "none.xlsx")
-    with pytest.raises(MistakenError, match="the file has no tests"):
+    with pytest.raises(MistakenError, match="no rows below the header"):
         read_tests("none.xlsx", Around(directory=tmp_path), plain)
 
 
