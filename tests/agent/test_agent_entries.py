@@ -317,9 +317,9 @@ def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
         '$.timeout: "timeout" is not a key here\n  write "attemptTimeout", in seconds',
         '$.command: "command" is not a key here\n  write "providers": ["exec:<command>"]',
         '$.maxRestrts: "maxRestrts" is not a key here\n  did you mean "maxRestarts"?',
-        "$.scenarios: scenarios belongs to tasks of type prompt_eval\n  leave it out",
+        "$.scenarios: scenarios is a key of tasks of type prompt_eval\n  leave it out",
         '$.agents: "agents" is not a key here\n  write it at the top of the file',
-        "$.workers: workers belongs to tasks of type question_eval\n  leave it out",
+        "$.workers: workers is a key of tasks of type question_eval\n  leave it out",
     ]
 
 
@@ -380,7 +380,7 @@ def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
             ]
         }
     ) == [
-        "$.tests[1].dependsOn: 'a/b' is no name to depend on: leave out '/', '\\' and '..'",
+        "$.tests[1].dependsOn: 'a/b' is not a valid name: remove '/', '\\' and '..'",
         "$.tests[2].dependsOn: must be a list of the ids of tests, got a list",
         "$.tests[0].dependsOn[1]: a case cannot depend on itself",
         f'$.tests[3].dependsOn[1]: {unknown("praser")}\n  did you mean "parser"?',
@@ -605,7 +605,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     [
         ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: there are no tests"),
+        ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:

@@ -300,7 +300,7 @@ def test_filters_and_prefixes_change_nothing_of_a_dataset(
     [
         (("exec:true", "writer"), 0, "lane sim:m"),
         (("sim:m",), 0, "lane sim:m"),
-        (("exec:true",), 2, 'there is no provider "writer"'),
+        (("exec:true",), 2, 'unknown provider "writer"'),
     ],
 )
 def test_columns_know_their_providers_by_name_whichever_are_given(

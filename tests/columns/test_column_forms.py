@@ -218,7 +218,7 @@ OUTSIDE = (
         ),
         (
             {**MADE, "target": "file://gen.py:mke"},
-            '.target: there is no function "mke" in "gen.py"',
+            '.target: function "mke" not found in "gen.py"',
         ),
         ({**MADE, "scope": "row"}, '.scope: must be cell, full or scratch, got the text "row"'),
         ({**MADE, "ordered": True}, ".ordered: cells are made in any order"),

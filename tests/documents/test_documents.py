@@ -40,7 +40,33 @@ BROKEN: list[tuple[str, bytes, str]] = [
         "a.json:1:1: $: byte 0 (0xff) is not UTF-8\n  save the file as UTF-8",
     ),
     ("a.json", b'{"providers": ]', "a.json:1:15: $: not JSON: expecting value"),
-    ("a.json", b'{"a": 1\n "b": 2}', "a.json:2:2: $: not JSON: expecting ',' delimiter"),
+    ("a.json", b'{"a": 1\n "b": 2}', "a.json:1:8: $: missing comma: add one here"),
+    ("a.json", b'{"a": [1, 2\n 3]}', "a.json:1:12: $: missing comma: add one here"),
+    ("a.json", b'{"a": 1 b}', "a.json:1:9: $: not JSON: expecting ',' delimiter"),
+    ("a.json", b'{"a": 1,\n "b": 2,\n}', "a.json:2:8: $: trailing comma: remove it"),
+    ("a.json", b'{"a": [1,\n 2 , ]}', "a.json:2:4: $: trailing comma: remove it"),
+    ("a.json", b'{"a": ","]}', "a.json:1:10: $: not JSON: expecting ',' delimiter"),
+    *(
+        (
+            "a.json",
+            b'{"a": 1, ' + comment + b'\n "b": 2}',
+            "a.json:1:10: $: comments are not allowed in JSON: remove it, or write the file in YAML with #",
+        )
+        for comment in (b"// first", b"# first", b"/* first */")
+    ),
+    (
+        "a.json",
+        b"{'a': 1}",
+        'a.json:1:2: $: single quotes are not allowed in JSON: write double quotes, "\u2026"',
+    ),
+    (
+        "a.json",
+        "{\u201ca\u201d: 1}".encode(),
+        'a.json:1:2: $: curly quotes are not allowed in JSON: write straight ones, "\u2026"',
+    ),
+    ("a.json", b'{"a": True}', "a.json:1:7: $: True is not a value in JSON: write true"),
+    ("a.json", b'{"a": [None]}', "a.json:1:8: $: None is not a value in JSON: write null"),
+    ("a.json", b"{a: 1}", 'a.json:1:2: $: keys must be in double quotes: write "a"'),
     ("a.json", GOOD + b"\n{}", "a.json:2:1: $: not JSON: extra data"),
     ("a.json", b"[" * 5000, "a.json:1:201: $[0][0][0][0]: is nested more than 200 levels deep"),
     (

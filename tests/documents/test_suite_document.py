@@ -144,8 +144,8 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
         "other.json:1:7: $: not JSON: expecting value",
         'twice.json:1:10: $.x: duplicate key "x": it is already in line 1',
         (
-            f's.json:10:15: $.i.$ref: #/definitions/{"1" * 30} cannot be resolved: $.definitions has no "{"1" * 30}" '
-            "($.definitions has 1 member, counted from 0)"
+            f"s.json:10:15: $.i.$ref: #/definitions/{'1' * 30} cannot be resolved: $.definitions has no "
+            f'"{"1" * 30}" ($.definitions has 1 member, counted from 0)'
         ),
     ]
     allowed = read_suite_documents([tmp_path / "t.json"], environ={}, allow_outside=True)
@@ -296,7 +296,42 @@ def test_variables_that_are_not_set_are_warned_of(tmp_path: Path) -> None:
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
     assert [told(warning) for warning in document.warnings] == [
-        "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set (set NO)"
+        (
+            "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set "
+            "(set NO, or name a file that sets it with --env-file)"
+        )
+    ]
+
+
+def test_a_similar_variable_is_suggested_by_its_name(tmp_path: Path) -> None:
+    """Never by its value."""
+    write(tmp_path, {"s.yaml": "prompts: ['{{env.OPENAI_KEY}}']\n"})
+    document = read(tmp_path, "s.yaml", OPENAI_API_KEY="sk-secret", HOME="/root")
+    [warning] = map(told, document.warnings)
+    assert "(did you mean OPENAI_API_KEY? Otherwise set OPENAI_KEY, or name a file" in warning
+    assert "sk-secret" not in warning
+
+
+def test_variables_in_the_notation_of_shells_are_warned_of(tmp_path: Path) -> None:
+    """Among the providers and in `env`, in capitals; a prompt may contain code."""
+    suite = {
+        "providers": [{"id": "echo", "config": {"apiKey": "${KEY}", "b": "${lower} ${NOT_SET}"}}],
+        "env": {"A": "${KEY}-${KEY}"},
+        "prompts": ["${KEY}"],
+    }
+    write(tmp_path, {"s.json": json.dumps(suite)})
+    warnings = [told(warning) for warning in read(tmp_path, "s.json", KEY="k").warnings]
+    assert [warning.partition(": $.")[2] for warning in warnings] == [
+        (
+            "providers[0].config.apiKey: ${KEY} is not replaced by the environment variable "
+            "(write {{env.KEY}})"
+        ),
+        (
+            "providers[0].config.b: ${NOT_SET} is not replaced by the environment variable "
+            "(write {{env.NOT_SET}}; NOT_SET is not set: "
+            "set NOT_SET, or name a file that sets it with --env-file)"
+        ),
+        "env.A: ${KEY} is not replaced by the environment variable (write {{env.KEY}})",
     ]
 
 

@@ -162,10 +162,10 @@ def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
         ("jmespath: [", "jmespath: [ is not a valid JMESPath"),
         ("python: 1 +", '"1 +" is not Python: '),
         ("file://no.py", 'file not found: "no.py"'),
-        ("file://t.py:nothing", 'there is no function "nothing" in "t.py"'),
+        ("file://t.py:nothing", 'function "nothing" not found in "t.py"'),
         ("file://bad.py", "not Python: "),
         ("file://bad.js", "is not JavaScript: SyntaxError"),
-        ("file://t.txt", '"file://t.txt" is no code that can be run'),
+        ("file://t.txt", '"file://t.txt" is not code that can be run'),
         ("file://../t.py", '"../t.py" is outside'),
     ],
 )

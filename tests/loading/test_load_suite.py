@@ -45,7 +45,7 @@ suite.json:4:12: $.providers[1].id: must be text, got 5
 suite.json:5:5: $.providers[2]: "id" is missing
 suite.json:6:20: $.providers[3].lable: "lable" is not a key here
   did you mean "label"?
-suite.json:7:28: $.providers[4].lane: there is no lane "slwo" in $.lanes
+suite.json:7:28: $.providers[4].lane: unknown lane "slwo": it is not in $.lanes
   did you mean "slow"?
 suite.json:8:24: $.providers[5].echo.label: must be text, got 3
 suite.json:8:43: $.providers[5].echo.lane.rpm: must be more than 0, got 0
@@ -57,8 +57,8 @@ write one of them
 suite.json:12:42: $.providers[9].delay: the delay is given twice, here and in the lane
   write one of them
 suite.json:12:51: $.providers[9].delay: must be at least 0, got -1
-suite.json:13:31: $.providers[10].echo.delay: the delay of a lane with a name stands in $.lanes
-  write it there
+suite.json:13:31: $.providers[10].echo.delay: the delay of a named lane belongs in $.lanes
+  move it there
 suite.json:15:31: $.lanes.slow.burst: must be a whole number, got 1.5
 suite.json:15:36: $.lanes.slow.burts: "burts" is not a key here
   did you mean "burst"?
@@ -168,14 +168,14 @@ SINGLE: list[tuple[str, str]] = [
     ("[]", "s.json:1:1: $: a suite must be an object, got a list"),
     ("null", "s.json:1:1: $: a suite must be an object, got null"),
     ('"echo"', 's.json:1:1: $: a suite must be an object, got the text "echo"'),
-    ("{}", 's.json:1:1: $: there are no providers\n  for example "providers": ["echo"]'),
+    ("{}", 's.json:1:1: $: the suite has no providers\n  for example "providers": ["echo"]'),
     (
         '{"providers": []}',
-        's.json:1:15: $.providers: there are no providers\n  for example "providers": ["echo"]',
+        's.json:1:15: $.providers: the suite has no providers\n  for example "providers": ["echo"]',
     ),
     (
         '{"targets": null}',
-        's.json:1:13: $.targets: there are no providers\n  for example "providers": ["echo"]',
+        's.json:1:13: $.targets: the suite has no providers\n  for example "providers": ["echo"]',
     ),
     (
         '{"providers": 5}',
@@ -188,7 +188,7 @@ SINGLE: list[tuple[str, str]] = [
     (
         '{"providers": ["echo"], "prompts": []}',
         (
-            "s.json:1:36: $.prompts: there are no prompts\n"
+            "s.json:1:36: $.prompts: the suite has no prompts\n"
             "  leave the key out for the one prompt {{prompt}}"
         ),
     ),
@@ -227,12 +227,12 @@ SINGLE: list[tuple[str, str]] = [
     ),
     (
         '{"providers": [{"id": "echo", "lane": "a"}], "lanes": {}}',
-        's.json:1:39: $.providers[0].lane: there is no lane "a" in $.lanes\n  there are none',
+        's.json:1:39: $.providers[0].lane: unknown lane "a": it is not in $.lanes\n  there are none',
     ),
     (
         '{"providers": [{"id": "echo", "prompts": ["b"]}], "prompts": ["a"]}',
         (
-            's.json:1:43: $.providers[0].prompts[0]: there is no prompt "b"\n'
+            's.json:1:43: $.providers[0].prompts[0]: unknown prompt "b"\n'
             "  no prompt has a label or an id"
         ),
     ),

@@ -174,8 +174,8 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ({"budget": {"maxSteps": -1}}, "budget.maxSteps: must be at least 0, got -1"),
         ({"budget": {"maxStep": 1}}, 'budget.maxStep: "maxStep" is not a key here'),
         ({"failFast": "yes"}, 'failFast: must be true or false, got the text "yes"'),
-        ({"prompts": ["a"]}, "prompts: prompts belongs to tasks of type prompt_eval"),
-        ({"default_test": {}}, "default_test: default_test belongs to tasks of type prompt_eval"),
+        ({"prompts": ["a"]}, "prompts: prompts is a key of tasks of type prompt_eval"),
+        ({"default_test": {}}, "default_test: default_test is a key of tasks of type prompt_eval"),
         ({"model": "m"}, 'model: "model" is not a key here'),
         ({"tools": [{"name": "add"}]}, 'tools[0]: "target" is missing'),
         (
@@ -188,7 +188,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py:sub"}]},
-            'tools[0].target: there is no function "sub" in "tools.py"',
+            'tools[0].target: function "sub" not found in "tools.py"',
         ),
         (
             {
@@ -219,9 +219,9 @@ def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
     """As does everything else that is said of them; and a file of them is needed."""
     other = {"type": "prompt_eval", "concurrency": 2, "budget": {}}
     assert said_of(folder, other) == [
-        "$.tasks[0].questionsFile: questionsFile belongs to tasks of type question_eval",
-        "$.tasks[0].concurrency: concurrency belongs to tasks of type question_eval",
-        "$.tasks[0].budget: budget belongs to tasks of type question_eval",
+        "$.tasks[0].questionsFile: questionsFile is a key of tasks of type question_eval",
+        "$.tasks[0].concurrency: concurrency is a key of tasks of type question_eval",
+        "$.tasks[0].budget: budget is a key of tasks of type question_eval",
     ]
     assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
 
@@ -299,7 +299,7 @@ def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
         "limits": top,
         "lanes": top,
         "command_line_options": top,
-        "model": "say who is asked by providers",
+        "model": "name the model under providers",
     }
     assert found == [
         f'$.tasks[0].{key}: "{key}" is not a key here |   {hint}' for key, hint in wanted.items()

@@ -206,7 +206,7 @@ def test_the_text_of_a_pdf_is_that_of_its_pages(tmp_path: Path) -> None:
 
 def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(MistakenError, match=r'"a\.pdf" needs the extra pdf'):
+    with pytest.raises(MistakenError, match=r'"a\.pdf" requires the extra pdf'):
         value(tmp_path, "a.pdf", b"%PDF")
 
 

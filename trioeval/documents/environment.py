@@ -6,6 +6,7 @@ in the run, where it prints nothing. The configs of providers are left to the pr
 variables are secrets.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -56,6 +57,11 @@ def read_env_file(path: Path, source: str = "--env-file") -> Mapping[str, str]:
 _PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _REFERS_TO_ENV = re.compile(r"\benv\.|env\[")
 _NAME = re.compile(r"env\.(\w+)|env\[['\"]([^'\"]+)['\"]\]")
+_SHELL_NAME = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+"""A variable in the notation of shells, in capitals as environment variables usually are."""
+_WITH_KEYS = frozenset({"env", "providers", "targets"})
+"""Top-level keys of values that commonly contain API keys."""
+_SIMILAR = 0.75  # ratio of difflib from which the name of a variable counts as a misspelling
 _FOR_THE_RUN = "_conversation"
 """A variable that contains outputs of models."""
 
@@ -66,7 +72,7 @@ class Rendered:
 
     data: Any
     unset: list[Mistake] = attrs.field(factory=list)
-    """Variables that are not set, at their uses."""
+    """Warnings of variables that are not set, or are written in another notation, at their uses."""
     wrong: list[Mistake] = attrs.field(factory=list)
     """Variables that are not valid text."""
     refused: list[Mistake] = attrs.field(factory=list)
@@ -88,16 +94,19 @@ def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rende
         >>> render_environment(suite, [str(suite)], around).data["prompts"]
         ['B! {{x}} {{env.C}}']
     """
+    texts = list(texts)
+    visible = around.visible_env
+    shell = list(_shell_warnings(data, (), visible)) if any("${" in text for text in texts) else []
     if not any(map(_REFERS_TO_ENV.search, texts)) or around.switch("DISABLE_TEMPLATING"):
-        return Rendered(data)
-    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env
+        return Rendered(data, shell)
+    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else visible
     withheld = around.trust.withheld(around.environ, ())
     own = data.get("env") if isinstance(data, dict) else None
     if isinstance(own, dict):
         outside = {**outside, **_Renderer(outside, around.trust, withheld).rendered(own, ("env",))}
     renderer = _Renderer(outside, around.trust, withheld - outside.keys())
     found = renderer.rendered(data, ())
-    return Rendered(found, renderer.unset, renderer.wrong, renderer.refused)
+    return Rendered(found, shell + renderer.unset, renderer.wrong, renderer.refused)
 
 
 class _Renderer:
@@ -118,9 +127,8 @@ class _Renderer:
         """Return the value at `at` with its texts rendered; one without templates is unchanged."""
         match value:
             case str() if _REFERS_TO_ENV.search(value):
-                end = (
-                    value.rfind("}}") + 2
-                )  # nothing closes behind it; without this, the search is quadratic
+                # Nothing closes after the last braces; searching there would be quadratic.
+                end = value.rfind("}}") + 2
                 return _PART.sub(lambda part: self._part(part[0], at), value[:end]) + value[end:]
             case dict() if not _is_provider_config(at):
                 return {
@@ -147,7 +155,7 @@ class _Renderer:
         if "|" not in template and name not in self._environ:
             if name:
                 message = f"the environment variable {name} is not set"
-                self.unset.append(Mistake(message, f"set {name}", at=at))
+                self.unset.append(Mistake(message, unset_hint(name, self._environ), at=at))
             return template
         try:
             text = self._templates.render(template, {})
@@ -157,6 +165,46 @@ class _Renderer:
             message = f"the environment variable {name} is not UTF-8, in {quote(template)}"
             self.wrong.append(Mistake(message, at=at))
         return text
+
+
+def unset_hint(name: str, environ: Iterable[str]) -> str:
+    """Return the hint for an environment variable that is not set: a similar name, and how to set it.
+
+    Args:
+        name: The variable.
+        environ: The names of those that are set and that the suite may see. Values are never shown.
+
+    Example:
+        >>> unset_hint("OPENAI_KEY", {"OPENAI_API_KEY": "…", "HOME": "…"})
+        'did you mean OPENAI_API_KEY? Otherwise set OPENAI_KEY, or name a file that sets it with --env-file'
+        >>> unset_hint("TEAM", {})
+        'set TEAM, or name a file that sets it with --env-file'
+    """
+    names = {known.upper(): known for known in environ}
+    close = difflib.get_close_matches(name.upper(), names, n=1, cutoff=_SIMILAR)
+    how = f"set {name}, or name a file that sets it with --env-file"
+    return f"did you mean {names[close[0]]}? Otherwise {how}" if close else how
+
+
+def _shell_warnings(value: Any, at: DocumentPath, environ: Mapping[str, str]) -> Iterator[Mistake]:
+    """Yield a warning for each `${NAME}` among the providers and the environment: nothing replaces it."""
+    match value:
+        case str() if at and at[0] in _WITH_KEYS:
+            for found in dict.fromkeys(_SHELL_NAME.findall(value)):
+                message = f"${{{found}}} is not replaced by the environment variable"
+                hint = f"write {{{{env.{found}}}}}"
+                if found not in environ:
+                    hint = f"{hint}; {found} is not set: {unset_hint(found, environ)}"
+                yield Mistake(message, hint, at=at)
+        case dict():
+            for key, member in value.items():
+                if at or key in _WITH_KEYS:
+                    yield from _shell_warnings(member, (*at, key), environ)
+        case list():
+            for place, member in enumerate(value):
+                yield from _shell_warnings(member, (*at, place), environ)
+        case _:
+            pass
 
 
 def _names(template: str) -> Iterator[str]:

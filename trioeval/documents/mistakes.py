@@ -155,11 +155,12 @@ def kind(value: Any) -> str:
             return f"a value of type {type(value).__name__}"
 
 
-_SHOWN_NEAREST = 3
-"""The maximum number of known words in a hint."""
+FEW_KEYS = 3
+"""The maximum number of keys in a hint about an unknown one."""
+_FEW_WORDS = 8
 
 
-def nearest(word: str, known: Iterable[str], *, most: int = _SHOWN_NEAREST) -> str:
+def nearest(word: str, known: Iterable[str], *, most: int = _FEW_WORDS) -> str:
     """Return a hint: the word that was probably meant, or else the known words that are nearest to it.
 
     Case, `_` and `-` do not count.
@@ -167,13 +168,13 @@ def nearest(word: str, known: Iterable[str], *, most: int = _SHOWN_NEAREST) -> s
     Args:
         word: The unknown word.
         known: All words that would be valid.
-        most: The maximum number of known words that the hint names.
+        most: The maximum number of known words of which the hint names all, instead of the three nearest.
 
     Example:
         >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
         ('did you mean "prompts"?', 'known are prompts, tests')
-        >>> nearest("pages", ["prompts", "tests", "tags", "env", "limits"])
-        'nearest are tags, env, limits'
+        >>> nearest("output", ["prompts", "tests", "tags", "env", "quota"], most=3)
+        'nearest are tests, quota, prompts'
     """
     words = sorted(known)
     by_folded: dict[str, str] = {}
@@ -183,7 +184,7 @@ def nearest(word: str, known: Iterable[str], *, most: int = _SHOWN_NEAREST) -> s
         return f'did you mean "{by_folded[close[0]]}"?'
     if len(words) <= most:
         return f"known are {', '.join(words)}" if words else "there are none"
-    near = difflib.get_close_matches(_folded(word), by_folded, n=most, cutoff=0)
+    near = difflib.get_close_matches(_folded(word), by_folded, n=FEW_KEYS, cutoff=0)
     return f"nearest are {', '.join(by_folded[one] for one in near)}"
 
 

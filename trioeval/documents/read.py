@@ -19,6 +19,7 @@ from trioeval.documents.plain import check_plain, is_too_deep
 from trioeval.documents.positions import LineIndex, SpotTree
 from trioeval.documents.toml import read_toml, toml_spots
 from trioeval.documents.yaml import mark_place, read_yaml, yaml_spots
+from trioeval.grading import quote
 from trioeval.text import read_integer
 
 # The positions of all values in a JSON text.
@@ -153,8 +154,8 @@ def _read_json(text: str) -> Document:
     try:
         data = json.loads(text, object_pairs_hook=members, parse_int=read_integer)
     except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise MistakenError(Mistake(message, place=(error.lineno, error.colno))) from None
+        message, at = json_fault(error)
+        raise MistakenError(Mistake(message, place=_place(text, at))) from None
     except RecursionError:  # far deeper than allowed
         data = None
     # The scanner finds the position; it works at any depth.
@@ -162,6 +163,48 @@ def _read_json(text: str) -> Document:
         raise MistakenError(found)
     odd = _ODD_IN_JSON.search(text) is not None
     return _document(data, text, json_spots, repeated=repeated, odd=odd)
+
+
+_WRONG_CONSTANT = re.compile(r"(True|False|None|undefined)\b")
+_STARTS_VALUE = re.compile(r'["\[{0-9-]|true\b|false\b|null\b')
+_CURLY_QUOTES = frozenset("\u201c\u201d\u201e\u2018\u2019")
+
+
+def json_fault(error: json.JSONDecodeError) -> tuple[str, int]:
+    """Return a message about an error in a JSON text, and the offset of the error in it.
+
+    Names what people write most often, which is valid in JavaScript or Python: trailing commas, comments,
+    quotes of another kind, keys without quotes. Does not depend on the words of the parser, which differ
+    between versions of Python.
+
+    Example:
+        >>> try:
+        ...     json.loads('{"a": [1, 2,]}')
+        ... except json.JSONDecodeError as error:
+        ...     json_fault(error)
+        ('trailing comma: remove it', 11)
+    """
+    text, at = error.doc, error.pos
+    before = text[:at].rstrip()
+    rest = text[at:]
+    comma = at if rest.startswith(",") else len(before) - 1  # Python 3.13 reports the comma itself
+    if text[comma : comma + 1] == "," and text[comma + 1 :].lstrip()[:1] in {"}", "]"}:
+        return "trailing comma: remove it", comma
+    if rest.startswith(("//", "/*", "#")):
+        return "comments are not allowed in JSON: remove it, or write the file in YAML with #", at
+    if rest.startswith("'"):
+        return 'single quotes are not allowed in JSON: write double quotes, "…"', at
+    if rest[:1] in _CURLY_QUOTES:
+        return 'curly quotes are not allowed in JSON: write straight ones, "…"', at
+    if found := _WRONG_CONSTANT.match(rest):
+        right = {"True": "true", "False": "false"}.get(found[1], "null")
+        return f"{found[1]} is not a value in JSON: write {right}", at
+    is_after_quote = before.endswith('"') and len(before) == at  # perhaps a quote inside of a text
+    if "',' delimiter" in error.msg and _STARTS_VALUE.match(rest) and not is_after_quote:
+        return "missing comma: add one here", len(before)
+    if before.endswith(("{", ",")) and (found := re.match(r"[A-Za-z_$][\w$-]*(?=\s*:)", rest)):
+        return f"keys must be in double quotes: write {quote(found[0])}", at
+    return f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", at
 
 
 def _read_yaml(text: str) -> Document:

@@ -15,7 +15,15 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
+from trioeval.documents.mistakes import (
+    FEW_KEYS,
+    Mistake,
+    MistakenError,
+    Mistakes,
+    kind,
+    nearest,
+    read_each,
+)
 from trioeval.grading import quote
 from trioeval.text import KEY
 
@@ -325,7 +333,7 @@ def _refused(key: str, part: Any) -> Iterator[Mistake]:
 
 def _unknown(key: str, known: Collection[str], before: Iterable[Mistake]) -> Mistake:
     """Return the mistake of an unknown key; a hint that was given before is not repeated."""
-    hint = nearest(key, known)
+    hint = nearest(key, known, most=FEW_KEYS)
     is_repeated = any(hint == mistake.hint for mistake in before)
     return Mistake(f'"{key}" is not a key here', None if is_repeated else hint, at=(key,), key=True)
 

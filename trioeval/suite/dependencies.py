@@ -18,9 +18,9 @@ import attrs
 from trioeval.errors import UsageError
 
 FailedDependency: TypeAlias = Literal["skip", "block", "fail", "run"]
-"""What happens to a dependent of something that will never be done: it is left out at once and names the
-missing dependency (`skip`), waits until nothing can change any more (`block`), fails at once (`fail`), or runs
-anyway (`run`)."""
+"""The effect on a dependent of a dependency that will never be done: it is left out at once and names that
+dependency (`skip`), waits until nothing can change any more (`block`), fails at once (`fail`), or runs anyway
+(`run`)."""
 
 
 @attrs.frozen(kw_only=True)

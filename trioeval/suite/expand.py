@@ -134,7 +134,7 @@ class Shape:
         return self.repeats * self.chosen * len(self.columns)
 
     def round(self, number: int) -> int:
-        """Return the offset of a round in the values of `test_idx`, from its number among those that are run."""
+        """Return the offset in `test_idx` of a round, from its number among those that are run."""
         if self.chosen == self.combinations:
             return number
         repeat, combination = divmod(number, self.chosen)
@@ -534,6 +534,7 @@ def chosen(test: Test, combination: int) -> Mapping[str, Any]:
     """Return the variables of one combination of a merged test; later names vary fastest.
 
     Names that are whole numbers come before all others, and in numeric order, as in JavaScript objects.
+
     Example:
         >>> test = Test(vars={"x": ["a", "b"], "10": ["c", "d"], "2": "e"})
         >>> [tuple(chosen(test, combination).values()) for combination in range(4)]

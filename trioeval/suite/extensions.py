@@ -100,12 +100,12 @@ def with_before_all(
             arguments = extension.arguments("beforeAll", context)
             returned = call_function(extension.file, extension.function, arguments, around)
             if returned:
-                said = _suite_in(returned)
-                changed = _changed(suite, said, around, converter(suite, around))
-                suite = complete(changed, said.get("tests"))
+                returned_suite = _suite_in(returned)
+                changed = _changed(suite, returned_suite, around, converter(suite, around))
+                suite = complete(changed, returned_suite.get("tests"))
         except MistakenError as error:
             raise MistakenError(
-                *(_told(part, extension, position) for part in error.parts)
+                *(_in_extension(part, extension, position) for part in error.parts)
             ) from None
     return suite
 
@@ -121,7 +121,7 @@ def _suite_in(returned: Any) -> dict[str, Any]:
             )
 
 
-def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
+def _in_extension(mistake: Mistake, extension: Extension, position: int) -> Mistake:
     """Return a mistake in what an extension returned, which has no position in a file."""
     where = f"{show_path(mistake.at)}: " if mistake.at else ""
     message = f"beforeAll of {extension}: {where}{mistake.message}"
@@ -129,7 +129,7 @@ def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
 
 
 def _changed(
-    suite: Suite, said: Mapping[str, Any], around: Around, structure: cattrs.Converter
+    suite: Suite, returned_suite: Mapping[str, Any], around: Around, structure: cattrs.Converter
 ) -> Suite:
     """Return a suite with parts replaced. A part that is returned unchanged stays the same object."""
     before = plain_suite(suite)
@@ -154,7 +154,7 @@ def _changed(
     changes: dict[str, Any] = {}
     mistakes = Mistakes()
     for key, read in readers.items():
-        value = said.get(key)
+        value = returned_suite.get(key)
         if value is None or value == before.get(key):
             continue
         with mistakes.below("suite", key):

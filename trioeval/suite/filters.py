@@ -1,9 +1,9 @@
 """Filters: which tests of a suite are run. Pure; nothing is renumbered, so a row keeps its identity.
 
-The order is metadata, earlier results, pattern, range, first-n, sample: each filter applies to the tests that
-the filters before it left. Tests of scenarios are filtered inside their scenario, by earlier results, pattern,
-first-n and sample, before they are multiplied by its settings; first-n and a range then count the tests of the
-whole suite.
+The order is metadata, earlier results, pattern, range, first-n, sample: each filter applies to the tests
+that the filters before it left. Tests of scenarios are filtered inside their scenario, by earlier results,
+pattern, first-n and sample, before they are multiplied by its settings; first-n and a range then count the
+tests of the whole suite.
 """
 
 import itertools
@@ -33,6 +33,7 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
     Args:
         steps: The result of `expand`.
         wanted: Pairs of `test_idx` and `prompt_idx`.
+
     Example:
         >>> from trioeval.suite.expand import expand
         >>> from trioeval import parse_suite
@@ -116,7 +117,7 @@ class Filters:
     sample: int | None = None
     """The size of a random sample; tests keep their order."""
     sample_seed: int | None = None
-    """Makes the sample reproducible: that of Python's `Random(seed).sample`. None draws a new one each time."""
+    """Makes the sample reproducible: that of Python's `Random(seed).sample`. None draws a new one."""
 
 
 def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
@@ -222,9 +223,9 @@ def _matches(pattern: Pattern, test: Test) -> bool:
 def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:
     """Yield the tests that had one of the wanted rows.
 
-    A row belongs to a test with the same variables; if several tests have them, to the one with its number. If
-    none of these has that number, because the suite was changed since, it may belong to any of them: better
-    one test too many than one that failed and is left out.
+    A row belongs to a test with the same variables; if several tests have them, to the one with its number.
+    If none of these has that number, because the suite was changed since, it may belong to any of them:
+    better one test too many than one that failed and is left out.
     """
     exact: set[EarlierRow] = set()
     same: list[tuple[int, EarlierRow]] = []

@@ -29,7 +29,7 @@ from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
 from trioeval.suite.model import EvaluateOptions, LimitsSettings, RunLimits
-from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
+from trioeval.suite.sizes import TooManyRowsError, list_notes, stretch_sizes
 
 # What a plan tells of tasks of agents.
 
@@ -248,6 +248,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             yield from dataset_lines(part, settings, cells)
             continue
         yield from _part_lines(part, rows, wanted)
+        yield from (f"  {inert(note, 200)}" for note in list_notes(part.prepared.steps))
         if isinstance(settings, AgentSettings):
             yield from agent_lines(part, settings)
         if part.settle is not None:
