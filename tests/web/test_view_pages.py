@@ -279,7 +279,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
-                        ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
+                        ({"do": "retune", "lane": "b", "tpm": "9"}, "tpm cannot be changed"),
                         ({"do": "retune", "lane": "a"}, "give maxConcurrency, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
                         (
