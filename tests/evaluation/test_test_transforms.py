@@ -193,7 +193,7 @@ def test_javascript_without_an_engine_is_refused(
         lambda name, *rest: None if name == "quickjs" else find(name, *rest),
     )
     around = Around(directory=tmp_path)
-    with pytest.raises(MistakenError, match=r"an engine is needed: pip install 'trioeval\[js\]'"):
+    with pytest.raises(MistakenError, match=r"requires an engine: pip install 'trioeval\[js\]'"):
         read_output_transform("output.trim()", around)
     assert isinstance(read_output_transform("output.a[0]", around), MemberPath)
 

@@ -433,7 +433,7 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
             """UPDATE dataset SET grouping = '{"size":0,"targets":[1]}'""",
             "what was written down of the dataset cannot be read (groups have at least 1 row, not 0)",
         ),
-        ("DROP TABLE cell", "what was made of group 0 cannot be read (no such table: cell)"),
+        ("DROP TABLE cell", "the stored cells of group 0 cannot be read (no such table: cell)"),
     ],
 )
 def test_what_is_damaged_is_told_once_and_made_again(
@@ -566,7 +566,7 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
             dataset.made(record)
 
     _, told = execute(path, write, keys={TASK: [key]})
-    why = "what a made is not written down: it holds a secret"
+    why = "the result of a is not stored: it contains a secret"
     then = "a later execution makes it again, and so everything like it"
     assert told == [f"{path}: task {TASK}: {why}; {then}"]
 

@@ -198,7 +198,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert "damaged" in part.body
             damaged.unlink()
             assert "No run has begun yet" in (await server.ask("/")).body
-            assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
+            assert "store of runs not found" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
 
