@@ -60,7 +60,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert refusals(path) == {
             (
-                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it from "
+                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it from a "
                 f"copy, or {HINT}"
             )
         }
@@ -93,7 +93,7 @@ def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
     (message,) = refusals(path)
     assert message == (
         f"{path}: the store of runs was written by a newer trioeval (its tables have version 99, this one "
-        f"knows {len(MIGRATIONS)}); upgrade trioeval, or {HINT}"
+        f"supports {len(MIGRATIONS)}); upgrade trioeval, or {HINT}"
     )
 
 
@@ -204,7 +204,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     assert refusals(tmp_path) == {f"{tmp_path}: this is a folder, not a store of runs; {HINT}"}
     if Path("/dev/null").exists():
         (message,) = refusals(Path("/dev/null"))
-        assert "no file" in message
+        assert "a special file" in message
 
 
 def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
@@ -377,5 +377,7 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
 def test_a_medium_that_cannot_be_written_is_told() -> None:
     """Not even the folder can be made."""
     for path in ("/sys/trioeval/results.db", "/sys/trioeval.db"):
-        with pytest.raises(StoreError, match=r"/sys/trioeval.*(cannot be made|cannot be opened)"):
+        with pytest.raises(
+            StoreError, match=r"/sys/trioeval.*(cannot be created|cannot be opened)"
+        ):
             trio.run(opened, Path(path))

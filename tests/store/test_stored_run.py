@@ -602,7 +602,7 @@ def test_runs_are_ordered_as_they_began_whatever_the_clock_said(tmp_path: Path) 
         for name, message in (
             ("eval-", "'eval-' is a prefix of 3 runs"),
             ("nothing", "run 'nothing' not found; the last ones are eval-2x, eval-1x, eval-0x"),
-            ("latest~3", "there is no latest~3, only 3 runs"),
+            ("latest~3", "latest~3 does not exist: there are 3 runs"),
         ):
             with pytest.raises(UsageError, match=message):
                 reader.run(name)

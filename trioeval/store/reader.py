@@ -103,9 +103,8 @@ class Reader:
         if named is not None:
             place = int(named[1] or 0)
             if place >= len(runs):
-                raise UsageError(
-                    f"{self.path}: {name}{of} does not exist; there are {len(runs)} runs"
-                )
+                count = "is 1 run" if len(runs) == 1 else f"are {len(runs)} runs"
+                raise UsageError(f"{self.path}: {name}{of} does not exist: there {count}")
             return runs[place]
         found = [run for run in runs if run.id == name] or [
             run for run in runs if run.id.startswith(name)
