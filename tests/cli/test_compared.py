@@ -96,7 +96,7 @@ def compare(
         ),
         ("latest~2 latest~1 --bootstrap 99", 2, "╰──"),
         ("latest~1 latest -o x.csv", 2, "-o x.csv: a comparison is written as .html, got '.csv'"),
-        ("latest~1 nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
+        ("latest~1 nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
     ],
 )
 def test_the_exit_code_tells_what_chance_does_not_explain(

@@ -262,7 +262,7 @@ def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
         assert stats_of(url)["requests"] == 8
     errors = [row["error"] for row in rows if row["error"]]
     assert len(errors) == 12
-    assert "budget_exceeded: 8 of 8 requests are spent, the call needs 1" in errors[-1]
+    assert "budget exhausted: 8 of 8 requests spent" in errors[-1]
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -126,7 +126,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        ("show eval-nothing", 2, ".trioeval/results.db: there is no run 'eval-nothing'"),
+        ("show eval-nothing", 2, ".trioeval/results.db: run 'eval-nothing' not found"),
         ("show latest~9", 2, ".trioeval/results.db: there is no latest~9"),
         ("show eval-old 3", 2, "eval-old has no row 3; 3 of 3 rows are written down"),
         ("show eval-old 0 --task x", 2, "--task x: eval-old has no such task; it has no tasks"),
@@ -134,7 +134,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("runs --db s.json", 1, "s.json: "),
         ("runs prune", 2, "say which runs go: --older-than AGE, --keep N, or both"),
         ("runs prune --older-than soon", 2, "--older-than must be an age such as 12h, 30d or 8w"),
-        ("runs delete eval-old nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
+        ("runs delete eval-old nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
         ("export eval-old", 2, "name the files to write: trioeval export RUN -o FILE"),
         ("export eval-old -o x.xlsx", 2, "-o x.xlsx: the suffix must be one of"),
         (
@@ -153,8 +153,8 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("resume --retry-errors", 2, "--retry-errors is not for a run that is resumed"),
         ("s.json --retry 3-1", 2, "--retry: invalid rows to run again: '3-1'"),
         ("s.json --retry 0-9", 2, "--retry 0-9: there is no row 9; the last one is 2"),
-        ("s.json --resume -n 1 --repeat 2", 2, "--filter-first-n 1: the run was started without"),
-        ("other.json --resume", 2, ".trioeval/results.db holds no run of "),
+        ("s.json --resume -n 1 --repeat 2", 2, "--filter-first-n 1: the run was begun without"),
+        ("other.json --resume", 2, ".trioeval/results.db contains no runs of "),
         ("s.json --db s.json", 2, ""),
     ],
 )

@@ -193,7 +193,7 @@ def test_javascript_without_an_engine_is_refused(
         lambda name, *rest: None if name == "quickjs" else find(name, *rest),
     )
     around = Around(directory=tmp_path)
-    with pytest.raises(MistakenError, match=r"an engine is needed: pip install 'trioeval\[js\]'"):
+    with pytest.raises(MistakenError, match=r"requires an engine: pip install 'trioeval\[js\]'"):
         read_output_transform("output.trim()", around)
     assert isinstance(read_output_transform("output.a[0]", around), MemberPath)
 
@@ -219,7 +219,7 @@ def test_a_script_gives_what_it_is_given(output: str, other: str) -> None:
         ("export async function f() { await 0; return {a: 1} }", "f", {"a": 1}),
         ("export async function f() { }", "f", None),
         ("export async function f() { await 0; throw new Error('no') }", "f", "Error: no"),
-        ("exports.f = () => new Promise(() => {})", "f", "it waits for what never comes"),
+        ("exports.f = () => new Promise(() => {})", "f", "its promise is never settled"),
         ("exports.f = async () => { for (;;) await 0 }", "f", "it took longer than 2 seconds"),
         ("exports.f = async () => { await 0; for (;;); }", "f", "it took longer than 2 seconds"),
         ("let n = 5;\nexport let f = () => n;\n", "f", 5),

@@ -169,7 +169,7 @@ def test_javascript_without_its_engine_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "quickjs" else find(name)
     )
-    engine_needed = "is JavaScript, for which an engine is needed: pip install 'trioeval[js]'"
+    engine_needed = "is JavaScript, which requires an engine: pip install 'trioeval[js]'"
     assert read_transform("json.a + 1") == engine_needed
     assert isinstance(read_transform("json.a"), MemberPath)
 

@@ -192,7 +192,7 @@ def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
     assert found["TOTAL"].message.startswith("TOTAL is broken: the scheduler failed: it had not")
     found = broken_laws(lambda: fan_out_and_collect, laws=["TOTAL"], unsupported=CAPABILITIES)
     assert found["TOTAL"].message.splitlines()[0] == (
-        "TOTAL is broken: the scheduler failed: it raised CallError: job 0 was to fail"
+        "TOTAL is broken: the scheduler failed: it raised CallError: job 0 was configured to fail"
     )
 
 
@@ -236,7 +236,7 @@ def test_an_argument_that_the_scheduler_does_not_take_is_named_before_any_run() 
     with pytest.raises(UsageError) as caught:
         check_scheduler(lambda: fan_out)
     assert str(caught.value) == (
-        "the scheduler takes no argument deadline and no stop: add it, or declare"
+        "the scheduler does not accept the argument deadline and the argument stop: add it, or declare"
         " unsupported=['deadline', 'stop']"
     )
 
@@ -334,6 +334,6 @@ def test_a_broken_pace_is_told_with_its_smallest_example() -> None:
     assert str(caught.value).splitlines()[:4] == [
         "broken rules: RATE, LONG_RUN",
         "",
-        "RATE is broken: asked at 0.0, start 1 may be at 0.0, right is 1.0; before: [0.0]",
+        "RATE is broken: at 0.0, start 1 is allowed at 0.0, expected 1.0; before: [0.0]",
         "  PaceLimits(rpm=60.0, burst=1, min_gap=0.0), waits [0.0, 0.0]",
     ]

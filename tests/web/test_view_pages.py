@@ -198,7 +198,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert "damaged" in part.body
             damaged.unlink()
             assert "No run has begun yet" in (await server.ask("/")).body
-            assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
+            assert "store of runs not found" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
 
@@ -279,7 +279,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
-                        ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
+                        ({"do": "retune", "lane": "b", "tpm": "9"}, "tpm cannot be changed"),
                         ({"do": "retune", "lane": "a"}, "give maxConcurrency, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
                         (

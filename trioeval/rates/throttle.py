@@ -401,7 +401,7 @@ class Throttle:
         return again_at
 
     def _disturbed(self, error: CallError, now: float, attempt: int, spread: float) -> float:
-        """Learn from a transient failure at attempt number `attempt`, from 0; return when the call may restart.
+        """Learn from a transient failure at attempt number `attempt`, from 0; return its restart.
 
         A wait that the server named applies to the whole lane.
         """
@@ -417,7 +417,7 @@ class Throttle:
         return now + rest
 
     def _tell_delivery(self, now: float, wait: float, *, begins_wave: bool) -> None:
-        """Report a refusal to the rate measurement if it is evidence: one of several, or soon after a wait."""
+        """Report a refusal to the rate measurement as evidence: one of several, or soon after a wait."""
         soon = self._served_since_wait < _SOON
         if self.delivery is not None and not self._company:
             self._company = soon or not begins_wave
