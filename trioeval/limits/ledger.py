@@ -230,14 +230,11 @@ class LimitLedger:
         LimitError: `invalid_request`: two of them have the same key.
 
     Example:
-        >>> ledger = LimitLedger(
-        ...     [LimitState(limit=Limit(key="rpm", kind="rolling", capacity=1, window=60))]
-        ... )
-        >>> ledger.reserve(LeaseRequest("lease-1", "job-1", (Requirement("rpm", 1),)), now=0)
+        >>> rpm = Limit(key="rpm", kind="rolling", capacity=1, window=60)
+        >>> ledger, one = LimitLedger([LimitState(limit=rpm)]), (Requirement("rpm", 1),)
+        >>> ledger.reserve(LeaseRequest("lease-1", "job-1", one), now=0)
         Granted(reserved_at=0)
-        >>> ledger.reserve(
-        ...     LeaseRequest("lease-2", "job-2", (Requirement("rpm", 1),)), now=15
-        ... ).retry_after
+        >>> ledger.reserve(LeaseRequest("lease-2", "job-2", one), now=15).retry_after
         45
     """
 
