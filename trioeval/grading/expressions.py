@@ -102,7 +102,7 @@ def parse(text: str) -> Expression:
 def _round(value: float, digits: float = 0) -> float:
     """Round half away from zero, as taught at school and done by libraries for JavaScript."""
     exact = Decimal(repr(float(value)))
-        # There is nothing to round beyond the 15th digit, and nothing left before it.
+    # There is nothing to round beyond the 15th digit, and nothing left before it.
     places = min(max(int(digits), -400), 15)
     unit = Decimal(1).scaleb(-places)
     if exact.adjusted() + places > _PLACES:

@@ -27,9 +27,9 @@ class Count:
     """Calls of judges, without the retries of their lane."""
 
     usual: int = 0
-    """If every reply is usable; equal embedded texts count each."""
+    """The calls if every reply is usable; equal embedded texts count each."""
     most: float = 0
-    """If each unusable reply is requested once more; infinite if unknown."""
+    """The calls if each unusable reply is requested once more; infinite if unknown."""
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.usual + other.usual, self.most + other.most)

@@ -31,7 +31,7 @@ LONGEST_SEARCHED = 1_000_000
 tag, each of which takes time proportional to the length."""
 
 Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
-"""What a judge is needed for."""
+"""The tasks of judges."""
 
 
 @attrs.frozen
@@ -40,9 +40,9 @@ class Finding:
 
     holds: bool
     reason: str
-    """What is true of the output, in words that also fit `not-`."""
+    """A statement about the output, in words that also fit `not-`."""
     score: float | None = None
-    """How far it holds; by default 1 for an assertion that passes and 0 for one that fails."""
+    """The degree to which it holds; by default 1 for an assertion that passes and 0 for one that fails."""
     negated: float | None = None
     """The score under `not-`; by default `1 - score`."""
     invertible: bool = True
@@ -130,7 +130,7 @@ class Kind:
     """One assertion type."""
 
     right: str
-    """What its value must be, for the sentence "must be …"."""
+    """A description of valid values, for the sentence "must be …"."""
     accepts: Callable[[Any], bool]
     """Returns whether a value is valid, as written in a suite or as rendered."""
     judge: Judge | Asking | Comparing

@@ -85,9 +85,10 @@ class Grader(Protocol):
         """Return the prompt of a judge: the user's, or else the type's own.
 
         Args:
-            own: The type's own prompt, a template. names: Its variables, besides those of the test. part: For
-            types with several questions: selects one of the user's prompts, by position in a list or
-                by key of an object.
+            own: The type's own prompt, a template.
+            names: Its variables, besides those of the test.
+            part: For types with several questions: selects one of the user's prompts, by position in a list
+                or by key of an object.
 
         Raises:
             GradingError: It cannot be rendered.

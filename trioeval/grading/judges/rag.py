@@ -249,12 +249,13 @@ def read_statements(answer: Answer) -> list[str]:
 
 
 def read_verdicts(answer: Answer, statements: int, *, lenient: bool = False) -> list[bool]:
-    """Return whether statements are supported, in order, from the last line of a reply or from single verdicts.
+    """Return whether each statement is supported, from the last line of a reply or from single verdicts.
 
     Args:
-        answer: The reply. statements: The number of statements; there may be fewer verdicts. lenient: True if
-        there may also be more verdicts, and each part of the last line is one that contains a
-            yes or a no.
+        answer: The reply.
+        statements: The number of statements; there may be fewer verdicts.
+        lenient: True if there may also be more verdicts, and each part of the last line is one that contains
+            a yes or a no.
 
     Raises:
         UnusableReplyError: There are no verdicts or too many, or one is neither yes nor no.
