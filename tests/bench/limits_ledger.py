@@ -1,4 +1,4 @@
-"""What the book of limits costs: reserve and complete, for one key and for four, and with many leases kept.
+"""What the ledger of limits costs: reserve and complete, for one key and for four, and with many leases kept.
 
 python tests/bench/limits_ledger.py          prints the figures
 python tests/bench/limits_ledger.py --long   and what a million leases leave behind (QL-35)
@@ -10,8 +10,16 @@ import time
 import tracemalloc
 from collections.abc import Sequence
 
-from trioeval.limits import Actual, Ask, Granted, Limit, LimitState, Requirement, Settlement
-from trioeval.limits.ledger import Book
+from trioeval.limits import (
+    Actual,
+    Granted,
+    LeaseRequest,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
+from trioeval.limits.ledger import LimitLedger
 
 LIMITS = (
     Limit(key="llm:rpm", kind="rolling", capacity=10**9, window=60),
@@ -24,12 +32,12 @@ ROUNDS = 15
 MILLION = 1_000_000
 PER_SECOND = 100
 RETENTION = 600
-"""Seconds for which the book remembers a lease."""
+"""Seconds for which the ledger remembers a lease."""
 
 
 def microseconds(limits: Sequence[Limit], tokens: int | None) -> float:
     """Of a reserve and its complete, 100 leases a second, those of ten minutes kept; in the best round."""
-    book = Book(LimitState(limit=limit) for limit in limits)
+    ledger = LimitLedger(LimitState(limit=limit) for limit in limits)
     needs = tuple(
         Requirement(limit.key, 2000 if "tok" in limit.key or "tpm" in limit.key else 1)
         for limit in limits
@@ -37,13 +45,13 @@ def microseconds(limits: Sequence[Limit], tokens: int | None) -> float:
     actuals = tuple(Actual(need.key, tokens) for need in needs if need.amount > 1 and tokens)
     best, now = float("inf"), 0.0
     for round_ in range(ROUNDS):
-        asks = [Ask(f"{round_}-{n}", "job", needs) for n in range(LEASES)]
+        asks = [LeaseRequest(f"{round_}-{n}", "job", needs) for n in range(LEASES)]
         ends = [Settlement(ask.lease_id, "job", actuals) for ask in asks]
         begun = time.process_time()
         for ask, end in zip(asks, ends, strict=True):
             now += 0.01
-            granted = book.reserve(ask, now)
-            book.complete(end, now + 0.005)
+            granted = ledger.reserve(ask, now)
+            ledger.complete(end, now + 0.005)
         best = min(best, (time.process_time() - begun) / LEASES * 1e6)
         assert isinstance(granted, Granted)
     return best
@@ -55,9 +63,9 @@ def remembered() -> tuple[list[int], list[float]]:
     Of four limits, 100 a second. Every second one is completed; of the rest nobody hears any more.
     """
     tracemalloc.start()
-    book = Book(LimitState(limit=limit) for limit in LIMITS if limit.kind != "concurrency")
+    ledger = LimitLedger(LimitState(limit=limit) for limit in LIMITS if limit.kind != "concurrency")
     held = Limit(key="llm:concurrency", kind="concurrency", capacity=10**6, timeout=30)
-    book.define(held, 0.0)
+    ledger.define(held, 0.0)
     needs = tuple(Requirement(limit.key, 1) for limit in LIMITS)
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
@@ -65,11 +73,13 @@ def remembered() -> tuple[list[int], list[float]]:
     sizes: list[float] = []
     for number in range(MILLION):
         now = number / PER_SECOND
-        assert isinstance(book.reserve(Ask(f"lease-{number}", "job", needs), now), Granted)
+        assert isinstance(
+            ledger.reserve(LeaseRequest(f"lease-{number}", "job", needs), now), Granted
+        )
         if number % 2:
-            book.complete(Settlement(f"lease-{number}", "job"), now)
+            ledger.complete(Settlement(f"lease-{number}", "job"), now)
         if (number + 1) % (MILLION // 10) == 0:
-            counts.append(len(book))
+            counts.append(len(ledger))
             sizes.append((tracemalloc.get_traced_memory()[0] - before) / 1e6)
     tracemalloc.stop()
     return counts, sizes

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import trio
 
-from trioeval.limits import Ask, Granted, Limit, Requirement, Settlement
-from trioeval.limits.redis import Link, RedisLimits, open_link, open_redis
+from trioeval.limits import Granted, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits.redis import RedisLimits, RedisLink, open_link, open_redis
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "limits"))
 from redis_server import open_server
@@ -47,7 +47,7 @@ _ids = map("lease-{}".format, itertools.count())
 async def reserve(limits: RedisLimits, requirements: tuple[Requirement, ...]) -> str:
     """Take a lease, which must be there."""
     lease_id = next(_ids)
-    (decision,) = await limits.reserve([Ask(lease_id, "job", requirements)])
+    (decision,) = await limits.reserve([LeaseRequest(lease_id, "job", requirements)])
     assert isinstance(decision, Granted), decision
     return lease_id
 
@@ -59,7 +59,7 @@ async def timed(operation: Callable[[], Awaitable[object]]) -> float:
     return 1e6 * (time.perf_counter() - begun)
 
 
-async def latencies(limits: RedisLimits, link: Link) -> dict[str, float]:
+async def latencies(limits: RedisLimits, link: RedisLink) -> dict[str, float]:
     """The median of each operation, in microseconds."""
     name = await link.request(b"SCRIPT", "LOAD", "return 1")
     last = ""

@@ -17,13 +17,22 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from limits_model import Expected, Model
 
 from trioeval.errors import LimitError
-from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Requirement, Settlement
+from trioeval.limits import (
+    Actual,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
 
 
 class Subject(Protocol):
     """Whoever keeps limits, asked at an instant of the test; new ones have no limits."""
 
-    def reserve(self, ask: Ask, now: float, /) -> Granted | Denied:
+    def reserve(self, ask: LeaseRequest, now: float, /) -> Granted | Denied:
         """Decide."""
         ...
 
@@ -110,15 +119,15 @@ LITTLE = st.sampled_from(KEYS).map(lambda key: {key: 1}) | NEEDS.map(
 )
 NONSENSE = st.sampled_from(
     [
-        Ask("", "job", (Requirement("a", 1),)),
-        Ask(" ", "job", (Requirement("a", 1),)),
-        Ask("lease-0", "job", ()),
-        Ask("lease-0", "job", (Requirement("a", 0),)),
-        Ask("new", "job", (Requirement("a", -1),)),
-        Ask("new", "job", (Requirement("a", 2**53),)),
-        Ask("new", "job", (Requirement(" ", 1),)),
-        Ask("new", "job", (Requirement("a", 1), Requirement("a", 1))),
-        Ask("new", "job", tuple(Requirement(str(n), 1) for n in range(33))),
+        LeaseRequest("", "job", (Requirement("a", 1),)),
+        LeaseRequest(" ", "job", (Requirement("a", 1),)),
+        LeaseRequest("lease-0", "job", ()),
+        LeaseRequest("lease-0", "job", (Requirement("a", 0),)),
+        LeaseRequest("new", "job", (Requirement("a", -1),)),
+        LeaseRequest("new", "job", (Requirement("a", 2**53),)),
+        LeaseRequest("new", "job", (Requirement(" ", 1),)),
+        LeaseRequest("new", "job", (Requirement("a", 1), Requirement("a", 1))),
+        LeaseRequest("new", "job", tuple(Requirement(str(n), 1) for n in range(33))),
     ]
 )
 
@@ -192,7 +201,7 @@ class LimitsMachine(RuleBasedStateMachine):
     @rule(lease_id=leases)
     def ask_again(self, lease_id: str) -> None:
         same = dict(reversed(self.asked[lease_id].items()))
-        self._ask(Ask(lease_id, "job", requirements(same)))
+        self._ask(LeaseRequest(lease_id, "job", requirements(same)))
 
     @rule(lease_id=leases, seconds=INSTANTS)
     def ask_again_later(self, lease_id: str, seconds: float) -> None:
@@ -204,7 +213,7 @@ class LimitsMachine(RuleBasedStateMachine):
     def ask_for_others(self, lease_id: str, needs: dict[str, int]) -> None:
         if lease_id not in self.model.known:
             self.asked[lease_id] = needs
-        self._ask(Ask(lease_id, "job", requirements(needs)))
+        self._ask(LeaseRequest(lease_id, "job", requirements(needs)))
 
     @rule(
         needs=LITTLE,
@@ -226,7 +235,7 @@ class LimitsMachine(RuleBasedStateMachine):
         self.ask_again(lease_id)
 
     @rule(ask=NONSENSE)
-    def ask_nonsense(self, ask: Ask) -> None:
+    def ask_nonsense(self, ask: LeaseRequest) -> None:
         self._ask(ask)
 
     @rule(
@@ -310,7 +319,7 @@ class LimitsMachine(RuleBasedStateMachine):
         told = self.subject.define(limit, self.now)
         assert told == self.model.state(limit.key, self.now)
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: LeaseRequest) -> None:
         expected = self.model.expect(ask, self.now)
         answer = self.subject.reserve(ask, self.now)
         check_answer(answer, expected)
@@ -319,7 +328,7 @@ class LimitsMachine(RuleBasedStateMachine):
     def _ask_anew(self, needs: dict[str, int]) -> str:
         lease_id = f"lease-{len(self.asked)}"
         self.asked[lease_id] = needs
-        self._ask(Ask(lease_id, "job", requirements(needs)))
+        self._ask(LeaseRequest(lease_id, "job", requirements(needs)))
         return lease_id
 
 
@@ -339,7 +348,7 @@ class RestartSubject(Subject, Protocol):
     keeps_denials: bool
     """Whether an id that was denied before a restart is denied after it."""
 
-    def restart(self, end: str, lost: Ask, cut: float, now: float, /) -> None:
+    def restart(self, end: str, lost: LeaseRequest, cut: float, now: float, /) -> None:
         """End it, and start it again.
 
         Args:
@@ -366,7 +375,7 @@ def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[Limit
             cut=st.sampled_from([0.0, 0.01, 0.5, 0.99]),
         )
         def restart(self, end: str, needs: dict[str, int], cut: float) -> None:
-            lost = Ask("lost", "job", requirements(needs))
+            lost = LeaseRequest("lost", "job", requirements(needs))
             self.subject.restart(end, lost, cut, self.now)
             if not self.subject.keeps_denials:
                 self.model.forget_denials()

@@ -7,9 +7,9 @@ import math
 
 import attrs
 
-from trioeval.limits import Ask, Denied, Granted, Limit, LimitState, Settlement
+from trioeval.limits import Denied, Granted, LeaseRequest, Limit, LimitState, Settlement
 
-LEAST_RETENTION = 600
+MIN_RETENTION = 600
 """Seconds for which leases are remembered at least."""
 
 
@@ -32,7 +32,7 @@ class Known:
 
     needs: dict[str, int]
     answer: Granted | Denied
-    heard_at: float
+    requested_at: float
     is_open: bool
     lost_hold: bool = False
     taken: list[Taken] = attrs.field(factory=list)
@@ -74,12 +74,12 @@ class Model:
     def retention(self) -> float:
         """Seconds for which a lease is remembered after it was heard of last."""
         limits = [kept.limit for kept in self.kept.values()]
-        return max([LEAST_RETENTION, *(one.window or one.timeout or 0 for one in limits)])
+        return max([MIN_RETENTION, *(one.window or one.timeout or 0 for one in limits)])
 
     def advance(self, now: float) -> None:
         """Everything ends that is due. Called before anything else happens at an instant."""
         for lease_id, known in list(self.known.items()):
-            if known.heard_at + self.retention <= now:
+            if known.requested_at + self.retention <= now:
                 del self.known[lease_id]
                 self._abandon(known)
         for one in self.taken:
@@ -96,13 +96,13 @@ class Model:
                         one.state = "over"
         self._decrease()
 
-    def expect(self, ask: Ask, now: float) -> Expected:
+    def expect(self, ask: LeaseRequest, now: float) -> Expected:
         """What a reserve must be answered."""
         needs = {one.key: one.amount for one in ask.requirements}
         if not _has_sense(ask):
             return Expected(reason="invalid_request")
         if (known := self.known.get(ask.lease_id)) is not None:
-            return _again(known, needs)
+            return _repeated(known, needs)
         return self._expect_anew(needs, now)
 
     def _expect_anew(self, needs: dict[str, int], now: float) -> Expected:
@@ -129,14 +129,14 @@ class Model:
             most_wait=max(2.0 if wait is None else wait for wait in exact),
         )
 
-    def reserved(self, ask: Ask, answer: Granted | Denied, now: float) -> None:
+    def reserved(self, ask: LeaseRequest, answer: Granted | Denied, now: float) -> None:
         """So it was answered, as it was expected."""
         if isinstance(answer, Denied) and answer.reason == "invalid_request":
             return
         known = self.known.get(ask.lease_id)
         if known is not None:
             if isinstance(answer, Granted):
-                known.heard_at = now
+                known.requested_at = now
             return
         needs = {one.key: one.amount for one in ask.requirements}
         granted = isinstance(answer, Granted)
@@ -152,7 +152,7 @@ class Model:
         known = self.known.get(settlement.lease_id)
         if known is None or not known.is_open:
             return
-        known.is_open, known.heard_at = False, now
+        known.is_open, known.requested_at = False, now
         actuals = {actual.key: actual.amount for actual in settlement.actuals}
         for one in known.taken:
             self._settle(one, actuals.get(one.key, one.amount), now)
@@ -163,7 +163,7 @@ class Model:
         known = self.known.get(lease_id)
         if known is None or not known.is_open or known.lost_hold:
             return False
-        known.heard_at = now
+        known.requested_at = now
         for one in known.taken:
             if self.kind(one.key) == "concurrency":
                 one.at = now
@@ -256,7 +256,7 @@ class Model:
     def _abandon(self, known: Known) -> None:
         for one in known.taken:
             if self.kind(one.key) == "budget" and one.state == "counted":
-                one.state, one.settled_at = "settled", known.heard_at + self.retention
+                one.state, one.settled_at = "settled", known.requested_at + self.retention
 
     def _settled(self, key: str) -> list[Taken]:
         return [one for one in self.taken if one.key == key and one.state == "settled"]
@@ -286,7 +286,7 @@ class Model:
                 kept.pending = None
 
 
-def _has_sense(ask: Ask) -> bool:
+def _has_sense(ask: LeaseRequest) -> bool:
     keys = [one.key for one in ask.requirements]
     return (
         bool(ask.lease_id.strip())
@@ -297,7 +297,7 @@ def _has_sense(ask: Ask) -> bool:
     )
 
 
-def _again(known: Known, needs: dict[str, int]) -> Expected:
+def _repeated(known: Known, needs: dict[str, int]) -> Expected:
     if isinstance(known.answer, Denied):
         return Expected(reason=known.answer.reason, same=known.answer)
     if not known.is_open:

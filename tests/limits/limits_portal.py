@@ -10,7 +10,7 @@ import attrs
 import trio
 from patience import PATIENCE
 
-from trioeval.limits import Ask, Denied, Granted, Limit, LimitState, Settlement
+from trioeval.limits import Denied, Granted, LeaseRequest, Limit, LimitState, Settlement
 from trioeval.limits.backend import Backend
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Asked:
             await self._over.wait()
         self._closed.set()
 
-    def reserve(self, ask: Ask, now: float, /) -> Granted | Denied:
+    def reserve(self, ask: LeaseRequest, now: float, /) -> Granted | Denied:
         (decision,) = self.portal.call(lambda: self.backend.reserve([ask]), now)
         assert isinstance(decision, Granted | Denied)
         return decision

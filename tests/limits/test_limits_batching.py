@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from trioeval.errors import LimitError
 from trioeval.limits import (
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
@@ -25,11 +25,11 @@ from trioeval.limits.batching import CLOSE_GRACE, open_batching
 from trioeval.testing import run_virtual
 
 
-def ask(name: str, key: str = "rpm") -> Ask:
-    return Ask(name, "job", (Requirement(key, 1),))
+def ask(name: str, key: str = "rpm") -> LeaseRequest:
+    return LeaseRequest(name, "job", (Requirement(key, 1),))
 
 
-def grants(asks: Sequence[Ask]) -> list[Decision]:
+def grants(asks: Sequence[LeaseRequest]) -> list[Decision]:
     return [Granted(float(len(asks))) for _ in asks]
 
 
@@ -37,13 +37,13 @@ def grants(asks: Sequence[Ask]) -> list[Decision]:
 class Keeper:
     """A backend that writes down what reaches it, takes its time and answers by a function."""
 
-    decide: Callable[[Sequence[Ask]], list[Decision]] = grants
+    decide: Callable[[Sequence[LeaseRequest]], list[Decision]] = grants
     latency: float = 1.0
     reserved: list[tuple[float, list[str]]] = attrs.field(factory=list)
     completed: list[tuple[float, list[str]]] = attrs.field(factory=list)
     finished: int = 0
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         self.reserved.append((trio.current_time(), [one.lease_id for one in asks]))
         await trio.sleep(self.latency)
         self.finished += 1
@@ -73,7 +73,10 @@ class Keeper:
 
 
 async def hand_in(
-    backend: Backend, at: float, asks: Sequence[Ask], answers: dict[str, tuple[float, Decision]]
+    backend: Backend,
+    at: float,
+    asks: Sequence[LeaseRequest],
+    answers: dict[str, tuple[float, Decision]],
 ) -> None:
     await trio.sleep_until(at)
     for one, decision in zip(asks, await backend.reserve(asks), strict=True):
@@ -81,7 +84,11 @@ async def hand_in(
 
 
 def together(
-    keeper: Keeper, handed: Sequence[tuple[float, Sequence[Ask]]], *, size: int, flush: float
+    keeper: Keeper,
+    handed: Sequence[tuple[float, Sequence[LeaseRequest]]],
+    *,
+    size: int,
+    flush: float,
 ) -> dict[str, tuple[float, Decision]]:
     """Hand everything in at its time, and return when each was answered with what."""
     answers: dict[str, tuple[float, Decision]] = {}
@@ -140,7 +147,7 @@ def test_ql_31_a_batch_of_three_is_answered_in_order() -> None:
 def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
     """Nobody may think to be denied: the same ids may be asked again, and are."""
 
-    def decide(asks: Sequence[Ask]) -> list[Decision]:
+    def decide(asks: Sequence[LeaseRequest]) -> list[Decision]:
         if len(keeper.reserved) > 1:
             return grants(asks)
         if fault == "lost":
@@ -167,7 +174,7 @@ def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
 def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
     """It is no unknown outcome: asking again would not help."""
 
-    def decide(_asks: Sequence[Ask]) -> list[Decision]:
+    def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
         raise LimitError("invalid_request", "the token is wrong")
 
     async def main() -> None:
@@ -182,7 +189,7 @@ def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
 def test_a_complete_that_fails_is_told_to_everybody_in_its_batch() -> None:
     """Each raises an error of its own, so that each may repeat it."""
 
-    def decide(_asks: Sequence[Ask]) -> list[Decision]:
+    def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
         raise LimitError("limiter_unavailable", "no connection")
 
     keeper = Keeper(decide)

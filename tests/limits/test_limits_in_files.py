@@ -17,19 +17,19 @@ from patience import PATIENCE
 from trioeval.errors import LimitError, OutputError, SuiteError
 from trioeval.limits import (
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
     Settlement,
 )
 from trioeval.limits.backend import Backend
-from trioeval.limits.file import _FiledLimits, filed_states, open_filed
+from trioeval.limits.file import _FileLimits, file_states, open_file_limits
 from trioeval.limits.json import limit_data
-from trioeval.limits.ledger import Book
+from trioeval.limits.ledger import LimitLedger
 
 DAILY = Limit(key="daily", kind="budget", capacity=100)
 SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=60)
@@ -49,12 +49,12 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def ask(name: str, amount: int) -> Ask:
-    return Ask(name, "job", (Requirement("daily", amount),))
+def ask(name: str, amount: int) -> LeaseRequest:
+    return LeaseRequest(name, "job", (Requirement("daily", amount),))
 
 
-def needing(name: str) -> Ask:
-    return Ask(name, "job", (Requirement("rpm", 1),))
+def requires_extra(name: str) -> LeaseRequest:
+    return LeaseRequest(name, "job", (Requirement("rpm", 1),))
 
 
 def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "limits.json"
 
     async def main() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             assert isinstance(limits, Backend)
             assert read(path) == []
             await limits.define(DAILY)
@@ -78,7 +78,7 @@ def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) ->
 
     async def use() -> None:
         with trio.CancelScope() as scope:
-            async with open_filed(path) as limits:
+            async with open_file_limits(path) as limits:
                 await limits.reserve([ask("a", 60), ask("b", 30)])
                 await limits.complete([Settlement("a", "job", (Actual("daily", 50),))])
                 await limits.extend(["b"])
@@ -87,7 +87,7 @@ def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) ->
                 await trio.sleep_forever()
 
     async def look() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             (state,) = await limits.states()
             assert (state.used, state.outstanding) == (50, 30)
             assert state.paused_for is not None
@@ -111,7 +111,7 @@ def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> N
     )
 
     async def use(amount: int = 0) -> int:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             (state,) = await limits.states()
             if amount:
                 await limits.reserve([ask("a", amount)])
@@ -132,11 +132,11 @@ def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> N
     assert abs(begun() - at - timedelta(hours=1)) < timedelta(minutes=1)
 
 
-class Watched(_FiledLimits):
+class Watched(_FileLimits):
     """Limits that notice how often their file is looked after."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, Book([LimitState(limit=DAILY)]), time.time)
+        super().__init__(path, LimitLedger([LimitState(limit=DAILY)]), time.time)
         self.looks = 0
         self.looked_thrice = trio.Event()
 
@@ -194,7 +194,7 @@ def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     path = folder / "limits.json"
 
     async def main() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             await limits.define(DAILY)
             folder.rename(away)
             # What is appended to a file that is open goes through; what replaces it does not.
@@ -205,7 +205,7 @@ def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
             away.rename(folder)
             assert isinstance((await limits.reserve([ask("a", 60)]))[0], Granted)
             shutil.copytree(folder, away, ignore=shutil.ignore_patterns("*.lock"))
-        async with open_filed(away / path.name) as limits:
+        async with open_file_limits(away / path.name) as limits:
             (state,) = await limits.states()
             assert state.outstanding == 60
 
@@ -217,7 +217,7 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "limits.json"
 
     async def use() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             await limits.define(DAILY)
             for name in "abc":
                 await limits.reserve([ask(name, 10)])
@@ -238,9 +238,9 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     # The last line may be torn, at any byte of it.
     for left in range(len(b"".join(lines[:-1])), len(whole)):
         journal.write_bytes(whole[:left])
-        assert sum(state.outstanding for state in filed_states(path)) == 20
+        assert sum(state.outstanding for state in file_states(path)) == 20
     journal.write_bytes(whole)
-    assert sum(state.outstanding for state in filed_states(path)) == 30
+    assert sum(state.outstanding for state in file_states(path)) == 30
 
 
 def test_a_journal_is_replaced_when_it_is_long(
@@ -249,16 +249,16 @@ def test_a_journal_is_replaced_when_it_is_long(
     """It stays in proportion to what is remembered, and nothing is lost of it."""
     path = tmp_path / "limits.json"
     journal = tmp_path / "limits.json.journal"
-    monkeypatch.setattr("trioeval.limits.journal._LEAST_REWRITTEN", 10_000)
+    monkeypatch.setattr("trioeval.limits.journal._MIN_REWRITTEN", 10_000)
 
     async def main() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             await limits.define(DAILY)
             await limits.reserve([ask("a", 60)])
             for _many in range(30):
                 await limits.extend(["a"] * 256)
                 assert journal.stat().st_size < 12_000
-            (state,) = filed_states(path)
+            (state,) = file_states(path)
             assert state.outstanding == 60
 
     in_trio(main)
@@ -271,13 +271,13 @@ def test_what_a_window_has_passed_is_not_in_use_again(tmp_path: Path) -> None:
     now = 10_000.0
 
     async def look() -> int:
-        async with open_filed(path, now=lambda: now) as limits:
+        async with open_file_limits(path, now=lambda: now) as limits:
             (state,) = await limits.states()
             return state.used
 
     async def use() -> None:
-        async with open_filed(path, now=lambda: now) as limits:
-            await limits.reserve([needing("a")])
+        async with open_file_limits(path, now=lambda: now) as limits:
+            await limits.reserve([requires_extra("a")])
 
     in_trio(use)
     assert read(path)[0]["used"] == 1
@@ -293,12 +293,12 @@ def test_a_file_that_was_changed_while_nobody_had_it_open_counts(tmp_path: Path)
     path.write_text(json.dumps([limit_data(one) for one in (DAILY, SLOTS, GONE)]))
 
     async def use() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             asked = [Requirement("daily", 60), Requirement("slots", 1), Requirement("gone", 1)]
-            await limits.reserve([Ask("a", "job", tuple(asked))])
+            await limits.reserve([LeaseRequest("a", "job", tuple(asked))])
 
     async def look() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             daily, new, slots = await limits.states()
             assert (daily.limit.capacity, daily.outstanding) == (200, 60)
             assert (new.limit.key, slots.used) == ("new", 1)
@@ -320,8 +320,8 @@ def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> Non
     now = 10_000.0
 
     async def reserve(name: str) -> Decision:
-        async with open_filed(path, now=lambda: now) as limits:
-            (decision,) = await limits.reserve([needing(name)])
+        async with open_file_limits(path, now=lambda: now) as limits:
+            (decision,) = await limits.reserve([requires_extra(name)])
             return decision
 
     assert isinstance(trio.run(reserve, "a"), Granted)
@@ -332,13 +332,13 @@ def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> Non
 
     async def later() -> None:
         nonlocal now
-        async with open_filed(path, now=lambda: now) as limits:
+        async with open_file_limits(path, now=lambda: now) as limits:
             now += 59
-            again, soon = await limits.reserve([needing("a"), needing("c")])
+            again, soon = await limits.reserve([requires_extra("a"), requires_extra("c")])
             assert isinstance(again, Granted)
             assert isinstance(soon, Denied)
             now += 1
-            (decision,) = await limits.reserve([needing("d")])
+            (decision,) = await limits.reserve([requires_extra("d")])
             assert isinstance(decision, Granted)
 
     in_trio(later)
@@ -351,7 +351,7 @@ def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> Non
     path = folder / "limits.json"
 
     async def main() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             shutil.rmtree(folder)
             with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot write the limits"):
                 await limits.define(DAILY)
@@ -366,7 +366,7 @@ def test_a_file_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Pat
     """What is wrong in it, or with its place; and what is wrong in the block comes out bare."""
 
     async def opened(path: Path) -> None:
-        async with open_filed(path):
+        async with open_file_limits(path):
             raise KeyError("mine")
 
     path = tmp_path / "limits.json"
@@ -384,7 +384,7 @@ def test_what_is_removed_is_gone_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "limits.json"
 
     async def main() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             await limits.define(DAILY)
             await limits.remove(DAILY.key)
             assert json.loads(path.read_text()) == []
@@ -399,13 +399,13 @@ def test_a_file_has_one_user_at_a_time(tmp_path: Path) -> None:
     linked.symlink_to(path)
 
     async def main() -> None:
-        async with open_filed(path) as limits:
+        async with open_file_limits(path) as limits:
             for name in (path, linked):
                 with pytest.raises(OutputError, match=r"is open in another process; .* --url"):
-                    async with open_filed(name):
+                    async with open_file_limits(name):
                         pytest.fail("it was opened twice")
             await limits.define(DAILY)
-        async with open_filed(linked) as limits:
+        async with open_file_limits(linked) as limits:
             assert [state.limit for state in await limits.states()] == [DAILY]
 
     in_trio(main)
@@ -418,7 +418,7 @@ def test_a_lock_that_was_left_holds_nobody_up(tmp_path: Path) -> None:
     (tmp_path / ".limits.json.lock").touch()
 
     async def main() -> None:
-        async with open_filed(path):
+        async with open_file_limits(path):
             pass
 
     in_trio(main)

@@ -1,22 +1,22 @@
-"""The laws of limits and leases, over the book."""
+"""The laws of limits and leases, over the ledger."""
 
 from hypothesis import settings
 from limits_machine import machine
 
-from trioeval.limits.ledger import Book
+from trioeval.limits.ledger import LimitLedger
 
 
 class BookSubject:
-    """A book without limits."""
+    """A ledger without limits."""
 
     def __init__(self) -> None:
-        self.book = Book()
-        self.reserve = self.book.reserve
-        self.complete = self.book.complete
-        self.extend = self.book.extend
-        self.define = self.book.define
-        self.pause = self.book.pause
-        self.states = self.book.states
+        self.ledger = LimitLedger()
+        self.reserve = self.ledger.reserve
+        self.complete = self.ledger.complete
+        self.extend = self.ledger.extend
+        self.define = self.ledger.define
+        self.pause = self.ledger.pause
+        self.states = self.ledger.states
 
     def close(self) -> None:
         """Nothing is open."""

@@ -15,7 +15,7 @@ from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.errors import LimitError
-from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
+from trioeval.limits import Actual, Denied, Granted, LeaseRequest, Limit, Requirement, Settlement
 from trioeval.limits.backend import Backend
 from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.redis import RedisLimits, open_redis
@@ -103,8 +103,10 @@ def test_the_clock_of_a_server_may_be_an_hour_behind_what_is_stored(server: Redi
     trio.run(main)
 
 
-def ask(lease_id: str, **amounts: int) -> Ask:
-    return Ask(lease_id, "job", tuple(Requirement(key, amount) for key, amount in amounts.items()))
+def ask(lease_id: str, **amounts: int) -> LeaseRequest:
+    return LeaseRequest(
+        lease_id, "job", tuple(Requirement(key, amount) for key, amount in amounts.items())
+    )
 
 
 ESCAPED = "in a password / ? # % are written %2F %3F %23 %25"
@@ -447,7 +449,9 @@ def test_a_password_is_given_and_never_told() -> None:
         address = f"127.0.0.1:{server.port}"
 
         async def refused(limits: RedisLimits) -> None:
-            with pytest.raises(LimitError, match=r"^invalid_request: .* rejects this client: ") as caught:
+            with pytest.raises(
+                LimitError, match=r"^invalid_request: .* rejects this client: "
+            ) as caught:
                 await limits.states()
             assert "wrong" not in str(caught.value)
 

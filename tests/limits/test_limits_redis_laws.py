@@ -1,4 +1,4 @@
-"""The laws of limits and leases over Redis, and that it answers as the book of limits does."""
+"""The laws of limits and leases over Redis, and that it answers as the ledger of limits does."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ from patience import PATIENCE
 from redis_server import needs_redis, open_server
 
 from trioeval.errors import LimitError
-from trioeval.limits import Actual, Ask, Denied, Limit, Requirement, Settlement
-from trioeval.limits.ledger import Book
+from trioeval.limits import Actual, Denied, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.redis import open_redis
 
 pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
@@ -42,7 +42,7 @@ def open_limits() -> Iterator[Callable[[], Asked]]:
 
 
 def test_the_laws_hold_over_redis(open_limits: Callable[[], Asked]) -> None:
-    """The machine that goes over the book goes over Redis as well."""
+    """The machine that goes over the ledger goes over Redis as well."""
     run_state_machine_as_test(
         machine(open_limits),
         settings=settings(max_examples=60, stateful_step_count=40),
@@ -71,7 +71,7 @@ def limits_of(key: str) -> st.SearchStrategy[Limit]:
 
 
 @st.composite
-def asks(draw: st.DrawFn, names: st.SearchStrategy[str] = lease_ids) -> Ask:
+def asks(draw: st.DrawFn, names: st.SearchStrategy[str] = lease_ids) -> LeaseRequest:
     """Some of them mean nothing: an amount of 0, a key that is not there, or is there twice."""
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=4, unique=True))
     if draw(st.integers(0, 30)) == 0:
@@ -79,7 +79,7 @@ def asks(draw: st.DrawFn, names: st.SearchStrategy[str] = lease_ids) -> Ask:
     least = draw(st.sampled_from([1] * 15 + [0]))
     most = draw(st.sampled_from([1, 1, 3]))
     requirements = tuple(Requirement(key, draw(st.integers(least, most))) for key in keys)
-    return Ask(draw(names), "job", requirements)
+    return LeaseRequest(draw(names), "job", requirements)
 
 
 @st.composite
@@ -118,7 +118,7 @@ def _told(subject: Any, now: float, name: str, *values: Any) -> object:
         answer = getattr(subject, name)(*values, now)
     except LimitError as error:
         return str(error)
-    # The book says which keys have room again; Redis tells that on a channel.
+    # The ledger says which keys have room again; Redis tells that on a channel.
     return None if name == "complete" else answer
 
 
@@ -129,8 +129,10 @@ PURSE = Limit(key="purse", kind="budget", capacity=8)
 DAILY = attrs.evolve(PURSE, key="daily", reset=10.0)
 
 
-def want(lease_id: str, **amounts: int) -> tuple[str, Ask]:
-    return "reserve", Ask(lease_id, "job", tuple(map(Requirement, amounts, amounts.values())))
+def want(lease_id: str, **amounts: int) -> tuple[str, LeaseRequest]:
+    return "reserve", LeaseRequest(
+        lease_id, "job", tuple(map(Requirement, amounts, amounts.values()))
+    )
 
 
 @example(  # smaller capacities, which wait: at first for shares that end, then for one that is settled
@@ -200,19 +202,19 @@ def test_redis_says_what_the_book_says(
     defined: tuple[Limit, ...],
     script: list[tuple[float, tuple[Any, ...]]],
 ) -> None:
-    """Every answer, and how every limit stands after it, is that of the book."""
-    redis, book = open_limits(), Book()
-    now, asked = 0.0, [Ask("first", "job", (Requirement("rpm", 1),))]
+    """Every answer, and how every limit stands after it, is that of the ledger."""
+    redis, ledger = open_limits(), LimitLedger()
+    now, asked = 0.0, [LeaseRequest("first", "job", (Requirement("rpm", 1),))]
     for limit in defined:
-        assert _told(redis, now, "define", limit) == _told(book, now, "define", limit)
+        assert _told(redis, now, "define", limit) == _told(ledger, now, "define", limit)
     for leap, (name, *values) in script:
         now += leap
         is_again = name == "again"
         operation = "reserve" if is_again else name
         given = [asked[values[0] % len(asked)]] if is_again else values
-        answer = _told(book, now, operation, *given)
+        answer = _told(ledger, now, operation, *given)
         assert _told(redis, now, operation, *given) == answer, (operation, given, now)
-        assert redis.states(now) == book.states(now)
+        assert redis.states(now) == ledger.states(now)
         if operation == "reserve":
             asked.extend(given)
             event(answer.reason if isinstance(answer, Denied) else "granted")

@@ -1,4 +1,4 @@
-"""The laws of limits and leases over restarts at any step: of a book, a file, a server, and Redis.
+"""The laws of limits and leases over restarts at any step: of a ledger, a file, a server, and Redis.
 
 A server that is killed is one of which nothing is left but its files, as they were at that moment. Real
 processes and signals are in `tests/e2e/test_limits_restarts.py`.
@@ -23,11 +23,11 @@ from limits_portal import Asked, Portal, open_portal
 from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
-from trioeval.limits import Ask
+from trioeval.limits import LeaseRequest
 from trioeval.limits.backend import Backend
-from trioeval.limits.file import open_filed
+from trioeval.limits.file import open_file_limits
 from trioeval.limits.http_client import open_http_limits
-from trioeval.limits.ledger import Book, Snapshot
+from trioeval.limits.ledger import LimitLedger, Snapshot
 from trioeval.limits.redis import open_redis
 from trioeval.limits.server import ServeSettings, serve_limits
 
@@ -42,25 +42,25 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class BookSubject:
-    """A book of which at each restart a snapshot is left."""
+    """A ledger of which at each restart a snapshot is left."""
 
     keeps_denials = False
 
     def __init__(self) -> None:
-        self._take(Book())
+        self._take(LimitLedger())
 
-    def _take(self, book: Book) -> None:
-        self.book = book
-        self.reserve = book.reserve
-        self.complete = book.complete
-        self.extend = book.extend
-        self.define = book.define
-        self.pause = book.pause
-        self.states = book.states
+    def _take(self, ledger: LimitLedger) -> None:
+        self.ledger = ledger
+        self.reserve = ledger.reserve
+        self.complete = ledger.complete
+        self.extend = ledger.extend
+        self.define = ledger.define
+        self.pause = ledger.pause
+        self.states = ledger.states
 
-    def restart(self, _end: str, _lost: Ask, _cut: float, now: float) -> None:
-        written = json.dumps(attrs.asdict(self.book.snapshot(now)))
-        self._take(Book.of_snapshot(Snapshot(**json.loads(written))))
+    def restart(self, _end: str, _lost: LeaseRequest, _cut: float, now: float) -> None:
+        written = json.dumps(attrs.asdict(self.ledger.snapshot(now)))
+        self._take(LimitLedger.of_snapshot(Snapshot(**json.loads(written))))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -87,7 +87,7 @@ class Forwarding:
         self.pause = asked.pause
         self.states = asked.states
 
-    def _again(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> None:
+    def _repeated(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> None:
         self._take(self.portal.open(opened))
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Forwarding:
 async def _served(path: Path, now: Callable[[], float]) -> AsyncGenerator[Backend]:
     """The limits of a file, asked over HTTP."""
     stop = trio.Event()
-    async with open_filed(path, now=now) as filed, trio.open_nursery() as nursery:
+    async with open_file_limits(path, now=now) as filed, trio.open_nursery() as nursery:
         url = await nursery.start(partial(serve_limits, filed, ServeSettings(port=0), stop=stop))
         async with open_http_limits(url, request_timeout=PATIENCE) as backend:
             yield backend
@@ -134,7 +134,7 @@ class FiledSubject(Forwarding):
         folder = self.path.parent
         return {one.name: one.read_bytes() for one in folder.iterdir() if one.suffix != ".lock"}
 
-    def restart(self, end: str, lost: Ask, cut: float, now: float) -> None:
+    def restart(self, end: str, lost: LeaseRequest, cut: float, now: float) -> None:
         left = self._files()
         if end == "lose":
             self.asked.reserve(lost, now)
@@ -148,7 +148,7 @@ class FiledSubject(Forwarding):
             self.path = self._new_place()
             for name, data in left.items():
                 (self.path.parent / name).write_bytes(data)
-        self._again(self._opened)
+        self._repeated(self._opened)
 
     def close(self) -> None:
         super().close()
@@ -165,7 +165,7 @@ def portal() -> Iterator[Portal]:
 def test_the_laws_hold_over_restarts_with_a_file(portal: Portal) -> None:
     """Whether it is closed, killed, or killed while it writes."""
     run_state_machine_as_test(
-        restarting_machine(lambda: FiledSubject(portal, open_filed)),
+        restarting_machine(lambda: FiledSubject(portal, open_file_limits)),
         settings=settings(max_examples=MANY // 4, stateful_step_count=40),
     )
 
@@ -199,7 +199,7 @@ class RedisSubject(Forwarding):
             request_timeout=PATIENCE,
         )
 
-    def restart(self, end: str, _lost: Ask, _cut: float, now: float) -> None:
+    def restart(self, end: str, _lost: LeaseRequest, _cut: float, now: float) -> None:
         if end != "stop":
             self.states(now)
             self.behind += 3600
@@ -207,7 +207,7 @@ class RedisSubject(Forwarding):
         if end != "stop":
             self.server.kill()
             self.server.start()
-        self._again(self._opened)
+        self._repeated(self._opened)
         self.states(now)  # the clock was set back between two looks at the same instant
 
 

@@ -16,10 +16,10 @@ from patience import PATIENCE
 from trioeval.errors import LimitError
 from trioeval.limits import (
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
@@ -50,8 +50,10 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
-def ask(name: str, **amounts: int) -> Ask:
-    return Ask(name, "job", tuple(Requirement(key, amount) for key, amount in amounts.items()))
+def ask(name: str, **amounts: int) -> LeaseRequest:
+    return LeaseRequest(
+        name, "job", tuple(Requirement(key, amount) for key, amount in amounts.items())
+    )
 
 
 @asynccontextmanager
@@ -148,7 +150,7 @@ def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
             reply = await request("POST", f"{url}/v1/reserve", body)
             assert (reply.status, "must be at most 2^53-1" in reply.body["message"]) == (400, True)
             async with open_http_limits(url, request_timeout=PATIENCE) as backend:
-                (denied,) = await backend.reserve([Ask("", "", ())])
+                (denied,) = await backend.reserve([LeaseRequest("", "", ())])
                 assert isinstance(denied, Denied)
                 assert (denied.reason, denied.terminal) == ("invalid_request", True)
 
@@ -333,9 +335,9 @@ class Broken:
     """A backend that cannot be asked, or knows of nothing, and counts how often it was tried."""
 
     error: LimitError | None = None
-    asks: list[Ask] = attrs.field(factory=list)
+    asks: list[LeaseRequest] = attrs.field(factory=list)
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         self.asks += asks
         self._fail()
         return [Unknown("half of the answer was lost")] * len(asks)
@@ -640,7 +642,7 @@ class Slow(Broken):
     reached: trio.Event = attrs.field(factory=trio.Event)
     go: trio.Event = attrs.field(factory=trio.Event)
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         self.reached.set()
         await self.go.wait()
         return [Granted(1.0)] * len(asks)

@@ -12,8 +12,8 @@ from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.cli.app import run_command_line
 from trioeval.errors import LimitError
-from trioeval.limits import Ask, Denied, Granted, Limit, Requirement, Settlement, Unknown
-from trioeval.limits.backend import make_missing
+from trioeval.limits import Denied, Granted, LeaseRequest, Limit, Requirement, Settlement, Unknown
+from trioeval.limits.backend import create_missing
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.redis import open_redis
 from trioeval.limits.server import ServeSettings, serve_limits
@@ -43,8 +43,8 @@ def in_trio(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(bounded)
 
 
-def ask(name: str) -> Ask:
-    return Ask(name, "job", (Requirement("slots", 1),))
+def ask(name: str) -> LeaseRequest:
+    return LeaseRequest(name, "job", (Requirement("slots", 1),))
 
 
 def test_two_servers_over_one_redis_are_one_limiter(redis: RedisServer) -> None:
@@ -128,9 +128,11 @@ def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) ->
         async with open_redis(redis.url, namespace="filled", request_timeout=PATIENCE) as backend:
             await backend.define(theirs)
             mine = Limit(key="theirs", kind="budget", capacity=7)
-            told = await make_missing(backend, [SLOTS, mine])
+            told = await create_missing(backend, [SLOTS, mine])
             assert [state.limit for state in await backend.states()] == [SLOTS, theirs]
-        stands = "stays as it is (capacity 5); the different definition here (capacity 7) is ignored"
+        stands = (
+            "stays as it is (capacity 5); the different definition here (capacity 7) is ignored"
+        )
         assert told == [f"limit 'theirs' {stands}"]
 
     in_trio(main)

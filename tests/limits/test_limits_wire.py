@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from trioeval.limits import (
     Actual,
-    Ask,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
@@ -24,15 +24,15 @@ from trioeval.limits.model import MOST
 from trioeval.limits.wire import (
     BATCH,
     MalformedError,
-    ask_json,
     decision_json,
+    lease_request_json,
     limit_json,
     milliseconds,
-    read_ask,
     read_batch,
     read_body,
     read_decision,
     read_extended,
+    read_lease_request,
     read_pause,
     read_settlement,
     read_state,
@@ -72,10 +72,10 @@ def problems(read: Callable[[Any], object], data: object) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
 
 
-@given(st.builds(Ask, texts, texts, requirements))
-def test_an_ask_is_read_as_it_was_written(ask: Ask) -> None:
+@given(st.builds(LeaseRequest, texts, texts, requirements))
+def test_an_ask_is_read_as_it_was_written(ask: LeaseRequest) -> None:
     """Also one that no limiter will grant: that is not for the wire to say."""
-    assert read_ask(sent(ask_json(ask))) == ask
+    assert read_lease_request(sent(lease_request_json(ask))) == ask
 
 
 @given(st.builds(Settlement, texts, texts, actuals))
@@ -165,11 +165,11 @@ def test_a_state_is_read_as_it_was_written(  # noqa: PLR0917
 @given(json_values)
 def test_no_json_breaks_a_reader(data: object) -> None:
     """A request that is none is malformed; an answer that is none is unknown."""
-    for read in (read_ask, read_settlement, read_extended, read_pause):
+    for read in (read_lease_request, read_settlement, read_extended, read_pause):
         with pytest.raises(MalformedError):
             read(data)
     with pytest.raises(MalformedError):
-        read_batch(data, read_ask)
+        read_batch(data, read_lease_request)
     assert isinstance(read_decision(data), Unknown)
     assert read_state(data) is None
 
@@ -213,14 +213,14 @@ RIGHT = {"lease_id": "a", "job_id": "j", "requirements": [{"key": "rpm", "amount
 )
 def test_a_malformed_ask_is_told_with_its_place(change: dict[str, object], said: str) -> None:
     """What, where, and what would be right."""
-    assert read_ask(RIGHT) == Ask("a", "j", (Requirement("rpm", 1),))
-    assert problems(read_ask, {**RIGHT, **change}) == [said]
+    assert read_lease_request(RIGHT) == LeaseRequest("a", "j", (Requirement("rpm", 1),))
+    assert problems(read_lease_request, {**RIGHT, **change}) == [said]
 
 
 def test_all_problems_of_a_request_are_told_at_once() -> None:
     """Not the first only."""
     wrong = {"lease": "a", "requirements": [{"key": 1, "amount": "x"}]}
-    assert problems(read_ask, wrong) == [
+    assert problems(read_lease_request, wrong) == [
         "$.lease: is not a known field; known fields are lease_id, requirements, job_id",
         "$.lease_id: is required",
         "$.requirements[0].key: must be text, got 1",
@@ -240,10 +240,10 @@ def test_what_was_used_is_neither_negative_nor_too_much(amount: int) -> None:
 def test_ql_31_what_is_wrong_in_a_batch_is_wrong_in_its_place() -> None:
     """The other items are read all the same."""
     first, second, third = read_batch(
-        {"requests": [RIGHT, {"lease_id": "b"}, {**RIGHT, "lease_id": "c"}]}, read_ask
+        {"requests": [RIGHT, {"lease_id": "b"}, {**RIGHT, "lease_id": "c"}]}, read_lease_request
     )
-    assert isinstance(first, Ask)
-    assert isinstance(third, Ask)
+    assert isinstance(first, LeaseRequest)
+    assert isinstance(third, LeaseRequest)
     assert third.lease_id == "c"
     assert isinstance(second, MalformedError)
     assert str(second) == "$.requests[1].requirements: is required"
@@ -257,9 +257,9 @@ def test_ql_31_what_is_wrong_in_a_batch_is_wrong_in_its_place() -> None:
 def test_a_batch_has_1_to_256_items(count: int) -> None:
     """And one that has not is refused as a whole."""
     said = f"$.requests: must have 1 to 256 items, has {count}"
-    assert problems(lambda data: read_batch(data, read_ask), {"requests": [RIGHT] * count}) == [
-        said
-    ]
+    assert problems(
+        lambda data: read_batch(data, read_lease_request), {"requests": [RIGHT] * count}
+    ) == [said]
 
 
 def test_leases_are_extended_one_or_many() -> None:

@@ -10,7 +10,16 @@ import trio.testing
 
 from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Shortage
-from trioeval.limits import Actual, Ask, Denied, Granted, Limit, LimitState, Requirement, Settlement
+from trioeval.limits import (
+    Actual,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
 from trioeval.limits.backend import Backend, SharedLimits
 from trioeval.limits.memory import MemoryLimits, MemoryStatistics
 from trioeval.limits.model import LimitKey, Unit
@@ -33,8 +42,8 @@ def tokens_of(*keys: str) -> list[LimitKey]:
     return [LimitKey(key, "tokens") for key in keys]
 
 
-def ask(lease_id: str, key: str, amount: int = 1) -> Ask:
-    return Ask(lease_id, "somebody else", (Requirement(key, amount),))
+def ask(lease_id: str, key: str, amount: int = 1) -> LeaseRequest:
+    return LeaseRequest(lease_id, "somebody else", (Requirement(key, amount),))
 
 
 @attrs.define(eq=False)

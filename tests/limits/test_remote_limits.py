@@ -11,9 +11,9 @@ from faulty_network import Fault, FaultyNetwork
 
 from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.limits import Actual, Ask, Denied, Granted, Limit, Requirement, Settlement
+from trioeval.limits import Actual, Denied, Granted, LeaseRequest, Limit, Requirement, Settlement
 from trioeval.limits.backend import actuals_of
-from trioeval.limits.ledger import Book
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.model import LimitKey
 from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
@@ -81,7 +81,7 @@ def sent_ids(network: FaultyNetwork) -> list[str]:
 
 
 def used(network: FaultyNetwork, key: str, now: float) -> int:
-    return {one.limit.key: one.used for one in network.book.states(now)}[key]
+    return {one.limit.key: one.used for one in network.ledger.states(now)}[key]
 
 
 def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_named_time() -> None:
@@ -228,7 +228,7 @@ def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
         await trio.sleep(20)
         assert [told.partition(":")[0] for told in program.warnings] == [
             *["the holds of 1 running call cannot be extended now"] * 2,
-            "the hold of a call expired while it runs",
+            "the hold of a running call expired",
         ]
         permit.settle(1, 0.0)
 
@@ -508,7 +508,7 @@ def test_the_keeper_may_tell_of_room() -> None:
             await trio.sleep(1.0)
             # as another program would: behind the back of this one
             unused = Settlement("id-1", "job", (Actual("slots", 0),))
-            program.network.book.complete(unused, trio.current_time())
+            program.network.ledger.complete(unused, trio.current_time())
             tell[0](["slots"])
         first.settle(1, 0.0)
 
@@ -517,8 +517,8 @@ def test_the_keeper_may_tell_of_room() -> None:
 
 def take_elsewhere(network: FaultyNetwork, lease_id: str, *keys: str) -> None:
     """As another program would."""
-    ask = Ask(lease_id, "elsewhere", tuple(Requirement(key, 1) for key in keys))
-    assert isinstance(network.book.reserve(ask, trio.current_time()), Granted)
+    ask = LeaseRequest(lease_id, "elsewhere", tuple(Requirement(key, 1) for key in keys))
+    assert isinstance(network.ledger.reserve(ask, trio.current_time()), Granted)
 
 
 def grants_beside(*, lacked_first: bool | None) -> int:
@@ -605,7 +605,7 @@ def test_a_long_wait_for_a_window_keeps_no_slot() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(program.take, both)
             await trio.sleep(1)
-            program.network.book.complete(Settlement("elsewhere", ""), trio.current_time())
+            program.network.ledger.complete(Settlement("elsewhere", ""), trio.current_time())
             permit = await program.take(program.permits(("slots", "slots")))
             assert trio.current_time() == 1
             permit.settle(1, 0.0)
@@ -665,9 +665,7 @@ def test_a_long_silence_is_told_once_with_its_reason() -> None:
     async def body(program: Program) -> None:
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         [told] = program.warnings
-        assert told == (
-            "no lease decision for 7 s: no answer in 2 s; calls wait for up to 30 s"
-        )
+        assert told == ("no lease decision for 7 s: no answer in 2 s; calls wait for up to 30 s")
 
     with_program(body, [RPM], [LOST] * 6)
 
@@ -679,7 +677,7 @@ def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
     """Whoever keeps them began anew with nothing. A new id asks: the old one is denied for good."""
 
     async def body(program: Program) -> None:
-        program.network.book = Book()
+        program.network.ledger = LimitLedger()
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         assert used(program.network, "rpm", trio.current_time()) == 1
         with pytest.raises(LimitError, match="unknown_limit_key: gone") as caught:
@@ -695,7 +693,7 @@ def test_limits_that_cannot_be_made_again_are_told_at_once() -> None:
     """What lacks beside them is for others to make, and making them is tried once."""
 
     async def body(program: Program) -> None:
-        program.network.book = Book()
+        program.network.ledger = LimitLedger()
         permits = program.permits(("rpm", "requests"), ("gone", "requests"))
         with pytest.raises(LimitError, match="unknown_limit_key: gone"):
             await program.take(permits)

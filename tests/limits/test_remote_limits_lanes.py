@@ -24,10 +24,10 @@ from trioeval.kernel import (
     TimedOut,
     collect,
 )
-from trioeval.limits import Actual, Ask, Decision, Granted, Limit, LimitState
+from trioeval.limits import Actual, Decision, Granted, LeaseRequest, Limit, LimitState
 from trioeval.limits.backend import Backend
 from trioeval.limits.batching import open_batching
-from trioeval.limits.ledger import Book
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.model import LimitKey
 from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
@@ -108,7 +108,7 @@ def test_ql_23_a_lease_is_completed_once_however_its_call_ends(faults: tuple[Fau
     assert set(settled) == granted(network)
     assert len(settled) == len(ends)
     assert {(Actual("tpm", 30),), (Actual("tpm", 7),)} <= set(settled.values())
-    held = {one.limit.key: one.used for one in network.book.states(30.0)}["slots"]
+    held = {one.limit.key: one.used for one in network.ledger.states(30.0)}["slots"]
     assert held == 0
 
 
@@ -162,7 +162,7 @@ def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() ->
     assert len(ids) == 4
     assert set(ids) == {"id-1", "id-2"}
     assert len(granted(network)) == 2
-    assert {one.used for one in network.book.states(5.0)} == {1}
+    assert {one.used for one in network.ledger.states(5.0)} == {1}
 
 
 def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
@@ -204,7 +204,7 @@ class Distant(FaultyNetwork):
 
     seconds = 0.0
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         await trio.sleep(self.seconds)
         return await super().reserve(asks)
 
@@ -227,7 +227,7 @@ def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | No
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            network = Distant(nursery, Book([LimitState(limit=SLOTS)]), iter(()))
+            network = Distant(nursery, LimitLedger([LimitState(limit=SLOTS)]), iter(()))
             network.seconds = seconds
             async with open_remote(network, spread=lambda: 0.5) as limits:
                 permits = {"asks": limits.permits("asks", [LimitKey("slots", "slots")])}
@@ -262,7 +262,7 @@ def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            network = Distant(nursery, Book([LimitState(limit=SLOTS)]), iter(()))
+            network = Distant(nursery, LimitLedger([LimitState(limit=SLOTS)]), iter(()))
             network.seconds = 1.0
             async with (
                 open_remote(network, spread=lambda: 0.5) as limits,

@@ -126,7 +126,7 @@ def perform(case: Case) -> Trace:
                 for number in range(2):
                     programs.start_soon(run_program, case, number, trace)
         now = trio.current_time()
-        trace.used = {one.limit.key: one.used for one in trace.network.book.states(now)}
+        trace.used = {one.limit.key: one.used for one in trace.network.ledger.states(now)}
         return trace
 
     return run_virtual(main)
@@ -143,7 +143,7 @@ async def run_program(case: Case, number: int, trace: Trace) -> None:
                 if customer.program == number:
                     nursery.start_soon(visit, limits, customer, index, trace)
         await trio.sleep_until(LONG_ENOUGH)
-        trace.left.append((limits.untold, len(limits._turns), len(limits._heartbeat._held)))
+        trace.left.append((limits.undelivered, len(limits._turns), len(limits._heartbeat._held)))
 
 
 async def visit(limits: RemoteLimits, customer: Customer, index: int, trace: Trace) -> None:

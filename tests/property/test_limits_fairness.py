@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from trioeval.limits.waiting import Order, Waiter
+from trioeval.limits.waiting import LimitWaiter, WaitingOrder
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +40,13 @@ class Withdraw:
 
 
 @attrs.frozen
-class Turn:
+class RequestTurn:
     """A key is paused, or opens again."""
 
     key: str
 
 
-Step = Arrive | Finish | Withdraw | Turn
+Step = Arrive | Finish | Withdraw | RequestTurn
 
 amounts = st.sampled_from((1, 1, 1, 2, 3, 5, 9, CAPACITY))
 needs = st.dictionaries(st.sampled_from(KEYS), amounts, min_size=1)
@@ -59,7 +59,7 @@ steps = st.lists(
         st.builds(Finish, places),
         st.builds(Finish, places),
         st.builds(Withdraw, places),
-        st.builds(Turn, st.sampled_from(KEYS)),
+        st.builds(RequestTurn, st.sampled_from(KEYS)),
     ),
     max_size=50,
 )
@@ -70,7 +70,7 @@ class Client:
     """One request, from its arrival on."""
 
     name: int
-    waiter: Waiter
+    waiter: LimitWaiter
     passed_by: set[int] = attrs.field(factory=set)
     """Who started while it waited and was not parked, having come later."""
 
@@ -79,7 +79,7 @@ class Client:
 class World:
     """Capacities, what is taken of them, and who waits."""
 
-    order: Order[Waiter] = attrs.field(factory=Order)
+    order: WaitingOrder[LimitWaiter] = attrs.field(factory=WaitingOrder)
     waiting: list[Client] = attrs.field(factory=list)
     running: list[Client] = attrs.field(factory=list)
     paused: set[str] = attrs.field(factory=set)
@@ -99,7 +99,7 @@ class World:
         match step:
             case Arrive(wanted):
                 self.arrive(wanted)
-            case Turn(key):
+            case RequestTurn(key):
                 self.paused ^= {key}
             case _ if (client := self.chosen(step)) is not None:
                 self.end(client.name)
@@ -107,7 +107,7 @@ class World:
 
     def arrive(self, wanted: Mapping[str, int]) -> None:
         obstacles = self.order.obstacles(wanted, self.room)
-        client = Client(self.came, self.order.join(Waiter(wanted)))
+        client = Client(self.came, self.order.join(LimitWaiter(wanted)))
         self.came += 1
         self.waiting.append(client)
         assert obstacles == self.order.held_back(client.waiter, self.room)
@@ -129,7 +129,7 @@ class World:
         """All that may start now do, in the order of arrival."""
         last = -1
 
-        def start(waiter: Waiter) -> None:
+        def start(waiter: LimitWaiter) -> None:
             nonlocal last
             client = next(one for one in self.waiting if one.waiter is waiter)
             assert client.name > last
@@ -143,16 +143,16 @@ class World:
             lacking = self.lacking(waiter)
             assert keys == lacking or (keys and not lacking)
 
-    def lacking(self, waiter: Waiter) -> tuple[str, ...]:
+    def lacking(self, waiter: LimitWaiter) -> tuple[str, ...]:
         """The keys that are in the way by themselves."""
         paused = tuple(key for key in waiter.needs if self.room(key) is None)
         return paused or tuple(
             key for key, amount in waiter.needs.items() if (self.room(key) or 0) < amount
         )
 
-    def heads(self) -> list[Waiter]:
+    def heads(self) -> list[LimitWaiter]:
         """The first of each key set, by arrival."""
-        first: dict[frozenset[str], Waiter] = {}
+        first: dict[frozenset[str], LimitWaiter] = {}
         for client in self.waiting:
             first.setdefault(client.waiter.keys, client.waiter)
         return list(first.values())
@@ -168,7 +168,7 @@ class World:
                 self.check_passing(client.waiter, other.waiter, before)
 
     def check_passing(
-        self, passes: Waiter, waits: Waiter, before: Mapping[str, float | None]
+        self, passes: LimitWaiter, waits: LimitWaiter, before: Mapping[str, float | None]
     ) -> None:
         """No waiter is passed on a key that it is short of, or made short of one."""
         assert passes.keys != waits.keys
@@ -215,8 +215,18 @@ B_AND_SHARED = Arrive({"b": 1, "shared": 1})
 @example([A_FULL, TWO_KEYS, Arrive({"a": 1, "shared": 9}), Arrive({"b": 1, "shared": 2})])
 @example([A_FULL, B_FULL, TWO_KEYS, B_AND_SHARED, Arrive({"a": 1, "shared": 10}), Finish(1)])
 @example([B_FULL, Arrive({"b": 1, "shared": 9}), Arrive({"a": 5, "shared": 5}), TWO_KEYS])
-@example([Turn("shared"), TWO_KEYS, B_AND_SHARED, TWO_KEYS, Withdraw(0), Turn("shared")])
-@example([Turn("a"), Arrive({"a": 1, "b": 9}), Arrive({"b": 2}), Turn("a"), Arrive({"b": 1})])
+@example(
+    [RequestTurn("shared"), TWO_KEYS, B_AND_SHARED, TWO_KEYS, Withdraw(0), RequestTurn("shared")]
+)
+@example(
+    [
+        RequestTurn("a"),
+        Arrive({"a": 1, "b": 9}),
+        Arrive({"b": 2}),
+        RequestTurn("a"),
+        Arrive({"b": 1}),
+    ]
+)
 def test_all_that_may_start_do_and_nobody_else(script: Sequence[Step]) -> None:
     """Whoever waits is held back by the rule, as it reads on a plain list; whoever starts is not."""
     world = World()
@@ -304,7 +314,7 @@ def test_everybody_is_served_in_the_end(script: Sequence[Step]) -> None:
     """When all keys are open and what runs ends, one after the other, nobody waits for ever."""
     world = played(script)
     for key in sorted(world.paused):
-        world.take(Turn(key))
+        world.take(RequestTurn(key))
     bound = len(world.running) + len(world.waiting)
     for _ in range(bound):
         world.take(Finish(0))
@@ -340,8 +350,8 @@ def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
 
 def test_what_is_not_known_of_a_key_holds_nobody_back() -> None:
     """Who keeps no count may say infinite; a bound below what one was denied holds back who needs the key."""
-    order = Order[Waiter]()
-    order.join(Waiter({"tokens": 90, "calls": 1}))
+    order = WaitingOrder[LimitWaiter]()
+    order.join(LimitWaiter({"tokens": 90, "calls": 1}))
     known: dict[str, float] = {"tokens": 89}
 
     def room(key: str) -> float:

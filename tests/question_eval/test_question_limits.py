@@ -70,7 +70,7 @@ def test_qe_23_the_ceiling_of_a_reply_is_the_budget_of_its_question(tmp_path: Pa
     error = ran.questions[0].run_error
     assert error is not None
     assert error.message == (
-        f"pupils:tokens: asks for {prompt + 500:,} of pupils:tokens, which has {prompt + 499:,}; "
+        f"pupils:tokens: {prompt + 500:,} of pupils:tokens requested, the capacity is {prompt + 499:,}; "
         f"its prompt may have {prompt:,} tokens and its reply 500: "
         "reduce max_tokens, budget.maxTokens or maxOutputTokens"
     )

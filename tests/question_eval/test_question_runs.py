@@ -17,7 +17,7 @@ from trioeval.errors import ProviderError, SuiteError
 from trioeval.grading.patterns import compile_javascript
 from trioeval.kernel.reservations import Permits
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import Ask, Decision, Limit, LimitKey
+from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitKey
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
 from trioeval.question_eval.result import question_of
@@ -279,9 +279,9 @@ class _Keeper(MemoryLimits):
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         super().__init__(limits)
-        self.asked: list[Ask] = []
+        self.asked: list[LeaseRequest] = []
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         self.asked += asks
         return await super().reserve(asks)
 
@@ -295,7 +295,7 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
 ) -> None:
     """The question ends at once, with the reason of whoever keeps the limits, who is asked once."""
     small = Limit(key="few:tokens", kind="budget", capacity=10)
-    uses, permits, asked_for = [LimitKey(key, "tokens")], dict[str, Permits](), list[Ask]()
+    uses, permits, asked_for = [LimitKey(key, "tokens")], dict[str, Permits](), list[LeaseRequest]()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
         keeper = _Keeper([small])

@@ -4,10 +4,10 @@ Importing this package imports neither trio nor a network client, because suite 
 """
 
 from trioeval.limits.model import Actual as Actual
-from trioeval.limits.model import Ask as Ask
 from trioeval.limits.model import Decision as Decision
 from trioeval.limits.model import Denied as Denied
 from trioeval.limits.model import Granted as Granted
+from trioeval.limits.model import LeaseRequest as LeaseRequest
 from trioeval.limits.model import Limit as Limit
 from trioeval.limits.model import LimitState as LimitState
 from trioeval.limits.model import Requirement as Requirement

@@ -7,13 +7,13 @@ from typing import Protocol, runtime_checkable
 import attrs
 
 from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.limits.denials import other_kind, two_of_one_key
+from trioeval.limits.denials import duplicate_key, kind_mismatch
 from trioeval.limits.json import limit_data
 from trioeval.limits.model import (
     MOST,
     Actual,
-    Ask,
     Decision,
+    LeaseRequest,
     Limit,
     LimitKey,
     LimitState,
@@ -32,7 +32,7 @@ class Backend(Protocol):
             same lease ids.
     """
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         """Decide about each request; the decisions have the same order."""
         ...
 
@@ -148,7 +148,9 @@ def _amount(unit: Unit, tokens: int, money: float) -> int:
 class Leases(Protocol):
     """The source of a program's leases."""
 
-    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...], /) -> Ask | None:
+    def take_nowait(
+        self, job_id: str, requirements: tuple[Requirement, ...], /
+    ) -> LeaseRequest | None:
         """Return a lease that is available at once, or None."""
         ...
 
@@ -158,11 +160,11 @@ class Leases(Protocol):
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
         /,
-    ) -> Ask | None:
+    ) -> LeaseRequest | None:
         """Wait for a lease; None if the call is to be made without one."""
         ...
 
-    def end(self, ask: Ask, actuals: tuple[Actual, ...], /) -> None:
+    def end(self, ask: LeaseRequest, actuals: tuple[Actual, ...], /) -> None:
         """End a lease. Synchronous."""
         ...
 
@@ -205,7 +207,7 @@ class _Lease:
     """A lease, until its request is over."""
 
     _leases: Leases
-    _ask: Ask | None
+    _ask: LeaseRequest | None
     """None for a call without a lease, made while the backend was unreachable."""
     _keys: tuple[LimitKey, ...]
     _is_over: bool = False
@@ -237,7 +239,7 @@ _WORDS = frozenset({"key", "kind", "unit", "description"})
 """The parts of a definition that are equal anyway or decide nothing."""
 
 
-def made_of(states: Iterable[LimitState]) -> list[Limit]:
+def definitions_of(states: Iterable[LimitState]) -> list[Limit]:
     """Return the definitions with which limits have their final capacity.
 
     Raises:
@@ -247,13 +249,13 @@ def made_of(states: Iterable[LimitState]) -> list[Limit]:
     for state in states:
         key, pending = state.limit.key, state.pending_capacity
         if key in made:
-            raise two_of_one_key(key)
+            raise duplicate_key(key)
         limit = state.limit
         made[key] = limit if pending is None else attrs.evolve(limit, capacity=pending)
     return list(made.values())
 
 
-async def make_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
+async def create_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
     """Create the limits that do not exist yet; existing ones stay as they are.
 
     Returns:
@@ -265,7 +267,7 @@ async def make_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
     there = {state.limit.key: state for state in await backend.states()}
     for limit in limits:
         if (state := there.get(limit.key)) is not None and state.limit.kind != limit.kind:
-            raise other_kind(limit, state.limit.kind)
+            raise kind_mismatch(limit, state.limit.kind)
     warnings = []
     for limit in limits:
         if (state := there.get(limit.key)) is None:
@@ -284,7 +286,7 @@ def difference(kept: LimitState, given: Limit) -> str | None:
         >>> difference(LimitState(limit=attrs.evolve(daily, capacity=9)), daily)
         "limit 'daily' stays as it is (capacity 9); the different definition here (capacity 60) is ignored"
     """
-    [limit] = made_of([kept])
+    [limit] = definitions_of([kept])
     stands, wanted = _definition(limit), _definition(given)
     if stands == wanted:
         return None

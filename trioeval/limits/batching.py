@@ -23,7 +23,7 @@ import trio
 from trioeval.errors import LimitError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import unavailable
-from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitState, Settlement, Unknown
 from trioeval.nurseries import open_plain_nursery
 
 CLOSE_GRACE = 5.0
@@ -40,7 +40,7 @@ async def open_batching(
     """Open a batching front of a backend.
 
     When the block is left, waiting items are sent at once, and every item is answered within `CLOSE_GRACE`
-    seconds, also when the block is cancelled; until then, cancellation does not reach batches in flight.
+    seconds, also when the block is cancelled; until then, cancellation does not health batches in flight.
 
     Args:
         backend: The backend that decides.
@@ -79,7 +79,7 @@ class _Batching:
         init=False, factory=lambda: trio.CancelScope(shield=True)
     )
     _nursery: trio.Nursery = attrs.field(init=False)
-    _reserves: "_Collector[Ask, Decision]" = attrs.field(init=False)
+    _reserves: "_Collector[LeaseRequest, Decision]" = attrs.field(init=False)
     _completes: "_Collector[Settlement, None]" = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -103,7 +103,7 @@ class _Batching:
         self._scope.deadline = trio.current_time() + CLOSE_GRACE
         self._closed.set()
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         answers = await self._reserves.ask(asks)
         return [_decision(answer) for answer in answers]
 

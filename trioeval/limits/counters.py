@@ -23,7 +23,7 @@ LONGEST_HINT = 2.0
 
 
 @attrs.define(eq=False)
-class Share:
+class LeaseShare:
     """The amount of one limit that a lease has taken."""
 
     counter: "Counter"
@@ -86,7 +86,7 @@ class Counter(ABC):
     def refresh(self, now: float) -> None:
         """Drop what has ended by now. Must be called first at each instant."""
 
-    def take(self, amount: int, now: float, *, held: bool) -> Share:
+    def take(self, amount: int, now: float, *, held: bool) -> LeaseShare:
         """Take a share, for which there must be room.
 
         Args:
@@ -94,27 +94,27 @@ class Counter(ABC):
             now: The instant.
             held: True for a hold that does not expire by itself.
         """
-        share = Share(self, amount, now, held)
+        share = LeaseShare(self, amount, now, held)
         self.put(share)
         self.streak = 0
         return share
 
     @abstractmethod
-    def put(self, share: Share) -> None:
+    def put(self, share: LeaseShare) -> None:
         """Count a share that was taken at its instant, after all shares counted so far."""
 
-    def listed(self) -> Collection[Share]:
+    def listed(self) -> Collection[LeaseShare]:
         """Return the shares that expire by themselves, in the order of their expiry."""
         return ()
 
     @abstractmethod
-    def settle(self, share: Share, actual: int | None) -> None:
+    def settle(self, share: LeaseShare, actual: int | None) -> None:
         """Record the actual usage of a share, ≥ 0; None for all of it."""
 
-    def extend(self, share: Share, now: float) -> None:  # noqa: B027 - only holds can
+    def extend(self, share: LeaseShare, now: float) -> None:  # noqa: B027 - only holds can
         """Postpone the expiry of a share, if its kind allows it."""
 
-    def abandon(self, share: Share, at: float) -> None:  # noqa: B027 - a window passes anyway
+    def abandon(self, share: LeaseShare, at: float) -> None:  # noqa: B027 - a window passes anyway
         """Mark a share whose lease was dropped unsettled at an instant."""
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Counter(ABC):
         return self.target
 
     @property
-    def anew_at(self) -> float:
+    def resets_at(self) -> float:
         """The instant at which it resets; infinite if it never does."""
         return math.inf
 
@@ -165,7 +165,7 @@ class Counter(ABC):
         again = self._retry_after(amount, now) if is_short else 0.0
         return max(again, until(self.paused_until, now), 0.0)
 
-    def _retry_after(self, amount: int, now: float) -> float:  # noqa: ARG002 - nobody knows
+    def _retry_after(self, amount: int, now: float) -> float:  # noqa: ARG002 - unknown
         """Return an estimate of the seconds until there is room."""
         return self.hint()
 
@@ -191,10 +191,10 @@ def until(instant: float, now: float) -> float:
 
 
 @attrs.define(eq=False)
-class Holds(Counter):
+class ConcurrencyCounter(Counter):
     """A concurrency limit: the number of leases that have one of its holds."""
 
-    _timed: OrderedDict[Share, None] = attrs.field(init=False, factory=OrderedDict)
+    _timed: OrderedDict[LeaseShare, None] = attrs.field(init=False, factory=OrderedDict)
     """Holds with a timeout, in the order of their expiry."""
 
     def refresh(self, now: float) -> None:
@@ -216,36 +216,36 @@ class Holds(Counter):
         """Return False: the capacity is at least one hold."""
         return False
 
-    def take(self, amount: int, now: float, *, held: bool) -> Share:  # noqa: ARG002 - see `fits`
+    def take(self, amount: int, now: float, *, held: bool) -> LeaseShare:  # noqa: ARG002 - see `fits`
         """Take a hold, which must be free."""
         return super().take(1, now, held=held)
 
-    def put(self, share: Share) -> None:
+    def put(self, share: LeaseShare) -> None:
         """Count a hold whose timeout runs from its instant."""
         if not share.held:
             self._timed[share] = None
         self.used += share.amount
 
-    def listed(self) -> Collection[Share]:
+    def listed(self) -> Collection[LeaseShare]:
         """Return the holds with a timeout, in the order of their expiry."""
         return self._timed
 
-    def extend(self, share: Share, now: float) -> None:
+    def extend(self, share: LeaseShare, now: float) -> None:
         """Restart the timeout of a hold that is counted."""
         if not share.held:
             share.at = now
             self._timed.move_to_end(share)
 
-    def settle(self, share: Share, actual: int | None) -> None:  # noqa: ARG002 - see `fits`
+    def settle(self, share: LeaseShare, actual: int | None) -> None:  # noqa: ARG002 - see `fits`
         """Return a hold, if it has not ended."""
         if share.counted:
             self._drop(share)
 
-    def abandon(self, share: Share, at: float) -> None:  # noqa: ARG002 - see `settle`
+    def abandon(self, share: LeaseShare, at: float) -> None:  # noqa: ARG002 - see `settle`
         """Return the hold of a dropped lease, if it has not ended."""
         self.settle(share, None)
 
-    def _drop(self, share: Share) -> None:
+    def _drop(self, share: LeaseShare) -> None:
         share.counted = False
         if not share.held:
             del self._timed[share]
@@ -258,7 +258,7 @@ class Holds(Counter):
     def restore(self, state: LimitState, now: float) -> None:
         """Count earlier holds until their timeout: no lease is left that could return them."""
         if state.used:
-            self.put(Share(self, state.used, now, held=False))
+            self.put(LeaseShare(self, state.used, now, held=False))
 
 
 # Budgets: settled and outstanding amounts together are at most the capacity.
@@ -270,7 +270,7 @@ class Holds(Counter):
 
 
 @attrs.define(eq=False)
-class Purse(Counter):
+class BudgetCounter(Counter):
     """A budget: settled and outstanding amounts since its last reset."""
 
     outstanding: int = 0
@@ -301,29 +301,29 @@ class Purse(Counter):
         return max(0, self.target - (self.used - self.outstanding))
 
     @property
-    def anew_at(self) -> float:
+    def resets_at(self) -> float:
         """The instant at which its next period starts."""
         return self._began_at + self.span
 
-    def put(self, share: Share) -> None:
+    def put(self, share: LeaseShare) -> None:
         """Count an outstanding share."""
         self.used += share.amount
         self.outstanding += share.amount
 
-    def settle(self, share: Share, actual: int | None) -> None:
+    def settle(self, share: LeaseShare, actual: int | None) -> None:
         """Record the actual usage, which may exceed the share; None for all of it."""
         if actual is None or (actual > share.amount and self.limit.overage == "deny"):
             actual = share.amount
         self.outstanding -= share.amount
         self.used += actual - share.amount
 
-    def abandon(self, share: Share, at: float) -> None:
+    def abandon(self, share: LeaseShare, at: float) -> None:
         """Count the whole share of a dropped lease as used, if it was dropped in this period."""
         self.settle(share, None if at >= self._began_at else 0)
 
     def next_at(self) -> float:
         """The instant of the next reset; infinite without one, or if nothing has been used."""
-        return math.inf if self.used == self.outstanding else self.anew_at
+        return math.inf if self.used == self.outstanding else self.resets_at
 
     def restore(self, state: LimitState, now: float) -> None:
         """Count earlier usage; outstanding shares count as settled, since no lease is left to return them."""
@@ -351,10 +351,10 @@ class Purse(Counter):
 
 
 @attrs.define(eq=False)
-class Window(Counter):
+class WindowCounter(Counter):
     """A rolling limit: the sum of what was taken within the last window."""
 
-    _shares: deque[Share] = attrs.field(init=False, factory=deque)
+    _shares: deque[LeaseShare] = attrs.field(init=False, factory=deque)
     """The counted shares, in the order in which they were taken."""
 
     def refresh(self, now: float) -> None:
@@ -367,16 +367,16 @@ class Window(Counter):
         if self.pending is not None:
             self.decrease()
 
-    def put(self, share: Share) -> None:
+    def put(self, share: LeaseShare) -> None:
         """Count a share that was taken at its instant."""
         self._shares.append(share)
         self.used += share.amount
 
-    def listed(self) -> Collection[Share]:
+    def listed(self) -> Collection[LeaseShare]:
         """Return the counted shares, in the order in which they were taken."""
         return self._shares
 
-    def settle(self, share: Share, actual: int | None) -> None:
+    def settle(self, share: LeaseShare, actual: int | None) -> None:
         """Record the actual usage; None for all of it.
 
         Usage beyond the share counts in its window as far as there is room; the rest is debt.

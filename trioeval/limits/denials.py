@@ -11,9 +11,9 @@ from trioeval.limits.model import (
     LONGEST_NAME,
     LONGEST_PAUSE,
     MOST,
-    Ask,
     Denied,
     Kind,
+    LeaseRequest,
     Limit,
     TransientReason,
     too_long,
@@ -24,14 +24,14 @@ PlainReason: TypeAlias = (
 )
 """The reasons for a denial that do not depend on the amount."""
 
-MOST_REQUIREMENTS = 32
+MAX_REQUIREMENTS = 32
 """The largest number of limits of one lease."""
 
 _TRANSIENT: frozenset[PlainReason] = frozenset({"no_capacity", "limit_decreasing"})
 _WORDS: dict[PlainReason, str] = {
     "unknown_limit_key": "unknown limit",
-    "lease_completed": "the lease is over: a new one needs another id",
-    "lease_expired": "nobody has extended the lease in time: a new one needs another id",
+    "lease_completed": "the lease is over: use a new id",
+    "lease_expired": "the lease was not extended in time: use a new id",
 }
 
 
@@ -46,17 +46,21 @@ class Lack:
     """Or the smaller one that is pending."""
     left: int
     """The unsettled part of a budget, ≥ 0."""
-    anew: float = math.inf
+    reset_in: float = math.inf
     """Seconds until a budget resets."""
 
 
-def never(reason: Literal["exceeds_capacity", "budget_exhausted"], lacks: Sequence[Lack]) -> Denied:
+def terminal_denial(
+    reason: Literal["exceeds_capacity", "budget_exhausted"], lacks: Sequence[Lack]
+) -> Denied:
     """Deny a lease for good because it requires more than a limit has.
 
     Example:
-        >>> never("exceeds_capacity", [Lack("llm:tpm", 2087, 1000, 1000)]).message
+        >>> terminal_denial("exceeds_capacity", [Lack("llm:tpm", 2087, 1000, 1000)]).message
         'exceeds_capacity:llm:tpm: 2,087 of llm:tpm requested, the capacity is 1,000'
-        >>> refusal(never("budget_exhausted", [Lack("daily", 150, 1000, 100, 3600.0)])).message
+        >>> denial_error(
+        ...     terminal_denial("budget_exhausted", [Lack("daily", 150, 1000, 100, 3600.0)])
+        ... ).message
         'daily: 150 of daily requested, 100 of 1,000 left, resets in 3,600 s'
     """
     keys = tuple(lack.key for lack in lacks)
@@ -65,9 +69,13 @@ def never(reason: Literal["exceeds_capacity", "budget_exhausted"], lacks: Sequen
 
 
 def _lacking(lack: Lack, *, only_left: bool) -> str:
-    has = f"{lack.left:,} of {lack.capacity:,} left" if only_left else f"the capacity is {lack.capacity:,}"
+    has = (
+        f"{lack.left:,} of {lack.capacity:,} left"
+        if only_left
+        else f"the capacity is {lack.capacity:,}"
+    )
     # A rounding error must not add a second.
-    seconds = math.inf if lack.anew == math.inf else math.ceil(round(lack.anew, 3))
+    seconds = math.inf if lack.reset_in == math.inf else math.ceil(round(lack.reset_in, 3))
     again = f", resets in {seconds:,} s" if only_left and seconds < math.inf else ""
     return f"{lack.amount:,} of {lack.key} requested, {has}{again}"
 
@@ -85,11 +93,11 @@ def denied(reason: PlainReason, keys: Sequence[str] = (), retry_after: float = 0
     return Denied(reason, terminal=True, keys=tuple(keys), message=f"{told}: {_WORDS[reason]}")
 
 
-def wrong_ask(ask: Ask) -> Denied | None:
+def request_denial(ask: LeaseRequest) -> Denied | None:
     """Return the reason why a request is invalid under any limits; None if it is valid.
 
     Example:
-        >>> wrong_ask(Ask("lease-1", "job-1", ())).message
+        >>> request_denial(LeaseRequest("lease-1", "job-1", ())).message
         'invalid_request: 0 requirements, 1 to 32 are allowed'
     """
     requirements = ask.requirements
@@ -98,8 +106,8 @@ def wrong_ask(ask: Ask) -> Denied | None:
         return invalid("the lease id is blank")
     if len(ask.lease_id) > LONGEST_NAME:
         return invalid(too_long("the lease id", ask.lease_id))
-    if not 1 <= count <= MOST_REQUIREMENTS:
-        return invalid(f"{count} requirements, 1 to {MOST_REQUIREMENTS} are allowed")
+    if not 1 <= count <= MAX_REQUIREMENTS:
+        return invalid(f"{count} requirements, 1 to {MAX_REQUIREMENTS} are allowed")
     for one in requirements:
         if not one.key.strip():
             return invalid("a key is blank")
@@ -131,14 +139,14 @@ def check_pause(key: str, seconds: float) -> None:
         raise LimitError("invalid_request", message, keys=(key,))
 
 
-def refusal(said: Denied) -> LimitError:
+def denial_error(said: Denied) -> LimitError:
     """Return the error for a call whose lease is denied for good.
 
     Raises:
         ValueError: The denial is transient.
 
     Example:
-        >>> refusal(denied("unknown_limit_key", ["llm:rpm"]))
+        >>> denial_error(denied("unknown_limit_key", ["llm:rpm"]))
         LimitError('unknown_limit_key: llm:rpm: unknown limit')
     """
     reason = said.reason
@@ -149,7 +157,7 @@ def refusal(said: Denied) -> LimitError:
     return LimitError(reason, message, keys=said.keys)
 
 
-def other_requirements(lease_id: str) -> Denied:
+def requirements_mismatch(lease_id: str) -> Denied:
     """Deny a repeated request whose requirements differ from those of the first one."""
     return invalid(f"lease {lease_id} was granted for different requirements")
 
@@ -159,17 +167,17 @@ def unavailable(message: str) -> LimitError:
     return LimitError("limiter_unavailable", message)
 
 
-def no_such_limit(key: str) -> LimitError:
+def unknown_limit(key: str) -> LimitError:
     """Return the error for a limit that does not exist."""
     return LimitError("unknown_limit_key", f"unknown limit {key!r}", keys=(key,))
 
 
-def two_of_one_key(key: str) -> LimitError:
+def duplicate_key(key: str) -> LimitError:
     """Return the error for two definitions of one limit."""
     return LimitError("invalid_request", f"two limits have the key {key!r}", keys=(key,))
 
 
-def other_kind(limit: Limit, kind: Kind) -> LimitError:
+def kind_mismatch(limit: Limit, kind: Kind) -> LimitError:
     """Return the error for a limit whose kind would change."""
     message = f"{limit.key!r} is a {kind} limit and cannot become a {limit.kind} one"
     return LimitError("invalid_request", message, keys=(limit.key,))

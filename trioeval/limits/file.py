@@ -22,13 +22,13 @@ import trio
 from filelock import FileLock, Timeout
 
 from trioeval.errors import LimitError, OutputError
-from trioeval.limits.backend import Backend, made_of
+from trioeval.limits.backend import Backend, definitions_of
 from trioeval.limits.denials import check_pause
-from trioeval.limits.journal import Journal, amounts_data, read_journal
+from trioeval.limits.journal import LimitJournal, amounts_data, read_journal
 from trioeval.limits.json import limit_data
-from trioeval.limits.ledger import Book
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.limits_file import read_limits, write_limits
-from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+from trioeval.limits.model import Decision, Granted, LeaseRequest, Limit, LimitState, Settlement
 from trioeval.nurseries import open_plain_nursery
 
 # Exclusive access to a file that is replaced whenever it is written.
@@ -37,7 +37,7 @@ from trioeval.nurseries import open_plain_nursery
 
 
 @contextmanager
-def only_user(path: Path) -> Iterator[None]:
+def exclusive_access(path: Path) -> Iterator[None]:
     """Lock a file against all other processes of this machine for as long as the block.
 
     The lock of a killed process is released; an empty file `.NAME.lock` may remain.
@@ -82,7 +82,7 @@ _logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_filed(
+async def open_file_limits(
     path: Path, *, period: float = PERIOD, now: Callable[[], float] | None = None
 ) -> AsyncGenerator[Backend]:
     """Open the limits of a file, kept in memory and written back to it.
@@ -98,12 +98,12 @@ async def open_filed(
         SuiteError: The file, or the journal beside it, cannot be read; with all its problems.
         OutputError: The file is open elsewhere; or the usage could not be written at the end.
     """
-    with only_user(path):
+    with exclusive_access(path):
         async with _open(path, period, now or _unix_clock()) as filed:
             yield filed
 
 
-def filed_states(path: Path) -> list[LimitState]:
+def file_states(path: Path) -> list[LimitState]:
     """Return the states of a file's limits, by key, without opening it: another process may have it open.
 
     Raises:
@@ -114,8 +114,8 @@ def filed_states(path: Path) -> list[LimitState]:
     if recorded is None:
         return sorted(known, key=lambda state: state.limit.key)
     now = max(time.time(), recorded.at)
-    _take_over(recorded.book, known, now)
-    return recorded.book.states(now)
+    _take_over(recorded.ledger, known, now)
+    return recorded.ledger.states(now)
 
 
 def _unix_clock() -> Callable[[], float]:
@@ -133,11 +133,11 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
     known = read_limits(path, missing_ok=True)
     recorded = read_journal(_journal_of(path))
     if recorded is None:
-        filed = _FiledLimits(path, Book(known, clock()), clock)
+        filed = _FileLimits(path, LimitLedger(known, clock()), clock)
     else:
         behind = max(0.0, recorded.at - clock())
-        filed = _FiledLimits(path, recorded.book, lambda: clock() + behind)
-        _take_over(recorded.book, known, filed.now())
+        filed = _FileLimits(path, recorded.ledger, lambda: clock() + behind)
+        _take_over(recorded.ledger, known, filed.now())
     periods_known = all(one.limit.reset is None or one.began_at is not None for one in known)
     if periods_known and path.exists():  # noqa: ASYNC240 - as short as reading it
         filed.saved = sorted(known, key=lambda state: state.limit.key)
@@ -156,48 +156,48 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
             await filed.close()
 
 
-def _take_over(book: Book, known: Sequence[LimitState], now: float) -> None:
+def _take_over(ledger: LimitLedger, known: Sequence[LimitState], now: float) -> None:
     """Apply the definitions of a file that differ from the journal's: it was changed, or replaced.
 
     The usage of limits that keep their kind is known to the ledger.
     """
     given = {state.limit.key: state for state in known}
     there: dict[str, Limit] = {}
-    for state in book.states(now):
+    for state in ledger.states(now):
         key = state.limit.key
         if key not in given or given[key].limit.kind != state.limit.kind:
-            book.remove(key, now)
+            ledger.remove(key, now)
         else:
-            [there[key]] = made_of([state])
+            [there[key]] = definitions_of([state])
     for state in known:
-        [limit] = made_of([state])
+        [limit] = definitions_of([state])
         if limit.key not in there:
-            book.add(state, now)
+            ledger.add(state, now)
         elif limit != there[limit.key]:
-            book.define(limit, now)
+            ledger.define(limit, now)
 
 
 @attrs.define(eq=False)
-class _FiledLimits:
+class _FileLimits:
     """A `Backend` in memory, its file, and its journal."""
 
     _path: Path
-    _book: Book
+    _ledger: LimitLedger
     now: Callable[[], float]
     """Returns the instant on the ledger's clock."""
     saved: list[LimitState] | None = attrs.field(init=False, default=None)
     """The content of the file; None before it exists."""
-    _journal: Journal = attrs.field(init=False)
+    _journal: LimitJournal = attrs.field(init=False)
     _saving: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     """An older state must not be written over a newer one."""
 
     @_journal.default
-    def _new_journal(self) -> Journal:
-        return Journal(_journal_of(self._path), lambda: self._book.snapshot(self.now()))
+    def _new_journal(self) -> LimitJournal:
+        return LimitJournal(_journal_of(self._path), lambda: self._ledger.snapshot(self.now()))
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         now = self.now()
-        decisions = [self._book.reserve(ask, now) for ask in asks]
+        decisions = [self._ledger.reserve(ask, now) for ask in asks]
         for ask, decision in zip(asks, decisions, strict=True):
             if isinstance(decision, Granted):
                 self._journal.append("reserve", now, ask.lease_id, amounts_data(ask.requirements))
@@ -207,7 +207,7 @@ class _FiledLimits:
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         now = self.now()
         for settlement in settlements:
-            if self._book.complete(settlement, now):
+            if self._ledger.complete(settlement, now):
                 self._journal.append(
                     "complete", now, settlement.lease_id, amounts_data(settlement.actuals)
                 )
@@ -215,7 +215,7 @@ class _FiledLimits:
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         now = self.now()
-        extended = self._book.extend(lease_ids, now)
+        extended = self._ledger.extend(lease_ids, now)
         if alive := [one for one, is_alive in zip(lease_ids, extended, strict=True) if is_alive]:
             self._journal.append("extend", now, alive)
         await self._commit()
@@ -223,12 +223,12 @@ class _FiledLimits:
 
     async def states(self) -> Sequence[LimitState]:
         await trio.lowlevel.checkpoint()
-        return self._book.states(self.now())
+        return self._ledger.states(self.now())
 
     async def define(self, limit: Limit, /) -> LimitState:
         limit.check()
         now = self.now()
-        state = self._book.define(limit, now)
+        state = self._ledger.define(limit, now)
         self._journal.append("define", now, limit_data(limit))
         await self._commit(limit.key, in_file=True)
         return state
@@ -236,14 +236,14 @@ class _FiledLimits:
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)
         now = self.now()
-        state = self._book.pause(key, now + seconds, now)
+        state = self._ledger.pause(key, now + seconds, now)
         self._journal.append("pause", now, key, now + seconds)
         await self._commit(key)
         return state
 
     async def remove(self, key: str, /) -> None:
         now = self.now()
-        self._book.remove(key, now)
+        self._ledger.remove(key, now)
         self._journal.append("remove", now, key)
         await self._commit(key, in_file=True)
 
@@ -262,7 +262,7 @@ class _FiledLimits:
 
     def standing(self) -> list[LimitState]:
         """Return the states to write into the file: all limits, without pauses."""
-        states = self._book.states(self.now())
+        states = self._ledger.states(self.now())
         return [attrs.evolve(state, paused_until=None) for state in states]
 
     async def save(self) -> None:
@@ -300,7 +300,7 @@ class _FiledLimits:
         """
         try:
             await self.save()
-            if self._book.snapshot(self.now()).is_plain:
+            if self._ledger.snapshot(self.now()).is_plain:
                 self._journal.remove()
             else:
                 await self._journal.commit()

@@ -17,13 +17,13 @@ import trio
 
 from trioeval.errors import LimitError, ProviderError
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import check_pause, no_such_limit, unavailable, wrong_ask
-from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.denials import check_pause, request_denial, unavailable, unknown_limit
+from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitState, Settlement, Unknown
 from trioeval.limits.wire import (
     BATCH,
     INVALID,
     Json,
-    ask_json,
+    lease_request_json,
     limit_json,
     read_decision,
     read_state,
@@ -121,15 +121,21 @@ class _HttpLimits:
     _credentials: _Credentials
     _timeout: float
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         if len(asks) == 1:
-            if (wrong := wrong_ask(asks[0])) is not None:
+            if (wrong := request_denial(asks[0])) is not None:
                 return [wrong]
-            return [self._decision(await self._ask("POST", "/v1/reserve", ask_json(asks[0])))]
+            return [
+                self._decision(
+                    await self._request("POST", "/v1/reserve", lease_request_json(asks[0]))
+                )
+            ]
         decisions: list[Decision] = []
         for batch in _batches(asks):
             try:
-                results = await self._ask_batch("/v1/reserve/batch", map(ask_json, batch))
+                results = await self._request_batch(
+                    "/v1/reserve/batch", map(lease_request_json, batch)
+                )
             except LimitError as error:
                 if error.reason != "limiter_unavailable":
                     raise
@@ -141,47 +147,47 @@ class _HttpLimits:
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         if len(settlements) == 1:
-            answer = await self._ask("POST", "/v1/complete", settlement_json(settlements[0]))
+            answer = await self._request("POST", "/v1/complete", settlement_json(settlements[0]))
             self._check_done(answer)
             return
         for batch in _batches(settlements):
-            answers = await self._ask_batch("/v1/complete/batch", map(settlement_json, batch))
+            answers = await self._request_batch("/v1/complete/batch", map(settlement_json, batch))
             for answer in answers:
                 self._check_done(answer)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         extended: list[bool] = []
         for batch in _batches(lease_ids):
-            answer = await self._ask("POST", "/v1/extend", {"lease_ids": list(batch)})
+            answer = await self._request("POST", "/v1/extend", {"lease_ids": list(batch)})
             results = self._results(answer, len(batch))
             extended += [isinstance(one, dict) and one.get("ok") is True for one in results]
         return extended
 
     async def states(self) -> Sequence[LimitState]:
-        answer = await self._ask("GET", "/v1/admin/limits")
+        answer = await self._request("GET", "/v1/admin/limits")
         limits = answer.get("limits") if isinstance(answer, dict) else None
         if not isinstance(limits, list):
-            raise self._not_understood(answer)
+            raise self._invalid_answer(answer)
         return [self._state(one) for one in limits]
 
     async def define(self, limit: Limit, /) -> LimitState:
-        return self._state(await self._ask("PUT", "/v1/admin/limits", limit_json(limit)))
+        return self._state(await self._request("PUT", "/v1/admin/limits", limit_json(limit)))
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)  # JSON has no infinity
         wanted = {"key": key, "seconds": seconds}
-        return self._state(await self._ask("POST", "/v1/admin/pause", wanted, key=key))
+        return self._state(await self._request("POST", "/v1/admin/pause", wanted, key=key))
 
     async def remove(self, key: str, /) -> None:
         path = f"/v1/admin/limits/{quote(key, safe='')}"
-        self._check_done(await self._ask("DELETE", path, key=key))
+        self._check_done(await self._request("DELETE", path, key=key))
 
-    async def _ask_batch(self, path: str, items: Iterable[Json]) -> Sequence[object]:
+    async def _request_batch(self, path: str, items: Iterable[Json]) -> Sequence[object]:
         requests = list(items)
-        answer = await self._ask("POST", path, {"requests": requests})
+        answer = await self._request("POST", path, {"requests": requests})
         return self._results(answer, len(requests))
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, data: Json | None = None, *, key: str | None = None
     ) -> object:
         """Return the JSON of an answer with status 200.
@@ -226,9 +232,11 @@ class _HttpLimits:
                 hint = "give the token that the server was started with, as http://:TOKEN@host:8770"
                 if self._credentials.port is not None:
                     hint += "; programs of the user who started it need none"
-                raise LimitError("invalid_request", f"{self._base} does not accept the token: {hint}")
+                raise LimitError(
+                    "invalid_request", f"{self._base} does not accept the token: {hint}"
+                )
             case 404 if key is not None and said.get("error") == "not_found":
-                raise no_such_limit(key)
+                raise unknown_limit(key)
             case status:
                 detail = f": {message}" if message else ""
                 raise unavailable(f"{self._base} answered with status {status}{detail}")
@@ -236,13 +244,13 @@ class _HttpLimits:
     def _results(self, answer: object, count: int) -> Sequence[object]:
         results = answer.get("results") if isinstance(answer, dict) else None
         if not isinstance(results, list) or len(results) != count:
-            raise self._not_understood(answer)
+            raise self._invalid_answer(answer)
         return results
 
     def _state(self, answer: object) -> LimitState:
         state = read_state(answer)
         if state is None:
-            raise self._not_understood(answer)
+            raise self._invalid_answer(answer)
         return state
 
     def _decision(self, answer: object) -> Decision:
@@ -258,9 +266,9 @@ class _HttpLimits:
             case {"error": "invalid_request"}:
                 raise LimitError("invalid_request", f"{self._base} rejects the request: {answer}")
             case _:
-                raise self._not_understood(answer)
+                raise self._invalid_answer(answer)
 
-    def _not_understood(self, answer: object) -> LimitError:
+    def _invalid_answer(self, answer: object) -> LimitError:
         return unavailable(f"invalid answer from {self._base}: {str(answer)[:80]}")
 
 

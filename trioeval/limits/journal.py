@@ -26,20 +26,20 @@ import trio
 
 from trioeval.errors import OutputError, Problem, SuiteError
 from trioeval.limits.json import from_json
-from trioeval.limits.ledger import Book, Snapshot
+from trioeval.limits.ledger import LimitLedger, Snapshot
 from trioeval.limits.limits_file import sync_folder
-from trioeval.limits.model import Actual, Ask, Limit, Requirement, Settlement
+from trioeval.limits.model import Actual, LeaseRequest, Limit, Requirement, Settlement
 
 VERSION = 1
 _PARTS = ("limits", "leases", "completed")
 _CHUNK = 1000  # leases per line of a snapshot
-_LEAST_REWRITTEN = 1024 * 1024  # bytes of operations below which no new snapshot is written
+_MIN_REWRITTEN = 1024 * 1024  # bytes of operations below which no new snapshot is written
 _CHECKSUM = 8  # digits
 _sync = getattr(os, "fdatasync", os.fsync)
 
 Operation: TypeAlias = Literal["reserve", "complete", "extend", "define", "pause", "remove"]
 Entry: TypeAlias = list[Any]
-"""One operation: its name, its instant and its arguments; see `_carry_out`."""
+"""One operation: its name, its instant and its arguments; see `_replay`."""
 
 
 def amounts_data(amounts: Iterable[Requirement | Actual]) -> list[list[Any]]:
@@ -48,15 +48,15 @@ def amounts_data(amounts: Iterable[Requirement | Actual]) -> list[list[Any]]:
 
 
 @attrs.frozen
-class Recorded:
+class ReplayedJournal:
     """The content of a journal."""
 
-    book: Book
+    ledger: LimitLedger
     at: float
     """Its last instant."""
 
 
-def read_journal(path: Path) -> Recorded | None:
+def read_journal(path: Path) -> ReplayedJournal | None:
     """Return the ledger that a journal leads to; None if the file does not exist.
 
     Raises:
@@ -68,7 +68,7 @@ def read_journal(path: Path) -> Recorded | None:
         return None
     except OSError as error:
         raise _unusable(path, None, error.strerror or str(error)) from None
-    return _recorded(path, _lines_of(path, data))
+    return _replayed(path, _lines_of(path, data))
 
 
 def _lines_of(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
@@ -83,7 +83,7 @@ def _lines_of(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
         yield number, json.loads(text)
 
 
-def _recorded(path: Path, lines: Iterator[tuple[int, Any]]) -> Recorded:
+def _replayed(path: Path, lines: Iterator[tuple[int, Any]]) -> ReplayedJournal:
     head = next(lines, (1, None))[1]
     if not isinstance(head, dict) or head.get("journal") != VERSION:
         raise _unusable(path, 1, f"is not a journal of version {VERSION}")
@@ -95,34 +95,34 @@ def _recorded(path: Path, lines: Iterator[tuple[int, Any]]) -> Recorded:
         parts[name] += rows
     else:
         raise _unusable(path, None, "its snapshot is incomplete")
-    book = Book.of_snapshot(Snapshot(at, **parts))
+    ledger = LimitLedger.of_snapshot(Snapshot(at, **parts))
     for _number, entries in lines:
         for entry in entries:
             at = entry[1]
-            _carry_out(book, entry)
-    return Recorded(book, at)
+            _replay(ledger, entry)
+    return ReplayedJournal(ledger, at)
 
 
-def _carry_out(book: Book, entry: Entry) -> None:
+def _replay(ledger: LimitLedger, entry: Entry) -> None:
     match entry:
         case ["reserve", at, lease_id, needs]:
             requirements = tuple(Requirement(key, amount) for key, amount in needs)
-            book.reserve(Ask(lease_id, "", requirements), at)
+            ledger.reserve(LeaseRequest(lease_id, "", requirements), at)
         case ["complete", at, lease_id, used]:
             actuals = tuple(Actual(key, amount) for key, amount in used)
-            book.complete(Settlement(lease_id, "", actuals), at)
+            ledger.complete(Settlement(lease_id, "", actuals), at)
         case ["extend", at, lease_ids]:
-            book.extend(lease_ids, at)
+            ledger.extend(lease_ids, at)
         case ["define", at, data]:
-            book.define(from_json(data, Limit), at)
+            ledger.define(from_json(data, Limit), at)
         case ["pause", at, key, until]:
-            book.pause(key, until, at)
+            ledger.pause(key, until, at)
         case ["remove", at, key]:
-            book.remove(key, at)
+            ledger.remove(key, at)
 
 
 @attrs.define(eq=False)
-class Journal:
+class LimitJournal:
     """The journal of one ledger.
 
     Args:
@@ -175,7 +175,7 @@ class Journal:
         try:
             # Not abandoned on cancellation: a partial write would be worth nothing.
             with trio.CancelScope(shield=True):
-                if file is None or self._size > max(_LEAST_REWRITTEN, self._snapshot_size):
+                if file is None or self._size > max(_MIN_REWRITTEN, self._snapshot_size):
                     lines = _snapshot_lines(self._snapshot())
                     new = await trio.to_thread.run_sync(_replace, self._path, lines)
                     self._file, self._snapshot_size, self._size = *new, 0
@@ -252,7 +252,5 @@ def _append(file: int, lines: Iterable[object]) -> int:
 
 
 def _unusable(path: Path, line: int | None, reason: str) -> SuiteError:
-    hint = (
-        "only the journal has the current usage; remove it to start from the file of limits"
-    )
+    hint = "only the journal has the current usage; remove it to start from the file of limits"
     return SuiteError([Problem("$", reason, hint, str(path), line)], files=[path])

@@ -24,7 +24,7 @@ from trioeval.limits.model import (
     Limit,
     LimitState,
     Rule,
-    seen,
+    value_text,
 )
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def _limit_or_state(data: Any, wanted: Any) -> Limit | LimitState:
 def _spellings(data: Any, fields: Fields) -> tuple[dict[str, str], list[Problem]]:
     """Return the spelling of each known key, and the problems of other keys."""
     if not isinstance(data, dict):
-        raise _wrong(f"{seen(data)} is not a limit", "an object with key, kind, …")
+        raise _wrong(f"{value_text(data)} is not a limit", "an object with key, kind, …")
     key_by_snake = {snake(key): key for key in fields}
     spelled: dict[str, str] = {}
     problems: list[Problem] = []
@@ -192,7 +192,7 @@ def _below(key: str) -> str:
 
 def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
-        raise _wrong(f"{seen(data)} is not a list", "a list of limits")
+        raise _wrong(f"{value_text(data)} is not a list", "a list of limits")
     problems: list[Problem] = []
     found: dict[int, Limit | LimitState] = {}
     for place, part in enumerate(data):
@@ -204,7 +204,7 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     for place, one in found.items():
         key = one.key if isinstance(one, Limit) else one.limit.key
         if first.setdefault(key, place) != place:
-            message = f"[{first[key]}] also has the key {seen(key)}"
+            message = f"[{first[key]}] also has the key {value_text(key)}"
             problems.append(Problem(f"$[{place}].key", message, "one limit for each key"))
     if problems:
         raise SuiteError(problems)
@@ -214,27 +214,27 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
 def _text(value: Any, _wanted: Any) -> str:
     if isinstance(value, str):
         return value
-    raise _wrong(f"{seen(value)} is not a text", "put it in quotes")
+    raise _wrong(f"{value_text(value)} is not a text", "put it in quotes")
 
 
 def _whole(value: Any, wanted: Any) -> int:
     least = get_args(wanted)[1]
     hint = f"a whole number from {least} to 2^53-1"
     if type(value) is not int:
-        raise _wrong(f"{seen(value)} is not a whole number", hint)
+        raise _wrong(f"{value_text(value)} is not a whole number", hint)
     if value < least:
         raise _wrong(f"{value} is too small", hint)
     if value > MOST:
-        raise _wrong(f"{seen(value)} is too large", hint)
+        raise _wrong(f"{value_text(value)} is too large", hint)
     return value
 
 
 def _seconds(value: Any, _wanted: Any) -> float:
     hint = f"seconds, more than 0 and at most {MOST_SECONDS:,}"
     if type(value) not in {int, float}:
-        raise _wrong(f"{seen(value)} is not a number", hint)
+        raise _wrong(f"{value_text(value)} is not a number", hint)
     if not 0 < value <= MOST_SECONDS:
-        raise _wrong(f"{seen(value)} is out of range", hint)
+        raise _wrong(f"{value_text(value)} is out of range", hint)
     return float(value)
 
 
@@ -245,7 +245,7 @@ def _instant(value: Any, _wanted: Any) -> float:
         instant = None
     if instant is None or instant.tzinfo is None:
         hint = "date, time and offset, like 2026-11-22T08:54:56Z"
-        raise _wrong(f"{seen(value)} is not an instant", hint)
+        raise _wrong(f"{value_text(value)} is not an instant", hint)
     return instant.timestamp()
 
 
@@ -253,7 +253,7 @@ def _choice(value: Any, wanted: Any) -> str:
     choices = get_args(wanted)
     if value in choices:
         return str(value)
-    raise _wrong(f"{seen(value)} is not known", f"one of {', '.join(choices)}")
+    raise _wrong(f"{value_text(value)} is not known", f"one of {', '.join(choices)}")
 
 
 _CONVERTER = cattrs.Converter()

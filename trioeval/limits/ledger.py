@@ -19,23 +19,29 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.limits.counters import Counter, Holds, Purse, Share, Window
+from trioeval.limits.counters import (
+    BudgetCounter,
+    ConcurrencyCounter,
+    Counter,
+    LeaseShare,
+    WindowCounter,
+)
 from trioeval.limits.denials import (
     Lack,
     denied,
-    never,
-    no_such_limit,
-    other_kind,
-    other_requirements,
-    two_of_one_key,
-    wrong_ask,
+    duplicate_key,
+    kind_mismatch,
+    request_denial,
+    requirements_mismatch,
+    terminal_denial,
+    unknown_limit,
 )
 from trioeval.limits.json import from_json, state_data
 from trioeval.limits.model import (
-    Ask,
     Denied,
     Granted,
     Kind,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
@@ -49,7 +55,7 @@ from trioeval.limits.model import (
 #
 # A lease that belongs to a scope of this process is kept until that scope ends, and no longer.
 
-LEAST_RETENTION = 600.0
+MIN_RETENTION = 600.0
 """Seconds for which a lease is remembered at least."""
 
 
@@ -59,11 +65,11 @@ class Lease:
 
     requirements: tuple[Requirement, ...]
     granted: Granted
-    shares: list[Share]
+    shares: list[LeaseShare]
     """In the order of the requirements."""
     held: bool
     """True if it belongs to a scope of this process."""
-    heard_at: float
+    requested_at: float
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -73,26 +79,28 @@ class Lease:
     @property
     def has_expired(self) -> bool:
         """Whether one of its holds has ended."""
-        return any(not share.counted and type(share.counter) is Holds for share in self.shares)
+        return any(
+            not share.counted and type(share.counter) is ConcurrencyCounter for share in self.shares
+        )
 
 
 @attrs.define(eq=False)
-class Closed:
+class ClosedLease:
     """A lease that is over, or was denied."""
 
     answer: Denied
     """The answer to further requests about it."""
-    heard_at: float
+    requested_at: float
 
 
-Record: TypeAlias = Lease | Closed
+Record: TypeAlias = Lease | ClosedLease
 
 
 @attrs.define(eq=False)
-class Records:
+class LeaseRecords:
     """The remembered leases, by id."""
 
-    _retention: float = attrs.field(init=False, default=LEAST_RETENTION)
+    _retention: float = attrs.field(init=False, default=MIN_RETENTION)
     """Seconds without a request after which a lease is dropped."""
     _retained_at: float = attrs.field(init=False, default=-math.inf)
     """Start of that retention; nothing was due by it before."""
@@ -101,7 +109,7 @@ class Records:
     _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
     _live: OrderedDict[str, Lease] = attrs.field(init=False, factory=OrderedDict)
     """Live leases that are not held, in the order of their last requests."""
-    _closed: OrderedDict[str, Closed] = attrs.field(init=False, factory=OrderedDict)
+    _closed: OrderedDict[str, ClosedLease] = attrs.field(init=False, factory=OrderedDict)
     """Closed leases, in the order of their last requests."""
 
     def __len__(self) -> int:
@@ -113,7 +121,7 @@ class Records:
         return self._live
 
     @property
-    def closed(self) -> Mapping[str, Closed]:
+    def closed(self) -> Mapping[str, ClosedLease]:
         """Closed leases, in the order of their last requests."""
         return self._closed
 
@@ -132,10 +140,10 @@ class Records:
         else:
             self._live[lease_id] = lease
 
-    def hear(self, lease_id: str, lease: Lease, now: float) -> None:
+    def touch(self, lease_id: str, lease: Lease, now: float) -> None:
         """Restart the retention of a lease."""
         if not lease.held:
-            lease.heard_at = now
+            lease.requested_at = now
             self._live.move_to_end(lease_id)
 
     def close(self, lease_id: str, lease: Lease, answer: Denied, now: float) -> None:
@@ -148,7 +156,7 @@ class Records:
 
     def deny(self, lease_id: str, answer: Denied, now: float) -> None:
         """Record that a lease was denied."""
-        self._closed[lease_id] = Closed(answer, now)
+        self._closed[lease_id] = ClosedLease(answer, now)
 
     def retain(self, retention: float, now: float) -> None:
         """Set the retention from now on."""
@@ -156,7 +164,7 @@ class Records:
 
     def left_at(self) -> float:
         """Return the instant at which the next live lease is dropped; infinite without one."""
-        return _first_heard_at(self._live) + self._retention
+        return _first_requested_at(self._live) + self._retention
 
     def drop(self, now: float) -> list[tuple[Lease, float]]:
         """Drop what is due; return the live leases among it, and the instant since which each was due."""
@@ -164,25 +172,25 @@ class Records:
         if now < self._due_at:
             return left
         live, closed, retention = self._live, self._closed, self._retention
-        while _first_heard_at(closed) + retention <= now:
+        while _first_requested_at(closed) + retention <= now:
             closed.popitem(last=False)
-        while _first_heard_at(live) + retention <= now:
+        while _first_requested_at(live) + retention <= now:
             _, lease = live.popitem(last=False)
-            left.append((lease, max(lease.heard_at + retention, self._retained_at)))
+            left.append((lease, max(lease.requested_at + retention, self._retained_at)))
         # Later records get requests now or later.
-        self._due_at = min(now, _first_heard_at(live), _first_heard_at(closed)) + retention
+        self._due_at = min(now, _first_requested_at(live), _first_requested_at(closed)) + retention
         return left
 
 
-def _first_heard_at(records: OrderedDict[str, Lease] | OrderedDict[str, Closed]) -> float:
-    return records[next(iter(records))].heard_at if records else math.inf
+def _first_requested_at(records: OrderedDict[str, Lease] | OrderedDict[str, ClosedLease]) -> float:
+    return records[next(iter(records))].requested_at if records else math.inf
 
 
 Json: TypeAlias = dict[str, Any]
 _COUNTERS: Mapping[Kind, type[Counter]] = {
-    "rolling": Window,
-    "concurrency": Holds,
-    "budget": Purse,
+    "rolling": WindowCounter,
+    "concurrency": ConcurrencyCounter,
+    "budget": BudgetCounter,
 }
 _COMPLETED = denied("lease_completed")
 _EXPIRED = denied("lease_expired")
@@ -210,7 +218,7 @@ class Snapshot:
         return not (is_used or self.leases or self.completed)
 
 
-class Book:
+class LimitLedger:
     """The state of all limits.
 
     Args:
@@ -222,22 +230,23 @@ class Book:
         LimitError: `invalid_request`: two of them have the same key.
 
     Example:
-        >>> book = Book([LimitState(limit=Limit(key="rpm", kind="rolling", capacity=1, window=60))])
-        >>> book.reserve(Ask("lease-1", "job-1", (Requirement("rpm", 1),)), now=0)
+        >>> rpm = Limit(key="rpm", kind="rolling", capacity=1, window=60)
+        >>> ledger, one = LimitLedger([LimitState(limit=rpm)]), (Requirement("rpm", 1),)
+        >>> ledger.reserve(LeaseRequest("lease-1", "job-1", one), now=0)
         Granted(reserved_at=0)
-        >>> book.reserve(Ask("lease-2", "job-2", (Requirement("rpm", 1),)), now=15).retry_after
+        >>> ledger.reserve(LeaseRequest("lease-2", "job-2", one), now=15).retry_after
         45
     """
 
     def __init__(self, states: Iterable[LimitState] = (), now: float = 0.0) -> None:
         self._counters: dict[str, Counter] = {}
-        self._records = Records()
+        self._records = LeaseRecords()
         for state in states:
             self.add(state, now)
 
     def reserve(
         self,
-        ask: Ask,
+        ask: LeaseRequest,
         now: float,
         *,
         held: bool = False,
@@ -253,12 +262,12 @@ class Book:
             behind: Called before a grant; returns the limits at which earlier requests wait, which then
                 count as full.
         """
-        if (wrong := wrong_ask(ask)) is not None:
+        if (wrong := request_denial(ask)) is not None:
             return wrong
         self._drop(now)
         records, requirements = self._records, ask.requirements
         if (record := records.find(ask.lease_id)) is not None:
-            return self._again(ask, record, now)
+            return self._repeated(ask, record, now)
         refusal = self._refusal(requirements, now)
         if refusal is None and behind is not None and (keys := behind(requirements)):
             hint = max(self._counters[key].hint() for key in keys)
@@ -316,7 +325,7 @@ class Book:
         """
         key = state.limit.key
         if key in self._counters:
-            raise two_of_one_key(key)
+            raise duplicate_key(key)
         self._counters[key] = _counter_of(state, now)
         self._retain(now)
 
@@ -333,7 +342,7 @@ class Book:
         if counter is None:
             counter = self._counters[limit.key] = _counter_of(LimitState(limit=limit), now)
         elif counter.limit.kind != limit.kind:
-            raise other_kind(limit, counter.limit.kind)
+            raise kind_mismatch(limit, counter.limit.kind)
         else:
             counter.refresh(now)
             counter.define(limit, now)
@@ -378,7 +387,7 @@ class Book:
                 counter.refresh(now)
                 paused = counter.paused_until
                 found = min(found, counter.next_at(), paused if paused > now else math.inf)
-                if isinstance(counter, Purse) and counter.outstanding:
+                if isinstance(counter, BudgetCounter) and counter.outstanding:
                     found = min(found, self._records.left_at())
         return found
 
@@ -416,7 +425,7 @@ class Book:
         taken = (share.counter for lease in leases.values() for share in lease.shares)
         counters = list(dict.fromkeys([*self._counters.values(), *taken]))
         limits: list[Json] = []
-        place_by_share: dict[Share, int] = {}
+        place_by_share: dict[LeaseShare, int] = {}
         for counter in counters:
             counter.refresh(now)
             shares = counter.listed()
@@ -440,7 +449,7 @@ class Book:
                 [
                     lease_id,
                     lease.granted.reserved_at,
-                    lease.heard_at,
+                    lease.requested_at,
                     [
                         [number_by_counter[share.counter], one.amount, place_by_share.get(share)]
                         for one, share in zip(lease.requirements, lease.shares, strict=True)
@@ -448,25 +457,25 @@ class Book:
                 ]
                 for lease_id, lease in leases.items()
             ],
-            [[name, one.heard_at] for name, one in completed if one.answer is _COMPLETED],
+            [[name, one.requested_at] for name, one in completed if one.answer is _COMPLETED],
         )
 
     @classmethod
-    def of_snapshot(cls, snapshot: Snapshot) -> "Book":
+    def of_snapshot(cls, snapshot: Snapshot) -> "LimitLedger":
         """Return the ledger in the state of a snapshot."""
-        book = cls()
-        counters: list[tuple[Counter, list[Share]]] = []
+        ledger = cls()
+        counters: list[tuple[Counter, list[LeaseShare]]] = []
         for data in snapshot.limits:
             state = from_json(data["state"], LimitState)
             state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
-            shares = [Share(counter, amount, at, held=False) for amount, at in data["shares"]]
+            shares = [LeaseShare(counter, amount, at, held=False) for amount, at in data["shares"]]
             for share in shares:
                 counter.put(share)
             counters.append((counter, shares))
             if not data["is_removed"]:
-                book._counters[state.limit.key] = counter
-        for lease_id, reserved_at, heard_at, parts in snapshot.leases:
+                ledger._counters[state.limit.key] = counter
+        for lease_id, reserved_at, requested_at, parts in snapshot.leases:
             requirements, shares = [], []
             for number, amount, place in parts:
                 counter, listed = counters[number]
@@ -474,46 +483,48 @@ class Book:
                 if place is not None:
                     share = listed[place]
                 else:
-                    is_budget = isinstance(counter, Purse)
-                    share = Share(counter, amount, reserved_at, held=False, counted=is_budget)
+                    is_budget = isinstance(counter, BudgetCounter)
+                    share = LeaseShare(counter, amount, reserved_at, held=False, counted=is_budget)
                     if is_budget:
                         counter.put(share)
                 shares.append(share)
             granted = Granted(reserved_at)
-            lease = Lease(tuple(requirements), granted, shares, held=False, heard_at=heard_at)
-            book._records.add(lease_id, lease)
-        for lease_id, heard_at in snapshot.completed:
-            book._records.deny(lease_id, _COMPLETED, heard_at)
-        book._retain(snapshot.at)
-        return book
+            lease = Lease(
+                tuple(requirements), granted, shares, held=False, requested_at=requested_at
+            )
+            ledger._records.add(lease_id, lease)
+        for lease_id, requested_at in snapshot.completed:
+            ledger._records.deny(lease_id, _COMPLETED, requested_at)
+        ledger._retain(snapshot.at)
+        return ledger
 
-    def _again(self, ask: Ask, record: Record, now: float) -> Granted | Denied:
-        if isinstance(record, Closed):
+    def _repeated(self, ask: LeaseRequest, record: Record, now: float) -> Granted | Denied:
+        if isinstance(record, ClosedLease):
             return record.answer
         for share in record.shares:
             share.counter.refresh(now)
         if record.has_expired:
             return _EXPIRED
         if _amounts(record.requirements) != _amounts(ask.requirements):
-            return other_requirements(ask.lease_id)
-        self._records.hear(ask.lease_id, record, now)
+            return requirements_mismatch(ask.lease_id)
+        self._records.touch(ask.lease_id, record, now)
         return record.granted
 
     def _refusal(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
         for one in requirements:
             counter = self._counters.get(one.key)
             if counter is None:
-                return self._why_not(requirements, now)
+                return self._denial(requirements, now)
             counter.refresh(now)
             if (
                 counter.pending is not None
                 or counter.paused_until > now
                 or not counter.fits(one.amount)
             ):
-                return self._why_not(requirements, now)
+                return self._denial(requirements, now)
         return None
 
-    def _why_not(self, requirements: Sequence[Requirement], now: float) -> Denied:
+    def _denial(self, requirements: Sequence[Requirement], now: float) -> Denied:
         """Return the denial of these requirements; terminal reasons come first."""
         counters = self._counters
         if unknown := [one.key for one in requirements if one.key not in counters]:
@@ -522,9 +533,9 @@ class Book:
         for _, counter, _ in asked:
             counter.refresh(now)
         if too_large := [one for one in asked if one[1].is_beyond(one[2])]:
-            return never("exceeds_capacity", [_lack(*one, now) for one in too_large])
+            return terminal_denial("exceeds_capacity", [_lack(*one, now) for one in too_large])
         if spent := [one for one in asked if not one[1].may_fit(one[2])]:
-            return never("budget_exhausted", [_lack(*one, now) for one in spent])
+            return terminal_denial("budget_exhausted", [_lack(*one, now) for one in spent])
         waits = {key: counter.wait(amount, now) for key, counter, amount in asked}
         if decreasing := [key for key, counter, _ in asked if counter.pending is not None]:
             return denied("limit_decreasing", decreasing, max(waits.values()))
@@ -549,7 +560,7 @@ class Book:
             return False
         for share in lease.shares:
             share.counter.extend(share, now)
-        self._records.hear(lease_id, lease, now)
+        self._records.touch(lease_id, lease, now)
         return True
 
     def _drop(self, now: float) -> None:
@@ -561,19 +572,19 @@ class Book:
     def _retain(self, now: float) -> None:
         limits = [counter.limit for counter in self._counters.values()]
         spans = [limit.window or limit.timeout or 0.0 for limit in limits]
-        self._records.retain(max([LEAST_RETENTION, *spans]), now)
+        self._records.retain(max([MIN_RETENTION, *spans]), now)
 
     def _counter(self, key: str, now: float) -> Counter:
         counter = self._counters.get(key)
         if counter is None:
-            raise no_such_limit(key)
+            raise unknown_limit(key)
         self._drop(now)
         counter.refresh(now)
         return counter
 
 
 def _lack(key: str, counter: Counter, amount: int, now: float) -> Lack:
-    return Lack(key, amount, counter.target, counter.left, counter.anew_at - now)
+    return Lack(key, amount, counter.target, counter.left, counter.resets_at - now)
 
 
 def _amounts(requirements: Sequence[Requirement]) -> dict[str, int]:

@@ -27,21 +27,21 @@ import trio
 from trioeval.errors import LimitError
 from trioeval.kernel import Permits, Shortage
 from trioeval.limits.backend import LanePermits, nothing_of, requirements_of
-from trioeval.limits.denials import check_pause, refusal, wrong_ask
-from trioeval.limits.ledger import Book
+from trioeval.limits.denials import check_pause, denial_error, request_denial
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.model import (
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitKey,
     LimitState,
     Requirement,
     Settlement,
 )
-from trioeval.limits.waiting import Order, Room, Waiter
+from trioeval.limits.waiting import LimitWaiter, Room, WaitingOrder
 
 # A call that waits for its lease, in a queue that other tasks serve.
 #
@@ -50,7 +50,7 @@ from trioeval.limits.waiting import Order, Room, Waiter
 
 
 @attrs.define(eq=False)
-class LeaseWaiter(Waiter):
+class LeaseWaiter(LimitWaiter):
     """A call that waits for its lease."""
 
     job_id: str
@@ -58,7 +58,7 @@ class LeaseWaiter(Waiter):
     _told: Callable[[Shortage], None]
     said: Shortage | None = None
     """The last reported reason for waiting."""
-    end: Ask | LimitError | None = None
+    end: LeaseRequest | LimitError | None = None
     """The granted request, or the terminal error; None while it waits."""
     wake_at: float = math.inf
     """The instant at which it looks for expired shares on behalf of all waiters."""
@@ -77,12 +77,12 @@ class LeaseWaiter(Waiter):
         self.said = shortage
         self._told(shortage)
 
-    def serve(self, end: Ask | LimitError) -> None:
+    def serve(self, end: LeaseRequest | LimitError) -> None:
         """End the wait."""
         self.end = end
         self._over.set()
 
-    async def wait(self) -> Ask | LimitError | None:
+    async def wait(self) -> LeaseRequest | LimitError | None:
         """Sleep until the wait is over; None when the timer fires. A checkpoint."""
         with trio.CancelScope(deadline=self.wake_at) as self._scope:
             await self._over.wait()
@@ -132,8 +132,8 @@ class MemoryLimits:
         self, states: Iterable[LimitState | Limit] = (), *, now: float | None = None
     ) -> None:
         known = [one if isinstance(one, LimitState) else LimitState(limit=one) for one in states]
-        self._book = Book(known, trio.current_time() if now is None else now)
-        self._order = Order[LeaseWaiter]()
+        self._ledger = LimitLedger(known, trio.current_time() if now is None else now)
+        self._order = WaitingOrder[LeaseWaiter]()
         self._waiting: OrderedDict[LeaseWaiter, None] = OrderedDict()
         """By arrival; the first has the timer."""
         self._awaited: set[str] = set()
@@ -153,36 +153,36 @@ class MemoryLimits:
         Raises:
             LimitError: `invalid_request`: a key is blank or occurs twice, or there are none or too many.
         """
-        wrong = wrong_ask(Ask("a call of it", lane, requirements_of(keys, 0, 0.0)))
+        wrong = request_denial(LeaseRequest("a call of it", lane, requirements_of(keys, 0, 0.0)))
         if wrong is not None:
-            raise refusal(wrong)
+            raise denial_error(wrong)
         return LanePermits(self, lane, tuple(keys))
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         """Decide about each request. A checkpoint. See `Backend`.
 
         A lease that would overtake a waiter of this process is denied.
         """
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        return [self._book.reserve(ask, now, behind=self._passed(now)) for ask in asks]
+        return [self._ledger.reserve(ask, now, behind=self._passed(now)) for ask in asks]
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         """End leases. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         for settlement in settlements:
-            self._news(self._book.complete(settlement, now), now)
+            self._news(self._ledger.complete(settlement, now), now)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         """Postpone the expiry of the holds of leases. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
-        return self._book.extend(lease_ids, trio.current_time())
+        return self._ledger.extend(lease_ids, trio.current_time())
 
     async def states(self) -> Sequence[LimitState]:
         """Return all limits, by key. A checkpoint."""
         await trio.lowlevel.checkpoint()
-        return self._book.states(trio.current_time())
+        return self._ledger.states(trio.current_time())
 
     async def define(self, limit: Limit, /) -> LimitState:
         """Create or change a limit. A checkpoint. See `Backend`.
@@ -193,7 +193,7 @@ class MemoryLimits:
         await trio.lowlevel.checkpoint()
         limit.check()
         now = trio.current_time()
-        state = self._book.define(limit, now)
+        state = self._ledger.define(limit, now)
         self._refuse({limit.key}, now)
         self._serve(now, anew=True)
         return state
@@ -207,7 +207,7 @@ class MemoryLimits:
         await trio.lowlevel.checkpoint()
         check_pause(key, seconds)
         now = trio.current_time()
-        state = self._book.pause(key, now + seconds, now)
+        state = self._ledger.pause(key, now + seconds, now)
         self._serve(now)
         return state
 
@@ -215,21 +215,23 @@ class MemoryLimits:
         """Remove a limit; its waiters are denied. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        self._book.remove(key, now)
+        self._ledger.remove(key, now)
         self._refuse({key}, now)
         self._serve(now)
 
-    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> Ask | None:
+    def take_nowait(
+        self, job_id: str, requirements: tuple[Requirement, ...]
+    ) -> LeaseRequest | None:
         """Return a lease that is available at once without overtaking a waiter, or None; for permits.
 
         Raises:
             LimitError: It will never be granted.
         """
         now = trio.current_time()
-        denied = self._book.check(requirements, now)
+        denied = self._ledger.check(requirements, now)
         if denied is not None:
             if denied.terminal:
-                raise refusal(denied)
+                raise denial_error(denied)
             return None
         if self._waiting and self._order.obstacles(self._needs(requirements), self._room(now)):
             return None
@@ -240,17 +242,17 @@ class MemoryLimits:
         job_id: str,
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
-    ) -> Ask:
+    ) -> LeaseRequest:
         """Wait for a lease, for a permit. A checkpoint; a cancelled call keeps nothing.
 
         Raises:
             LimitError: It will never be granted.
         """
         now = trio.current_time()
-        denied = self._book.check(requirements, now)
+        denied = self._ledger.check(requirements, now)
         if denied is not None and denied.terminal:
             await trio.lowlevel.checkpoint()
-            raise refusal(denied)
+            raise denial_error(denied)
         waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, told)
         keys = self._order.obstacles(waiter.needs, self._room(now))
         self._waiting[self._order.join(waiter)] = None
@@ -272,16 +274,16 @@ class MemoryLimits:
             if not handed_over:
                 self._withdraw(waiter)
 
-    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
+    def end(self, ask: LeaseRequest, actuals: tuple[Actual, ...]) -> None:
         """End the lease of a permit. Not a checkpoint."""
         self._leases -= 1
         now = trio.current_time()
-        self._news(self._book.complete(Settlement(ask.lease_id, ask.job_id, actuals), now), now)
+        self._news(self._ledger.complete(Settlement(ask.lease_id, ask.job_id, actuals), now), now)
 
-    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> Ask:
+    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> LeaseRequest:
         """Take a lease, for which there must be room."""
-        ask = Ask(f"this process/{self._granted}", job_id, requirements)
-        decision = self._book.reserve(ask, now, held=True)
+        ask = LeaseRequest(f"this process/{self._granted}", job_id, requirements)
+        decision = self._ledger.reserve(ask, now, held=True)
         if not isinstance(decision, Granted):
             msg = f"the room for {requirements} was not granted: {decision}; please report this"
             raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
@@ -296,7 +298,7 @@ class MemoryLimits:
 
     def _withdraw(self, waiter: LeaseWaiter) -> None:
         """Remove a cancelled waiter without trace."""
-        if isinstance(waiter.end, Ask):  # granted in the step in which it was cancelled
+        if isinstance(waiter.end, LeaseRequest):  # granted in the step in which it was cancelled
             self.end(waiter.end, nothing_of(waiter.requirements))
         elif waiter in self._waiting:
             self._drop(waiter)
@@ -319,10 +321,10 @@ class MemoryLimits:
         for waiter in list(self._waiting):
             if waiter.keys.isdisjoint(keys):
                 continue
-            denied = self._book.check(waiter.requirements, now)
+            denied = self._ledger.check(waiter.requirements, now)
             if denied is not None and denied.terminal:
                 self._drop(waiter)
-                waiter.serve(refusal(denied))
+                waiter.serve(denial_error(denied))
 
     def _serve(self, now: float, *, anew: bool = False) -> None:
         """Grant all leases that may be granted; report to the other waiters why they wait."""
@@ -341,7 +343,7 @@ class MemoryLimits:
         if not self._waiting:
             return
         first = next(iter(self._waiting))
-        wake_at = self._book.next_at(now, new) if new else math.inf
+        wake_at = self._ledger.next_at(now, new) if new else math.inf
         first.set_timer(min(wake_at, first.wake_at) if self._awaited else wake_at)
         self._awaited |= new
 
@@ -358,7 +360,7 @@ class MemoryLimits:
             and not due
         ):
             return
-        shortage = self._shortage(self._book.check(waiter.requirements, now), keys, now)
+        shortage = self._shortage(self._ledger.check(waiter.requirements, now), keys, now)
         if said is None or due or (said.kind, said.keys) != (shortage.kind, keys):
             waiter.tell(shortage)
 
@@ -372,11 +374,13 @@ class MemoryLimits:
 
     def _is_timed(self, key: str, now: float) -> bool:
         """Return whether the time of the next room of a limit is known, if nothing is returned before."""
-        limit = self._book.limit(key)
-        return (limit is not None and limit.kind == "rolling") or self._book.room(key, now) is None
+        limit = self._ledger.limit(key)
+        return (limit is not None and limit.kind == "rolling") or self._ledger.room(
+            key, now
+        ) is None
 
     def _is_budget(self, key: str) -> bool:
-        limit = self._book.limit(key)
+        limit = self._ledger.limit(key)
         return limit is not None and limit.kind == "budget"
 
     def _passed(self, now: float) -> Callable[[Sequence[Requirement]], tuple[str, ...]] | None:
@@ -387,12 +391,12 @@ class MemoryLimits:
         return lambda requirements: self._order.obstacles(self._needs(requirements), room)
 
     def _room(self, now: float) -> Room:
-        return partial(self._book.room, now=now)
+        return partial(self._ledger.room, now=now)
 
     def _needs(self, requirements: Iterable[Requirement]) -> dict[str, int]:
         """Return the amounts that a lease takes: one hold of a concurrency limit, whatever it requests."""
         return {one.key: self._amount(one) for one in requirements}
 
     def _amount(self, requirement: Requirement) -> int:
-        limit = self._book.limit(requirement.key)
+        limit = self._ledger.limit(requirement.key)
         return 1 if limit is not None and limit.kind == "concurrency" else requirement.amount

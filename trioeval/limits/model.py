@@ -90,7 +90,7 @@ class Requirement:
 
 
 @attrs.frozen
-class Ask:
+class LeaseRequest:
     """One request for a lease: all of its requirements or none."""
 
     lease_id: str
@@ -192,11 +192,11 @@ Instant: TypeAlias = Annotated[float, "Unix time"]
 _LONGEST_QUOTE = 60
 
 
-def seen(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as messages show it.
 
     Example:
-        >>> seen("a"), seen(float("nan")), seen({})
+        >>> value_text("a"), value_text(float("nan")), value_text({})
         ('"a"', 'nan', 'an object')
     """
     if isinstance(value, float) and not math.isfinite(value):
@@ -271,7 +271,7 @@ class Limit:
             if not key.strip():
                 yield "key", "is blank", "a name"
             elif key != key.strip():
-                yield "key", f"{seen(key)} has blanks around it", seen(key.strip())
+                yield "key", f"{value_text(key)} has blanks around it", value_text(key.strip())
             elif len(key) > LONGEST_NAME:
                 yield "key", f"has {len(key):,} characters", f"a name of at most {LONGEST_NAME}"
         if isinstance(kind, str) and (span := SPANS.get(kind)) is not None:
@@ -338,7 +338,7 @@ class LimitState:
         limit, pending = self.limit, self.pending_capacity
         if (self.status == "decreasing") != (pending is not None):
             hint = "a limit is decreasing while it has a pendingCapacity, and otherwise active"
-            message = f"{seen(self.status)} contradicts the pending capacity"
+            message = f"{value_text(self.status)} contradicts the pending capacity"
             yield "status", message, hint
         if pending is not None and pending >= limit.capacity:
             hint = f"less than the capacity, {limit.capacity}"

@@ -16,12 +16,12 @@ import attrs
 import trio
 
 from trioeval.errors import LimitError, UsageError
-from trioeval.limits.backend import Backend, SharedLimits, made_of, make_missing
+from trioeval.limits.backend import Backend, SharedLimits, create_missing, definitions_of
 from trioeval.limits.limits_file import read_limits, shifted
 from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import Limit, LimitState, lease_ids
 from trioeval.limits.remote import Wakes, open_remote
-from trioeval.limits.remote_leases import after_silence
+from trioeval.limits.remote_leases import after_failure
 
 # Remote backends need optional packages: a missing one is reported before anything is opened.
 
@@ -58,7 +58,7 @@ def install(extra: Extra) -> str:
 
 
 @contextmanager
-def needing(extra: Extra) -> Iterator[None]:
+def requires_extra(extra: Extra) -> Iterator[None]:
     """Import packages of an extra in the block.
 
     Raises:
@@ -137,7 +137,7 @@ async def open_limits(
     if backend == "memory":
         yield MemoryLimits(states)
         return
-    made = made_of(states)
+    made = definitions_of(states)
     if url is None:
         msg = f'the backend "{backend}" needs a url'
         raise LimitError("invalid_request", msg)
@@ -158,7 +158,7 @@ async def open_limits(
         try:
             # Also without limits to create: a run that no call could pass is not started.
             if made or unreachable == "closed":
-                for difference in await _make_missing(keeper, made, patience, rng.random):
+                for difference in await _create_missing(keeper, made, patience, rng.random):
                     warn(difference)
         except LimitError as error:
             if error.reason != "limiter_unavailable" or unreachable == "closed":
@@ -173,7 +173,7 @@ async def _open_backend(
 ) -> AsyncGenerator[tuple[Backend, Wakes | None]]:
     """Open a remote backend and its notifications of room."""
     if backend == "redis":
-        with needing("redis"):
+        with requires_extra("redis"):
             from trioeval.limits.redis import open_redis  # noqa: PLC0415 - an extra
 
         async with open_redis(
@@ -199,7 +199,7 @@ async def _open_batched(backend: Backend, batch: Batch | None) -> AsyncGenerator
             yield batched
 
 
-async def _make_missing(
+async def _create_missing(
     backend: Backend, limits: Sequence[Limit], patience: float, spread: Callable[[], float]
 ) -> Sequence[str]:
     """Create missing limits as soon as the backend answers; return the warnings."""
@@ -207,10 +207,10 @@ async def _make_missing(
     failures = 0
     while True:
         try:
-            return await make_missing(backend, limits)
+            return await create_missing(backend, limits)
         except LimitError as error:
             failures += 1
-            again_at = trio.current_time() + after_silence(failures, spread())
+            again_at = trio.current_time() + after_failure(failures, spread())
             if error.reason != "limiter_unavailable" or again_at > give_up_at:
                 raise
         await trio.sleep_until(again_at)

@@ -40,14 +40,14 @@ from trioeval.limits.denials import (
     Lack,
     check_pause,
     denied,
-    never,
-    no_such_limit,
-    other_kind,
-    other_requirements,
+    kind_mismatch,
+    request_denial,
+    requirements_mismatch,
+    terminal_denial,
     unavailable,
-    wrong_ask,
+    unknown_limit,
 )
-from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+from trioeval.limits.model import Decision, Granted, LeaseRequest, Limit, LimitState, Settlement
 from trioeval.nurseries import open_plain_nursery
 
 # A connection to a Redis server that is reopened whenever it is lost.
@@ -78,7 +78,7 @@ _FAILURES = (
 logging.getLogger("coredis").addHandler(logging.NullHandler())
 
 
-class _Connection(BaseConnection):
+class _RedisConnection(BaseConnection):
     """A connection over a stream that is already open.
 
     A connection that opens its own stream does not clean up if that fails.
@@ -117,7 +117,7 @@ class _Attempt:
 
 
 @attrs.define(eq=False)
-class Link:
+class RedisLink:
     """A connection that sends commands, and reconnects when necessary.
 
     Args:
@@ -149,7 +149,7 @@ class Link:
         try:
             return await connection.create_request(command, *arguments, decode=True)
         except TimeoutError as error:
-            # The connection may be dead unnoticed; a new one may reach the server.
+            # The connection may be dead unnoticed; a new one may health the server.
             connection.invalidate("no answer in time")
             raise self._unavailable(_reason(error)) from error
         except _FAILURES as error:
@@ -200,7 +200,7 @@ class Link:
             with trio.fail_after(self._request_timeout):
                 stream = await self._open()
             # Nothing is awaited in between: the owner of the stream closes it.
-            connection = _Connection(stream, self._location, **self._settings)
+            connection = _RedisConnection(stream, self._location, **self._settings)
             await self._nursery.start(connection.run)
         except _FAILURES as error:
             attempt.failure, attempt.refusal = _reason(error), _refusal(error)
@@ -312,7 +312,7 @@ def _mistake(url: str) -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def open_link(url: str, request_timeout: float) -> AsyncIterator[Link]:
+async def open_link(url: str, request_timeout: float) -> AsyncIterator[RedisLink]:
     """Open a link to a server, which need not run yet: the link connects when a command is sent.
 
     Args:
@@ -325,7 +325,7 @@ async def open_link(url: str, request_timeout: float) -> AsyncIterator[Link]:
     location, settings = _read_url(url, request_timeout)
     async with open_plain_nursery() as nursery:
         try:
-            yield Link(location, settings, request_timeout, nursery)
+            yield RedisLink(location, settings, request_timeout, nursery)
         finally:
             nursery.cancel_scope.cancel("the link to Redis is closed")
 
@@ -351,13 +351,13 @@ class RedisLimits:
         now: Returns the instant in seconds, for tests; None for the server's clock.
     """
 
-    _link: Link
+    _link: RedisLink
     namespace: str
     _now: Callable[[], float] | None = None
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         """Decide about each request, in order. One round trip."""
-        wrong = [wrong_ask(ask) for ask in asks]
+        wrong = [request_denial(ask) for ask in asks]
         sent = [ask for ask, mistake in zip(asks, wrong, strict=True) if mistake is None]
         items = [(one.lease_id, [(r.key, r.amount) for r in one.requirements]) for one in sent]
         answers = iter(await self._run("reserve", items) if sent else ())
@@ -392,7 +392,7 @@ class RedisLimits:
         told = (limit.overage, limit.unit, limit.description)
         is_done, answer = await self._run("define", [*items, *told])
         if not is_done:
-            raise other_kind(limit, answer)
+            raise kind_mismatch(limit, answer)
         return _state(answer)
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
@@ -404,7 +404,7 @@ class RedisLimits:
         check_pause(key, seconds)
         is_done, answer = await self._run("pause", [key, _micro(seconds)])
         if not is_done:
-            raise no_such_limit(key)
+            raise unknown_limit(key)
         return _state(answer)
 
     async def remove(self, key: str, /) -> None:
@@ -414,7 +414,7 @@ class RedisLimits:
             LimitError: `unknown_limit_key`.
         """
         if not await self._run("remove", [key]):
-            raise no_such_limit(key)
+            raise unknown_limit(key)
 
     async def wakes(self, told: Callable[[tuple[str, ...]], None]) -> NoReturn:
         """Listen for room, so that waiting calls ask again at once. Runs until cancelled.
@@ -494,14 +494,14 @@ def _micro(seconds: float) -> int:
     return round(seconds * _MICRO)
 
 
-def _decision(ask: Ask, answer: Sequence[Any]) -> Decision:
+def _decision(ask: LeaseRequest, answer: Sequence[Any]) -> Decision:
     match answer:
         case [1, reserved_at]:
             return Granted(reserved_at / _MICRO)
         case [_, "invalid_request", *_]:
-            return other_requirements(ask.lease_id)
+            return requirements_mismatch(ask.lease_id)
         case [_, ("exceeds_capacity" | "budget_exhausted") as reason, _, lacks]:
-            return never(reason, [_lack(*one) for one in lacks])
+            return terminal_denial(reason, [_lack(*one) for one in lacks])
         case [_, reason, retry_after, keys]:
             return denied(reason, keys, retry_after / _MICRO)
     msg = f"unexpected answer from Redis: {answer!r}"  # only a script that is not ours sends one

@@ -28,8 +28,8 @@ import trio
 from trioeval.errors import LimitError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import unavailable
-from trioeval.limits.ledger import LEAST_RETENTION
-from trioeval.limits.model import Ask, Decision, Unknown
+from trioeval.limits.ledger import MIN_RETENTION
+from trioeval.limits.model import Decision, LeaseRequest, Unknown
 
 Warn: TypeAlias = Callable[[str], None]
 """Called synchronously with warnings; must not raise."""
@@ -57,7 +57,7 @@ def after_denial(retry_after: float, spread: float) -> float:
     return retry_after + spread * (min(SPREAD, retry_after) or SPREAD)
 
 
-def after_silence(failures: int, spread: float) -> float:
+def after_failure(failures: int, spread: float) -> float:
     """Return the seconds until the same request is repeated: at least half of the bound.
 
     Never close to 0, because the backend gets the requests of all clients.
@@ -67,7 +67,7 @@ def after_silence(failures: int, spread: float) -> float:
         spread: A random number from 0 to 1 without 1.
 
     Example:
-        >>> [after_silence(failures, 0.0) for failures in (1, 2, 7, 2000)]
+        >>> [after_failure(failures, 0.0) for failures in (1, 2, 7, 2000)]
         [0.05, 0.1, 2.5, 2.5]
     """
     bound = min(LONGEST_WAIT, math.ldexp(FIRST_WAIT, min(failures - 1, 64)))
@@ -80,7 +80,7 @@ def after_silence(failures: int, spread: float) -> float:
 
 
 @attrs.define(eq=False)
-class Reach:
+class BackendHealth:
     """A backend, and its availability."""
 
     backend: Backend
@@ -114,7 +114,7 @@ class Reach:
             raise
         self.since = None
 
-    async def reserve(self, asks: Sequence[Ask]) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest]) -> Sequence[Decision]:
         """Decide about each request, in order; `Unknown` about all of them without an answer.
 
         Raises:
@@ -165,7 +165,7 @@ class _Held:
 class Heartbeat:
     """The extensions of the live leases of one program."""
 
-    _reach: Reach
+    _health: BackendHealth
     _spread: Callable[[], float]
     _warn: Warn
     _timeouts: dict[str, float] | None = None
@@ -220,12 +220,12 @@ class Heartbeat:
                 self._warn(f"{holds} cannot be extended now: {trouble}")
             # At most half a beat, so that the next attempt may still be in time.
             beat = min((self._period(held.keys) for held in self._held.values()), default=math.inf)
-            await trio.sleep(min(after_silence(failures, self._spread()), beat / 2))
+            await trio.sleep(min(after_failure(failures, self._spread()), beat / 2))
 
     def _period(self, keys: frozenset[str]) -> float:
         """Return the seconds between two messages for a lease of such limits."""
         timeouts = self._timeouts or {}
-        return min([LEAST_RETENTION, *(timeouts.get(key, math.inf) for key in keys)]) / _BEATS
+        return min([MIN_RETENTION, *(timeouts.get(key, math.inf) for key in keys)]) / _BEATS
 
     def _due_of(self, held: _Held) -> float:
         if self._timeouts is None or not held.keys <= self._timeouts.keys():
@@ -243,8 +243,8 @@ class Heartbeat:
 
     async def _learn(self) -> None:
         """Read the timeouts, which may have been changed."""
-        with self._reach.asking(is_repeated=False):
-            states = await self._reach.backend.states()
+        with self._health.asking(is_repeated=False):
+            states = await self._health.backend.states()
         self._timeouts = {one.limit.key: one.limit.timeout or math.inf for one in states}
         for held in self._held.values():  # of limits that were removed meanwhile
             for key in held.keys - self._timeouts.keys():
@@ -255,8 +255,8 @@ class Heartbeat:
         leases = list(self._held)
         for start in range(0, len(leases), _MOST):
             part, said_at = leases[start : start + _MOST], trio.current_time()
-            with self._reach.asking():
-                answers = await self._reach.backend.extend(part)
+            with self._health.asking():
+                answers = await self._health.backend.extend(part)
             for lease_id, lives in zip(part, answers, strict=True):
                 held = self._held.get(lease_id)
                 if held is None:  # its call ended meanwhile
@@ -331,14 +331,12 @@ class Outbox(Generic[T]):
             self._trouble = trouble
             if failures == 1:
                 self._tell(f"cannot be reported now, will be retried: {trouble}", len(ids))
-            await trio.sleep(after_silence(failures, self._spread()))
+            await trio.sleep(after_failure(failures, self._spread()))
 
     def leave(self, within: float) -> None:
         """Warn of messages that are left to expire after so many seconds at the end. Synchronous."""
         if self.items:
-            left = (
-                f"not reported within {within:g} s: {self._trouble}; holds end by their timeout"
-            )
+            left = f"not reported within {within:g} s: {self._trouble}; holds end by their timeout"
             self._tell(left, len(self.items))
 
     async def _try(self, items: Sequence[T], ids: Sequence[str]) -> str | None:

@@ -28,9 +28,9 @@ from starlette.types import Receive, Scope, Send
 
 from trioeval.errors import LimitError, Problem, SuiteError
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import no_such_limit, unavailable, wrong_ask
+from trioeval.limits.denials import request_denial, unavailable, unknown_limit
 from trioeval.limits.json import from_json
-from trioeval.limits.model import Ask, Limit, Unknown
+from trioeval.limits.model import LeaseRequest, Limit, Unknown
 from trioeval.limits.wire import (
     FAILED,
     INVALID,
@@ -38,10 +38,10 @@ from trioeval.limits.wire import (
     MalformedError,
     decision_json,
     error_json,
-    read_ask,
     read_batch,
     read_body,
     read_extended,
+    read_lease_request,
     read_pause,
     read_settlement,
     state_json,
@@ -63,7 +63,7 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _ERROR_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 _BY_REASON = {"limiter_unavailable": (503, FAILED), "unknown_limit_key": (404, "not_found")}
 
-_Carry: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
+_Handler: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
 """Carries out a request with this JSON."""
 
 
@@ -106,7 +106,7 @@ async def serve_limits(
     """
     listeners, address = await open_listeners(settings.host, settings.port)
     names = OwnNames(host=settings.host, machine=frozenset({socket.gethostname().lower()}))
-    app = Guard(make_app(backend), names, settings.token)
+    app = TokenGuard(make_app(backend), names, settings.token)
     async with trio.open_nursery() as nursery:
         stop = trio.Event() if stop is None else stop
         serve = partial(serve_app, app, listeners, stop, grace=STOP_GRACE, bounds=settings.bounds)
@@ -115,7 +115,7 @@ async def serve_limits(
 
 
 @attrs.frozen
-class Guard:
+class TokenGuard:
     """An application that only admits requests of programs, with the right token."""
 
     _app: Starlette
@@ -130,19 +130,21 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the response that rejects a request; None if it is admitted."""
         if is_of_foreign_page(headers):
-            return _no(403, "forbidden", "requests of web pages are rejected: limits are for programs")
+            return _error_response(
+                403, "forbidden", "requests of web pages are rejected: limits are for programs"
+            )
         is_known = self._is_known(headers.get("authorization", ""))
         # A client that knows the token is not a web page, and may use any host name.
         if not (is_known and self._token) and not self._names.has(headers.get("host", "")):
             message = "unknown host name: use the numeric address of this server"
-            return _no(421, "misdirected", message)
+            return _error_response(421, "misdirected", message)
         if not is_known and scope["path"] != _HEALTH:
             message = "send the server's token as `Authorization: Bearer TOKEN`"
-            return _no(401, "unauthorized", message, {"www-authenticate": "Bearer"})
+            return _error_response(401, "unauthorized", message, {"www-authenticate": "Bearer"})
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] in _WITH_BODY and kind != "application/json":
             message = "send JSON with the header `Content-Type: application/json`"
-            return _no(415, "unsupported_media_type", message)
+            return _error_response(415, "unsupported_media_type", message)
         return None
 
     def _is_known(self, authorization: str) -> bool:
@@ -152,7 +154,9 @@ class Guard:
         return is_same_secret(token.strip(), self._token) and scheme.lower() == "bearer"
 
 
-def _no(status: int, error: str, message: str, more: Mapping[str, str] = {}) -> Response:
+def _error_response(
+    status: int, error: str, message: str, more: Mapping[str, str] = {}
+) -> Response:
     return _reply(error_json(error, message), status, more)
 
 
@@ -162,13 +166,13 @@ def make_app(backend: Backend) -> Starlette:
     Args:
         backend: The backend of the limits.
     """
-    inside = _Inside(backend)
+    inside = _Routes(backend)
     app = Starlette(
         routes=[
-            Route(_HEALTH, _tell_health, methods=["GET"]),
+            Route(_HEALTH, _get_health, methods=["GET"]),
             *(
                 Route(path, partial(inside.answer, by_method), methods=list(by_method))
-                for path, by_method in _CARRIED.items()
+                for path, by_method in _ROUTES.items()
             ),
         ],
         exception_handlers={HTTPException: _refuse},
@@ -178,12 +182,12 @@ def make_app(backend: Backend) -> Starlette:
 
 
 @attrs.frozen
-class _Inside:
+class _Routes:
     """The routes of the application: read requests and write answers."""
 
     _backend: Backend
 
-    async def answer(self, by_method: Mapping[str, _Carry], request: Request) -> Response:
+    async def answer(self, by_method: Mapping[str, _Handler], request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
             data = await _read(request) if method in _WITH_BODY else request.path_params
@@ -221,31 +225,31 @@ async def _refuse(_request: Request, error: Exception) -> Response:  # noqa: ASY
     return _reply(error_json(name, message), error.status_code, error.headers)
 
 
-async def _tell_health(_request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
+async def _get_health(_request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
     return _reply({"status": "ok"})
 
 
-def _read_sound(data: object, at: str = "$") -> Ask:
+def _read_valid(data: object, at: str = "$") -> LeaseRequest:
     """Read a lease request that is valid under any limits; the backend never gets an invalid one.
 
     Raises:
         MalformedError: It is invalid.
     """
-    ask = read_ask(data, at)
-    if (wrong := wrong_ask(ask)) is not None:
+    ask = read_lease_request(data, at)
+    if (wrong := request_denial(ask)) is not None:
         raise MalformedError([Problem(at, wrong.message.removeprefix(f"{INVALID}: "))])
     return ask
 
 
 async def _reserve(backend: Backend, data: object) -> Json:
-    (decision,) = await backend.reserve([_read_sound(data)])
+    (decision,) = await backend.reserve([_read_valid(data)])
     if isinstance(decision, Unknown):
         raise unavailable(decision.message)
     return decision_json(decision)
 
 
 async def _reserve_batch(backend: Backend, data: object) -> Json:
-    items = read_batch(data, _read_sound)
+    items = read_batch(data, _read_valid)
     asks = [item for item in items if not isinstance(item, MalformedError)]
     decisions = iter(await backend.reserve(asks) if asks else ())
     answers = [item if isinstance(item, MalformedError) else next(decisions) for item in items]
@@ -275,16 +279,16 @@ async def _extend(backend: Backend, data: object) -> Json:
     return {"results": [{"ok": extended} for extended in found]}
 
 
-async def _tell_limits(backend: Backend, _data: object) -> Json:
+async def _get_limits(backend: Backend, _data: object) -> Json:
     return {"limits": [state_json(state) for state in await backend.states()]}
 
 
-async def _tell_limit(backend: Backend, data: Mapping[str, str]) -> Json:
+async def _get_limit(backend: Backend, data: Mapping[str, str]) -> Json:
     key = data["key"]
     for state in await backend.states():
         if state.limit.key == key:
             return state_json(state)
-    raise no_such_limit(key)
+    raise unknown_limit(key)
 
 
 async def _define(backend: Backend, data: object) -> Json:
@@ -305,13 +309,13 @@ async def _pause(backend: Backend, data: object) -> Json:
     return state_json(await backend.pause(paused.key, paused.seconds))
 
 
-_CARRIED: Mapping[str, Mapping[str, _Carry]] = {
+_ROUTES: Mapping[str, Mapping[str, _Handler]] = {
     "/v1/reserve": {"POST": _reserve},
     "/v1/reserve/batch": {"POST": _reserve_batch},
     "/v1/complete": {"POST": _complete},
     "/v1/complete/batch": {"POST": _complete_batch},
     "/v1/extend": {"POST": _extend},
-    "/v1/admin/limits": {"GET": _tell_limits, "PUT": _define},
-    "/v1/admin/limits/{key:path}": {"GET": _tell_limit, "DELETE": _remove},
+    "/v1/admin/limits": {"GET": _get_limits, "PUT": _define},
+    "/v1/admin/limits/{key:path}": {"GET": _get_limit, "DELETE": _remove},
     "/v1/admin/pause": {"POST": _pause},
 }

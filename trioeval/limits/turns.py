@@ -35,8 +35,8 @@ KEPT = 10.0
 
 
 @attrs.define(eq=False)
-class Turn:
-    """A waiter; created by `Turns.join`."""
+class RequestTurn:
+    """A waiter; created by `RequestTurns.join`."""
 
     number: int
     """The number of its arrival."""
@@ -47,7 +47,7 @@ class Turn:
     claims: frozenset[str] = frozenset()
     """The limits that no later waiter may request."""
     is_asking: bool = False
-    is_unheard: bool = False
+    is_unanswered: bool = False
     """True while its request takes longer because the backend does not answer."""
     wants: bool = True
     """True if it would send a request if it could."""
@@ -66,11 +66,11 @@ class Turn:
 
     def call(self) -> None:
         """Allow it to send a request."""
-        self.is_asking, self.is_unheard, self.wants, self.news = True, False, False, set()
+        self.is_asking, self.is_unanswered, self.wants, self.news = True, False, False, set()
         self._behind = frozenset()
         self._called.set()
 
-    def stand_behind(self, keys: frozenset[str]) -> None:
+    def report_behind(self, keys: frozenset[str]) -> None:
         """Report the limits that earlier waiters keep from it, if they have changed."""
         if keys and keys != self._behind:
             self._told(keys)
@@ -93,11 +93,11 @@ class Turn:
 
 
 @attrs.define(eq=False)
-class Turns:
+class RequestTurns:
     """The waiters, in the order of their arrival.
 
     Example:
-        >>> turns = Turns()
+        >>> turns = RequestTurns()
         >>> first, second = turns.join({"a", "b"}, print), turns.join({"b", "c"}, print)
         >>> first.is_asking, second.is_asking
         (True, False)
@@ -108,13 +108,13 @@ class Turns:
         frozenset({'a'})
     """
 
-    _turns: dict[int, Turn] = attrs.field(factory=dict)
+    _turns: dict[int, RequestTurn] = attrs.field(factory=dict)
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def join(self, keys: Iterable[str], told: Callable[[frozenset[str]], None]) -> Turn:
+    def join(self, keys: Iterable[str], told: Callable[[frozenset[str]], None]) -> RequestTurn:
         """Add a waiter behind all others; it may send a request at once if nothing is in its way.
 
         Args:
@@ -122,17 +122,17 @@ class Turns:
             told: Called synchronously, also in this step, with the limits that earlier waiters keep from it,
                 whenever these change.
         """
-        turn = Turn(next(self._arrivals), frozenset(keys), told)
+        turn = RequestTurn(next(self._arrivals), frozenset(keys), told)
         self._turns[turn.number] = turn
         self._call()
         return turn
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: RequestTurn) -> None:
         """Remove a waiter, served or not."""
         del self._turns[turn.number]
         self._call()
 
-    def denied(self, turn: Turn, keys: Iterable[str], now: float, *, is_long: bool) -> None:
+    def denied(self, turn: RequestTurn, keys: Iterable[str], now: float, *, is_long: bool) -> None:
         """Record a denial; if one of these limits got room meanwhile, the waiter retries.
 
         Args:
@@ -146,12 +146,12 @@ class Turns:
         turn.rest(short, now, is_long=is_long)
         self._call()
 
-    def unheard(self, turn: Turn) -> None:
+    def mark_unanswered(self, turn: RequestTurn) -> None:
         """Record that a request is not answered yet."""
-        turn.is_unheard = True
+        turn.is_unanswered = True
         self._call()
 
-    def want(self, turn: Turn) -> None:
+    def want(self, turn: RequestTurn) -> None:
         """Let a waiter send a request as soon as it may."""
         if not turn.is_asking:
             turn.wants = True
@@ -177,9 +177,9 @@ class Turns:
             if turn.wants and claimed.isdisjoint(turn.keys):
                 turn.call()
             elif turn.wants:
-                turn.stand_behind(turn.keys & waited_for)
+                turn.report_behind(turn.keys & waited_for)
             claimed |= turn.keys if turn.is_asking else turn.claims
             if not turn.is_asking:
                 waited_for |= turn.claims
-            elif turn.is_unheard:
+            elif turn.is_unanswered:
                 waited_for |= turn.keys

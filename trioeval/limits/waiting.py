@@ -40,7 +40,7 @@ Room: TypeAlias = Callable[[str], float | None]
 
 
 @attrs.define(eq=False)
-class Waiter:
+class LimitWaiter:
     """A request that waits."""
 
     needs: Mapping[str, int]
@@ -54,16 +54,16 @@ class Waiter:
         return frozenset(self.needs)
 
 
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=LimitWaiter)
 
 
 @attrs.define(eq=False)
-class Order(Generic[W]):
+class WaitingOrder(Generic[W]):
     """The waiters, in the order of their arrival.
 
     Example:
-        >>> order, room = Order(), {"tokens": 50, "calls": 1}.__getitem__
-        >>> large = order.join(Waiter({"tokens": 90}))
+        >>> order, room = WaitingOrder(), {"tokens": 50, "calls": 1}.__getitem__
+        >>> large = order.join(LimitWaiter({"tokens": 90}))
         >>> order.obstacles({"tokens": 10}, room), order.obstacles({"calls": 1}, room)
         (('tokens',), ())
         >>> order.serve(room, print) == [(large, ("tokens",))]
@@ -88,7 +88,7 @@ class Order(Generic[W]):
         self._lines.setdefault(waiter.keys, OrderedDict())[waiter.number] = waiter
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: LimitWaiter) -> None:
         """Remove a waiter without trace, served or not."""
         line = self._lines[waiter.keys]
         del line[waiter.number]
@@ -125,7 +125,7 @@ class Order(Generic[W]):
                 heapq.heappush(heads, (head.number, head))
         return held
 
-    def held_back(self, waiter: Waiter, room: Room) -> tuple[str, ...]:
+    def held_back(self, waiter: LimitWaiter, room: Room) -> tuple[str, ...]:
         """Return the keys that hold back a waiter; none if it may start.
 
         These are the paused ones; without any, those that lack room; without any, those on which an earlier
@@ -196,5 +196,5 @@ def _head(line: OrderedDict[int, W]) -> W:
     return next(iter(line.values()))
 
 
-def _number(waiter: Waiter) -> int:
+def _number(waiter: LimitWaiter) -> int:
     return waiter.number

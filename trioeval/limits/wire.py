@@ -13,16 +13,16 @@ import attrs
 import orjson
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.limits.denials import MOST_REQUIREMENTS
+from trioeval.limits.denials import MAX_REQUIREMENTS
 from trioeval.limits.json import DEFINITION, from_json, limit_data, snake
 from trioeval.limits.model import (
     LONGEST_NAME,
     MOST,
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
@@ -64,7 +64,7 @@ class MalformedError(ValueError):
 
 
 @attrs.frozen
-class Paused:
+class PauseRequest:
     """A request to grant nothing of a limit for a while."""
 
     key: str
@@ -86,23 +86,23 @@ def read_body(body: bytes) -> object:
         raise MalformedError([Problem("$", f"the body is not JSON: {error}")]) from None
 
 
-def read_ask(data: object, at: str = "$") -> Ask:
+def read_lease_request(data: object, at: str = "$") -> LeaseRequest:
     """Read a request for a lease. The backend checks its amounts.
 
     Raises:
         MalformedError: It has another form.
 
     Example:
-        >>> read_ask({"lease_id": "a", "requirements": [{"key": "rpm", "amount": 1}]})
-        Ask(lease_id='a', job_id='', requirements=(Requirement(key='rpm', amount=1),))
+        >>> read_lease_request({"lease_id": "a", "requirements": [{"key": "rpm", "amount": 1}]})
+        LeaseRequest(lease_id='a', job_id='', requirements=(Requirement(key='rpm', amount=1),))
     """
     form = _Form(data, at, needed=("lease_id", "requirements"), others=("job_id",))
     lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("requirements", ("key", "amount"))
-    form.bound("requirements", len(parts), MOST_REQUIREMENTS)
+    form.bound("requirements", len(parts), MAX_REQUIREMENTS)
     requirements = tuple(Requirement(part.text("key"), part.whole("amount")) for part in parts)
     form.check(*parts)
-    return Ask(lease_id, job_id, requirements)
+    return LeaseRequest(lease_id, job_id, requirements)
 
 
 def read_settlement(data: object, at: str = "$") -> Settlement:
@@ -118,7 +118,7 @@ def read_settlement(data: object, at: str = "$") -> Settlement:
     form = _Form(data, at, needed=("lease_id",), others=("job_id", "actuals"))
     lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("actuals", ("key", "actual_amount")) if "actuals" in form.fields else []
-    form.bound("actuals", len(parts), MOST_REQUIREMENTS)
+    form.bound("actuals", len(parts), MAX_REQUIREMENTS)
     actuals = tuple(Actual(part.text("key"), part.amount("actual_amount")) for part in parts)
     form.check(*parts)
     return Settlement(lease_id, job_id, actuals)
@@ -168,7 +168,7 @@ def read_extended(data: object) -> list[str]:
     return [lease_id]
 
 
-def read_pause(data: object) -> Paused:
+def read_pause(data: object) -> PauseRequest:
     """Read the limit to pause, and for how many seconds.
 
     Raises:
@@ -177,7 +177,7 @@ def read_pause(data: object) -> Paused:
     form = _Form(data, "$", needed=("key", "seconds"))
     key, seconds = form.text("key"), form.number("seconds")
     form.check()
-    return Paused(key, seconds)
+    return PauseRequest(key, seconds)
 
 
 # --- answers, as a server writes them ------------------------------------------------------------
@@ -230,8 +230,8 @@ def milliseconds(seconds: float) -> int:
 # --- requests, as a client writes them -----------------------------------------------------------
 
 
-def ask_json(ask: Ask) -> Json:
-    """Return the JSON that `read_ask` reads."""
+def lease_request_json(ask: LeaseRequest) -> Json:
+    """Return the JSON that `read_lease_request` reads."""
     return {
         "lease_id": ask.lease_id,
         "job_id": ask.job_id[:LONGEST_JOB],
@@ -306,7 +306,9 @@ class _Form:
         known = (*needed, *others)
         for name in data:
             if name not in known:
-                self._wrong(f".{name}", f"is not a known field; known fields are {', '.join(known)}")
+                self._wrong(
+                    f".{name}", f"is not a known field; known fields are {', '.join(known)}"
+                )
         for name in needed:
             if name not in data:
                 self._wrong(f".{name}", "is required")

@@ -14,7 +14,7 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, camel, object_hook
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
-from trioeval.limits.denials import MOST_REQUIREMENTS
+from trioeval.limits.denials import MAX_REQUIREMENTS
 from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
 from trioeval.limits.model import Limit, LimitKey, LimitState, Unit
@@ -198,8 +198,8 @@ def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
             yield Mistake(f"duplicate key {quote(name)}", at=(place,))
         elif isinstance(name, str):
             seen.add(name)
-    if len(names) > MOST_REQUIREMENTS:
-        yield Mistake(f"must be at most {MOST_REQUIREMENTS} limits, got {len(names)}")
+    if len(names) > MAX_REQUIREMENTS:
+        yield Mistake(f"must be at most {MAX_REQUIREMENTS} limits, got {len(names)}")
 
 
 def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:

@@ -20,10 +20,10 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, draw, has_reader, open_console, say, show
 from trioeval.errors import LimitError, SuiteError, UsageError
 from trioeval.limits.backend import Backend
-from trioeval.limits.file import filed_states
+from trioeval.limits.file import file_states
 from trioeval.limits.json import DEFINITION, from_json, limit_data
 from trioeval.limits.model import Limit, LimitState
-from trioeval.limits.open import needing
+from trioeval.limits.open import requires_extra
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,9 +76,9 @@ async def open_place(
         SuiteError: The file cannot be read.
     """
     if place.limits is not None:
-        from trioeval.limits.file import open_filed  # noqa: PLC0415 - each way imports its own
+        from trioeval.limits.file import open_file_limits  # noqa: PLC0415 - each way imports its own
 
-        async with open_filed(place.limits) as backend:
+        async with open_file_limits(place.limits) as backend:
             yield backend
     elif place.url is not None and place.url.startswith(_HTTP):
         from trioeval.limits.http_client import open_http_limits  # noqa: PLC0415
@@ -88,7 +88,7 @@ async def open_place(
             yield backend
     else:
         namespace = NAMESPACE if place.namespace is None else place.namespace
-        with needing("redis"):
+        with requires_extra("redis"):
             from trioeval.limits.redis import open_redis  # noqa: PLC0415
 
         async with open_redis(place.url or "", namespace=namespace) as backend:
@@ -246,7 +246,7 @@ def show_limits(
 
 def _states(place: Place, interrupts: Interrupts) -> Sequence[LimitState] | None:
     if place.limits is not None:
-        return filed_states(place.limits)
+        return file_states(place.limits)
     return ask_place(place, lambda backend: backend.states(), interrupts)
 
 

@@ -19,10 +19,10 @@ from trioeval.cli.commands.limits_admin import TOKEN_VARIABLE, checked_place, op
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
-from trioeval.limits.backend import made_of, make_missing
+from trioeval.limits.backend import create_missing, definitions_of
 from trioeval.limits.limits_file import read_limits
 from trioeval.limits.model import Limit
-from trioeval.limits.open import needing
+from trioeval.limits.open import requires_extra
 from trioeval.serving.door import is_loopback
 from trioeval.serving.token_files import forget_token, keep_token
 
@@ -53,7 +53,7 @@ def run_limits_server(
         SuiteError: The file of limits cannot be read.
         OutputError: It could not be written at the end.
     """
-    with needing("serve"):
+    with requires_extra("serve"):
         from trioeval.limits.server import ServeSettings  # noqa: PLC0415 - an extra
 
     if limits is None and redis is None:
@@ -66,7 +66,7 @@ def run_limits_server(
     place = checked_place(Place(url=redis, limits=None if redis else limits, namespace=namespace))
     missing: list[Limit] = []
     if redis is not None:
-        missing = made_of(read_limits(limits)) if limits else []
+        missing = definitions_of(read_limits(limits)) if limits else []
     interrupts.begin_run()
     failure = trio.run(_serve, place, missing, settings, made, interrupts)
     if isinstance(failure, OSError) and not isinstance(failure, TrioevalError):
@@ -115,7 +115,7 @@ async def _serve(
             with interrupts.told_to(heed):
                 async with trio.open_nursery() as nursery:
                     try:
-                        for warning in await make_missing(backend, missing):
+                        for warning in await create_missing(backend, missing):
                             say(f"warning: {warning}")
                         serve = partial(serve_limits, backend, settings, stop=stop)
                         with _told(made_token, await nursery.start(serve)) as where:
