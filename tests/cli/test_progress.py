@@ -88,7 +88,7 @@ def test_what_is_to_be_told_and_not_to_be_told_is_refused(output: OutputFlags, t
 def test_a_wide_terminal_is_shown_all_of_it() -> None:
     assert drawn(RUN, 110, more=("  quiz: 3/9 questions",)) == [
         "━━━━━━━" + "─" * 23 + "  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed  1 errors  4 there already  1.2M tokens  0.1250 US dollars",
+        "87.0 % of 46 pass  40 passed  5 failed  1 error  4 kept  1.2M tokens  $0.1250",
         "lane             in flight  queued      rpm      tpm  tokens     US$  waiting",
         "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  0.1250  429, 12 s",
         "other             0/0 of 4       0        0        0       0  0.0000  closed: 401 [2J: no key",
@@ -127,7 +127,7 @@ def test_a_narrow_terminal_does_without_some_of_it() -> None:
     """What is in flight and what a lane waits for goes last."""
     assert drawn(RUN, 40) == [
         "━━────────  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed",
+        "87.0 % of 46 pass  40 passed  5 failed",
         "lane             in flight  waiting",
         "openai:gpt-mini   3/3 of 8  429, 12 s",
         "other             0/0 of 4  closed: 401…",
@@ -232,7 +232,7 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
 
     def line(clock: str, left: int) -> str:
         return (
-            f"3/9 rows, 100.0 % passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
+            f"3/9 rows, 100.0 % of 1 passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
             f" paced: 1/2 in flight, 1 queued, waits: rpm, {left} s;"
             " full: 1/1 in flight, 1 queued, waits: slots, 0/2 rows; quiz: 1/2 questions"
         )

@@ -30,7 +30,7 @@ def test_a_run_from_the_cache_uses_nothing_and_says_so(
     assert then["numRequests"] == 0
     assert then["total"] == then["cached"] > 0
     line = next(line for line in said.err.splitlines() if line.startswith("used: "))
-    assert line == f"used: 0 tokens; from the cache: 6 replies of {then['total']} tokens"
+    assert line == f"used: 0 tokens; from cache: 6 replies of {then['total']} tokens"
     lines = (said.out + said.err).splitlines()
     head = next(line for line in lines if line.split()[:1] == ["provider"])
     cells = next(line for line in lines if line.split()[:1] == ["openai:chat:fake"])

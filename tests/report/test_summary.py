@@ -14,7 +14,14 @@ from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Place
-from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
+from trioeval.report.summary import (
+    Took,
+    failures_view,
+    not_graded_line,
+    not_run_line,
+    took_lines,
+    unfinished_line,
+)
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
 
@@ -25,6 +32,7 @@ WIDE = {
     "prompts": ["say {{word}}", "漢字 {{word}}"],
     "tests": [{"description": "測試" * 20, "vars": {"word": "漢"}}, {"vars": {"word": "y" * 300}}],
 }
+SAYS = [{"type": "contains", "value": "say"}]
 NONE = {"providers": ["echo"], "prompts": ["x"], "scenarios": []}
 
 
@@ -45,8 +53,8 @@ def kept(records: Sequence[dict[str, Any]], most: int = 10) -> Failures:
 
 def first(records: Sequence[dict[str, Any]]) -> FirstRows:
     found = FirstRows(40, 50)
-    for record in records:
-        found.add(RowRecord.of(record))
+    for index, record in enumerate(records):
+        found.add(RowRecord.of(record, index=index))
     return found
 
 
@@ -70,9 +78,9 @@ def test_columns_tell_the_same_at_every_width(width: int) -> None:
     text = " ".join(
         printed(columns_table(headed(suite).columns, totals_of(suite, rows)), width=width)
     )
-    for part in ("50.0 %", "9–91 %", "0.875 (0.00–1.00)", "0.750", "0.5000", "score"):
+    for part in ("50.0 %", "9–91 %", "0.875 (0.00–1.00)", "0.750", "$0.5000", "score", "of 2"):
         assert part in text, part
-    for title in ("pass rate", "95 % CI", "p50 ms", "p95 ms", "tokens", "US dollars"):
+    for title in ("pass rate", "95 % CI", "p50 ms", "p95 ms", "tokens", "cost"):
         assert title in text, title
 
 
@@ -80,8 +88,7 @@ def test_columns_without_room_are_counted() -> None:
     """Those that are shown can be read."""
     parsed, rows = rows_of(MANY)
     lines = printed(rows_table(headed(parsed).columns, first(records_of(rows))), width=120)
-    shown = sum(f"provider {n}" in " ".join(lines) for n in range(20))
-    assert shown == 8
+    assert sum(f"{n} " in f"{lines[2]} " for n in range(20)) == 8
     assert lines[-1] == "… and 92 more columns do not fit"
     two = {**SUITE, "providers": [{"id": "echo", "label": f"{n}"} for n in range(3)]}
     parsed, rows = rows_of(two)
@@ -91,10 +98,10 @@ def test_columns_without_room_are_counted() -> None:
 
 def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
     """Only where it tells something that the pass rate does not; it ends where scores can."""
-    whole = {**SUITE, "tests": [{"vars": {"word": "hi"}}, {"vars": {"word": "ho"}}]}
+    whole = {**SUITE, "tests": [{"vars": {"word": word}, "assert": SAYS} for word in ("hi", "ho")]}
     suite, rows = rows_of(whole)
     table = columns_table(headed(suite).columns, totals_of(suite, rows))
-    (line,) = (line for line in printed(table, width=120) if line.startswith(" back"))
+    (line,) = (line for line in printed(table, width=140) if line.startswith(" back"))
     assert ("±" in line, "(" in line) == (False, False)
     totals = totals_of(suite, rows)
     passed = records_of(rows)[3]
@@ -136,9 +143,9 @@ def test_few_rows_have_wide_intervals() -> None:
     ]
     suite, rows = rows_of({**NONE, "tests": tests})
     table = columns_table(headed(suite).columns, totals_of(suite, rows))
-    assert printed(table, width=120)[3].split()[:8] == [
+    assert printed(table, width=120)[3].split()[:9] == [
         *("echo", "2", "1", "0"),
-        *("66.7", "%", "21–94", "%"),
+        *("66.7", "%", "of", "3", "21–94"),
     ]
 
 
@@ -181,20 +188,20 @@ def test_expected_is_told_where_the_reason_does_not() -> None:
     suite, rows = rows_of()
     record = records_of(rows)[0]
     record["gradingResult"]["reason"] = "not good"
-    (failure,) = kept([record]).first
+    (failure,) = kept([record]).groups
     assert (failure.reason, failure.expected) == ("not good", "equals no")
     view = failures_view(headed(suite).columns, kept([record]))
     assert "not good; expected: equals no" in " ".join(printed(view, width=100))
     record["gradingResult"]["componentResults"][1]["assertion"].pop("value")
-    assert kept([record]).first[0].expected is None
+    assert kept([record]).groups[0].expected is None
 
 
 def test_only_the_first_failures_are_kept() -> None:
     """The others are counted."""
     suite, rows = rows_of()
     failures = kept(records_of(rows) * 5, most=2)
-    assert (len(failures.first), failures.count) == (2, 15)
-    assert "… and 13 more" in printed(failures_view(headed(suite).columns, failures), width=80)
+    assert (len(failures.groups), failures.count) == (2, 15)
+    assert "… and 13 more rows" in printed(failures_view(headed(suite).columns, failures), width=80)
 
 
 def test_rows_that_were_not_run_are_no_failures() -> None:
@@ -203,11 +210,12 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
     record = records_of(rows)[2]
     record["metadata"]["trioeval"]["outcome"] = "not_run"
     failures = kept([record])
-    assert (failures.count, failures.left) == (0, 1)
+    assert (failures.count, failures.not_run.count) == (0, 1)
+    assert not_run_line(failures.not_run) == "1 row not run: 0"
     assert failures_view(headed(suite).columns, failures) is None
     totals = Totals.of(headed(suite).columns)
     totals.add(RowRecord.of(record))
-    assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows are still to be run"
+    assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows not run"
     assert unfinished_line([totals_of(suite, rows)]) is None
     assert unfinished_line([]) is None
 

@@ -76,8 +76,6 @@ _HEADINGS = (
     "passed",
     "failed",
     "errors",
-    "not graded",
-    "not run",
     "pass rate",
     "95 % interval",
     "p50 ms",
@@ -85,6 +83,7 @@ _HEADINGS = (
     "tokens",
     "cost",
 )
+_COUNTS = 4  # of them that stand before the counts that a table may lack
 _BACKTICKS = re.compile("`+")
 
 
@@ -141,13 +140,14 @@ def _part(part: Results) -> Iterator[str]:
     if part.task is not None:
         yield f"### Task {code(part.task)}\n\n"
     if part.totals.rows:
+        more = [
+            *(["not graded"] if part.totals.not_graded else ()),
+            *(["not run"] if part.totals.left else ()),
+        ]
+        headings = [*_HEADINGS[:_COUNTS], *more, *_HEADINGS[_COUNTS:]]
+        columns = zip(_headings(part), part.totals.columns, strict=True)
         yield from _table(
-            _HEADINGS,
-            (
-                [heading, *_column(own)]
-                for heading, own in zip(_headings(part), part.totals.columns, strict=True)
-                if own.rows
-            ),
+            headings, ([name, *_column(own, more)] for name, own in columns if own.rows)
         )
         yield from _failures(part)
     if (dataset := part.shown_dataset()) is not None:
@@ -167,14 +167,10 @@ def _headings(part: Results) -> list[str]:
     ]
 
 
-def _column(own: ColumnTotals) -> list[str]:
-    counts = (
-        own.passed,
-        own.statuses[Status.FAIL],
-        own.statuses[Status.ERROR],
-        own.not_graded,
-        own.left,
-    )
+def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
+    counts = [own.passed, own.statuses[Status.FAIL], own.statuses[Status.ERROR]]
+    counts += [own.not_graded] if "not graded" in more else []
+    counts += [own.left] if "not run" in more else []
     latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
