@@ -56,6 +56,30 @@ def test_enough_rows_passed_or_the_line_says_what_is_missing(
     assert ended.line.endswith(why)
 
 
+def test_the_last_line_counts_rows_that_were_not_graded() -> None:
+    """A run without assertions succeeds, and does not claim that a row passed."""
+    found = totals(10)
+    found.columns[0].not_graded = 3
+    assert Ending(totals=found, duration=0.1).line == (
+        "10 rows in 0.1 s: 7 passed, 0 failed, 0 errors, 3 not graded; exit 0: every graded row passed"
+    )
+    found.columns[0].not_graded = 10
+    ended = Ending(totals=found, duration=0.1)
+    assert (ended.code, ended.line.rpartition("; ")[2]) == (0, "exit 0: no row was graded")
+
+
+def test_the_last_line_says_what_came_from_the_cache() -> None:
+    """With what the other replies cost, if that is known."""
+    found = totals(200)
+    column = found.columns[0]
+    column.from_cache = column.replies = 200
+    assert "0 errors; 200 of 200 replies from cache; exit 0" in Ending(totals=found).line
+    column.cost = 0.0
+    assert "; 200 of 200 replies from cache, $0 spent; exit 0" in Ending(totals=found).line
+    column.replies, column.cost, column.grading_cost = 201, 0.0123, 0.01
+    assert "; 200 of 201 replies from cache, $0.0223 spent; exit 0" in Ending(totals=found).line
+
+
 def test_a_signal_decides_the_code() -> None:
     """The first of them, even where all rows had passed."""
     ended = Ending(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])

@@ -4,12 +4,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import attrs
-from finished import records_of, results_of, rows_of, totals_of
+from finished import SUITE, records_of, results_of, rows_of, totals_of
 from hostile import HUGE_LINE, TEXTS, assert_inert_markdown
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import trioeval
 from trioeval.cli.run.execution import add_step_summary
 from trioeval.inert import inert
 from trioeval.report.formats.markdown import code, markdown_chunks
@@ -72,6 +73,21 @@ def test_rows_that_were_not_run_to_their_end_are_no_failures() -> None:
         assert "`not run`" not in page
         assert "more rows" not in page
         assert [row[0] for row in cells(page)[4:]] == ["0", "1"]
+
+
+def test_rows_with_the_same_error_are_one_line() -> None:
+    """The line has the numbers of the rows, and their provider in place of their names."""
+
+    async def refuses(_request: trioeval.Request) -> trioeval.Reply:
+        raise trioeval.ProviderError("auth", "HTTP 401: check OPENAI_API_KEY")
+
+    tests = [{"vars": {"word": str(n)}} for n in range(200)]
+    page = "".join(
+        markdown_chunks(results_of({**SUITE, "providers": ["mine"], "tests": tests}, refuses))
+    )
+    (line,) = cells(page)[3:]
+    assert line[:4] == ["0–199", "200 rows", "mine", "ERROR"]
+    assert line[4].endswith("HTTP 401: check OPENAI_API_KEY")
 
 
 def test_tasks_have_parts_and_many_failures_are_counted() -> None:

@@ -23,6 +23,7 @@ from trioeval.report.summary import (
     unfinished_line,
 )
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.report.totals import counts_text
 from trioeval.run import Status
 
 MANY = {**SUITE, "providers": [{"id": "echo", "label": f"provider {n}"} for n in range(100)]}
@@ -194,6 +195,82 @@ def test_expected_is_told_where_the_reason_does_not() -> None:
     assert "not good; expected: equals no" in " ".join(printed(view, width=100))
     record["gradingResult"]["componentResults"][1]["assertion"].pop("value")
     assert kept([record]).groups[0].expected is None
+
+
+def test_rows_with_the_same_error_are_one_group() -> None:
+    """One line names the provider, the number of rows and their numbers; failed assertions stay apart."""
+    suite, rows = rows_of()
+    records = records_of(rows) * 4
+    failures = kept(records)
+    view = printed(failures_view(headed(suite).columns, failures), width=100)
+    assert [line.split()[:2] for line in view[2:-1]] == [
+        ["0", "FAIL"],
+        ["1", "FAIL"],
+        ["2,", "6,"],
+        *([str(index), "FAIL"] for index in (4, 5, 8, 9, 12, 13)),
+    ]
+    assert view[4].split() == [
+        *("2,", "6,", "10,", "14", "ERROR"),
+        *("4", "rows", "of", "mine:", "server:", "down"),
+    ]
+    assert (failures.count, failures.grouped) == (12, 12)
+
+
+def test_a_group_takes_rows_when_no_further_group_has_room() -> None:
+    """A thousand rows that a provider refuses are one line, whatever else failed before."""
+    _, rows = rows_of()
+    fail, _, error, _ = records_of(rows)
+    failures = kept([fail, error, fail, *[error] * 1000], most=2)
+    assert [str(group.rows) for group in failures.groups] == ["0", "1, 3–1002"]
+    assert (failures.count, failures.grouped) == (1003, 1002)
+
+
+def test_a_row_without_assertions_is_not_graded() -> None:
+    """It has its own count and label, and is in no rate, score or interval; files call it a success."""
+    graded, bare = {"vars": {"word": "a"}, "assert": SAYS}, {"vars": {"word": "b"}}
+    suite, rows = rows_of({**SUITE, "providers": ["echo"], "tests": [graded, bare, bare]})
+    totals, columns = totals_of(suite, rows), headed(suite).columns
+    assert (totals.passed, totals.not_graded, totals.rated) == (1, 2, 1)
+    assert counts_text(totals) == "1 passed, 0 failed, 0 errors, 2 not graded"
+    assert totals.pass_rate == 100
+    told = totals.columns[0].json()
+    assert (told["testPassCount"], told["testNotGradedCount"]) == (3, 2)
+    assert told["statistics"]["passRate"]["n"] == 1
+    assert all(record["success"] for record in records_of(rows))
+    table = " ".join(printed(rows_table(columns, first(records_of(rows))), width=80))
+    assert (table.count("NOT GRADED say b"), table.count("PASS say a")) == (2, 1)
+    text = " ".join(printed(columns_table(columns, totals), width=140))
+    assert "not graded" in text
+    assert "100.0 % of 1 " in text
+    assert not_graded_line([totals]) is None
+
+
+def test_a_run_without_any_assertion_says_how_to_add_one() -> None:
+    """Once, and not for a run of which no row ended."""
+    suite, rows = rows_of({**SUITE, "providers": ["echo"], "tests": [{"vars": {"word": "b"}}]})
+    hint = not_graded_line([totals_of(suite, rows)])
+    assert (
+        hint
+        == "no row was graded, as no test has an assertion: add assert to tests or to defaultTest"
+    )
+    assert not_graded_line([Totals.of([0])]) is None
+
+
+def test_rows_that_were_not_run_are_one_line() -> None:
+    """They are not in the table of rows; the line has their numbers and the command that runs them."""
+    suite, rows = rows_of()
+    records = [dict(record) for record in records_of(rows) * 12]
+    for record in records[3:]:
+        told = {**record["metadata"]["trioeval"], "outcome": "not_run"}
+        record["metadata"] = {"trioeval": told}
+    failures = kept(records[:3])
+    for index, record in enumerate(records[4:], 3):
+        failures.add(index, RowRecord.of(record))
+    line = not_run_line(failures.not_run, "quiz", "trioeval resume eval-1")
+    assert line == "task quiz: 44 rows not run: 3–46; continue with trioeval resume eval-1"
+    assert "NOT RUN" not in " ".join(
+        printed(rows_table(headed(suite).columns, first(records[4:])), width=80)
+    )
 
 
 def test_only_the_first_failures_are_kept() -> None:
