@@ -79,7 +79,7 @@ def test_rows_with_the_same_error_are_one_line() -> None:
     """The line has the numbers of the rows, and their provider in place of their names."""
 
     async def refuses(_request: trioeval.Request) -> trioeval.Reply:
-        raise trioeval.ProviderError("auth", "HTTP 401: check OPENAI_API_KEY")
+        raise trioeval.ProviderError("bad_request", "HTTP 400: no such model")
 
     tests = [{"vars": {"word": str(n)}} for n in range(200)]
     page = "".join(
@@ -87,7 +87,7 @@ def test_rows_with_the_same_error_are_one_line() -> None:
     )
     (line,) = cells(page)[3:]
     assert line[:4] == ["0–199", "200 rows", "mine", "ERROR"]
-    assert line[4].endswith("HTTP 401: check OPENAI_API_KEY")
+    assert line[4].endswith("HTTP 400: no such model")
 
 
 def test_tasks_have_parts_and_many_failures_are_counted() -> None:
