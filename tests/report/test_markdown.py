@@ -50,7 +50,7 @@ def test_a_page_has_totals_failures_and_waits() -> None:
     assert [row[:4] for row in table[6:]] == [["2", "second", "mine", "ERROR"]]
     assert "down" in table[6][4]
     assert page.endswith(
-        "#### What it waited for\n\n"
+        "#### Longest waits\n\n"
         "* 31.0 s of 44.0 s: `openai`, tpm\n* 2.0 s of 44.0 s: `openai`, slots\n\n"
     )
 

@@ -43,23 +43,43 @@ from trioeval.kernel.events import (
 _BETWEEN = "|"
 _EMPTY = {"", "-"}
 _DIGEST = re.compile(r"[0-9a-f]{12}")
+_NO_LABELS: Mapping[str, str] = {}
 _MANY = 8  # parts of a key from which on nobody made it of a provider
 
 
-def lane_names(keys: Iterable[str]) -> Mapping[str, str]:
-    """A name for each lane: the fewest parts of its key that no other lane has.
+def lane_names(keys: Iterable[str], labels: Mapping[str, str] = _NO_LABELS) -> Mapping[str, str]:
+    """A name for each lane: the label of its provider, or else the fewest parts of its key that are unique.
 
-    Names are unique. They are of the whole set: the same lane may have another name among others. Texts are
-    foreign, as the keys are: whoever shows them makes them inert, and cuts them.
+    Names are unique within the given lanes: a lane may have another name among others. A label that several
+    lanes share is not used. Names are not inert, as keys and labels are not.
+
+    Args:
+        keys: The lanes.
+        labels: The labels of providers, by lane.
 
     Example:
         >>> host = "openai|http://127.0.0.1:8799/v1|-|-"
-        >>> [*lane_names([f"{host}|6b", f"{host}|7b", "echo"]).values()]
-        ['6b', '7b', 'echo']
+        >>> [*lane_names([f"{host}|6b", f"{host}|7b", "echo"], {"echo": "baseline"}).values()]
+        ['6b', '7b', 'baseline']
     """
     whole = tuple(dict.fromkeys(keys))
     names = _names(frozenset(whole))
-    return {key: names[key] for key in whole}
+    wanted = [labels.get(key, names[key]) for key in whole]
+    counts = Counter([*names.values(), *wanted])
+    return {
+        key: label if label != names[key] and counts[label] == 1 else names[key]
+        for key, label in zip(whole, wanted, strict=True)
+    }
+
+
+def labels_of(told: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The labels of lanes, by lane, from the activity of executions; see `Activity.json`."""
+    return {
+        key: lane["label"]
+        for execution in told
+        for key, lane in execution["lanes"].items()
+        if lane.get("label") is not None
+    }
 
 
 @functools.lru_cache(maxsize=8)  # a run that is watched asks many times a second
@@ -479,6 +499,8 @@ class Activity:
     """When the run began, on the Trio clock."""
     limit_of: Callable[[str], int | None] = lambda _lane: None
     """How many calls a lane allows now; None if nobody knows."""
+    labels: Mapping[str, str] = _NO_LABELS
+    """The labels of the providers of lanes, by lane."""
     lanes: dict[str, LaneActivity] = attrs.field(factory=dict)
     """In the order in which something happened on them."""
 
@@ -501,8 +523,13 @@ class Activity:
         return {
             "durationS": round(now - self.began_at, 3),
             "fields": list(BUCKET_FIELDS),
-            "lanes": {name: lane.json(now) for name, lane in self.lanes.items()},
+            "lanes": {
+                name: {**self._label(name), **lane.json(now)} for name, lane in self.lanes.items()
+            },
         }
+
+    def _label(self, lane: str) -> Mapping[str, str]:
+        return {"label": self.labels[lane]} if lane in self.labels else {}
 
 
 @attrs.frozen

@@ -26,6 +26,8 @@ from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
 
+_BETWEEN_KEYS = "|"  # separates the parts of a lane's key, unless the user named the lane
+
 # How a run stands: what its rows and lanes tell, put together on demand.
 
 
@@ -126,7 +128,11 @@ class Watching:
         return Picture(
             total=self.prepared.size,
             lanes=self.lanes,
-            activity=Activity(trio.current_time(), limit_of=partial(_limit, self.lanes)),
+            activity=Activity(
+                trio.current_time(),
+                limit_of=partial(_limit, self.lanes),
+                labels=lane_labels(self.prepared),
+            ),
             kept=lambda: self.collector.kept_left,
             stopping=self.stopping,
         )
@@ -192,6 +198,19 @@ def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]
     if len(used) == 1:  # as in most suites; to look at each step takes some microseconds
         return {used.pop(): len(steps) - len(kept)}
     return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
+
+
+def lane_labels(prepared: PreparedSuite) -> Mapping[str, str]:
+    """The label of each lane that has a labelled provider; of a lane with several, all of their names."""
+    names: dict[str, dict[str, None]] = {}
+    labelled: set[str] = set()
+    for part in prepared.parts:
+        suite = part.prepared.steps
+        for entry, lane in zip(suite.providers, part.prepared.lane_names, strict=False):
+            names.setdefault(lane, {})[entry.label or entry.id] = None
+            if entry.label is not None and _BETWEEN_KEYS in lane:
+                labelled.add(lane)
+    return {lane: ", ".join(names[lane]) for lane in names if lane in labelled}
 
 
 def _limit(lanes: Lanes, name: str) -> int | None:

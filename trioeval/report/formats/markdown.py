@@ -10,7 +10,7 @@ from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.inert import inert
-from trioeval.report.activity import WAIT_WORDS, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import counted, money
 from trioeval.report.results import Results
@@ -232,11 +232,12 @@ def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not told:
         return
     took = math.fsum(one["durationS"] for one in activity)
-    yield "#### What it waited for\n\n"
+    keys = (key for execution in activity for key in execution["lanes"] if key not in OWN_LANES)
+    names = lane_names(keys, labels_of(activity))
+    yield "#### Longest waits\n\n"
     for wait in told:
-        yield (
-            f"* {wait.seconds:.1f} s of {took:.1f} s: {code(wait.lane)}, {WAIT_WORDS[wait.why]}\n"
-        )
+        lane, why = code(names[wait.lane]), WAIT_WORDS[wait.why]
+        yield f"* {wait.seconds:.1f} s of {took:.1f} s: {lane}, {why}\n"
     yield "\n"
 
 
