@@ -19,14 +19,13 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.journal import KeptRows
 from trioeval.kernel import Event, Lanes
+from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.activity import Activity, Pace, all_left_s
 from trioeval.report.records import RowRecord
 from trioeval.report.row import is_graded
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
-
-_BETWEEN_KEYS = "|"  # separates the parts of a lane's key, unless the user named the lane
 
 # How a run stands: what its rows and lanes tell, put together on demand.
 
@@ -201,14 +200,20 @@ def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]
 
 
 def lane_labels(prepared: PreparedSuite) -> Mapping[str, str]:
-    """The label of each lane that has a labelled provider; of a lane with several, all of their names."""
+    """The label of each lane that has a labelled provider; of a lane with several, all of their names.
+
+    A lane that the suite names itself has no label.
+    """
     names: dict[str, dict[str, None]] = {}
     labelled: set[str] = set()
     for part in prepared.parts:
-        suite = part.prepared.steps
-        for entry, lane in zip(suite.providers, part.prepared.lane_names, strict=False):
+        providers, lanes = part.prepared.steps.providers, part.prepared.lane_names
+        for entry, lane in zip(providers, lanes, strict=False):  # lanes of judges follow
+            is_named = isinstance(entry.lane, str) or (entry.lane is not None and entry.lane.key)
+            if is_named or lane == AGENT_RUNS:
+                continue
             names.setdefault(lane, {})[entry.label or entry.id] = None
-            if entry.label is not None and _BETWEEN_KEYS in lane:
+            if entry.label is not None:
                 labelled.add(lane)
     return {lane: ", ".join(names[lane]) for lane in names if lane in labelled}
 
