@@ -51,7 +51,7 @@ def test_a_failed_dataset_says_why_once() -> None:
         partial_groups=(1, 3),
     )
     _, shut, why, used = dataset_lines(failed)
-    assert shut == "too many calls failed for good: nothing new was begun; 2 partial groups"
+    assert shut == "too many permanent failures: no further rows were started; 2 partial groups"
     assert why == "failed: too much failed; row 7, column 'problem': down"
     assert used.startswith("104 calls")
 
@@ -65,7 +65,7 @@ def test_a_failed_dataset_says_why_once() -> None:
         (attrs.evolve(FINE, error="gone"), "dataset problems: failed (gone)", True),
         (
             attrs.evolve(FINE, written=0, dropped={"filtered": 100}),
-            "dataset problems: no row is left",
+            "dataset problems: no rows",
             False,
         ),
         (
