@@ -125,10 +125,10 @@ def test_lost_rows_fail_a_run_and_name_the_dataset(
     assert run_command_line(["s.json", *_QUIET, "-o", "r.junit.xml"]) == 100
     _, err = said(capfd)
     assert "  first failure: row 3, column 'twice': gen.py:twice: ValueError: no [31m3" in err
-    assert err[-1].endswith("exit 100: dataset problems: 1 rows lost")
-    assert 'message="dataset problems: 1 rows lost"' in (folder / "r.junit.xml").read_text()
+    assert err[-1].endswith("exit 100: dataset problems: 1 row lost")
+    assert 'message="dataset problems: 1 row lost"' in (folder / "r.junit.xml").read_text()
     assert run_command_line(["resume"]) == 100
-    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 rows lost")
+    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 row lost")
 
 
 def test_fail_fast_counts_a_dataset_that_lost_rows(
@@ -138,9 +138,7 @@ def test_fail_fast_counts_a_dataset_that_lost_rows(
     later = {"id": "later", "type": "prompt_eval", "dependsOn": ["problems"], "prompts": ["hi"]}
     write(folder, FLAKY, tasks=[later])
     assert run_command_line(["s.json", *_QUIET, "--fail-fast"]) == 100
-    why = (
-        "--fail-fast left 1 rows without a verdict, dataset problems: 1 rows lost; continue with: "
-    )
+    why = "1 row not run because of --fail-fast, dataset problems: 1 row lost; continue with: "
     assert why in said(capfd)[1][-1]
 
 
@@ -257,7 +255,7 @@ def test_a_preview_that_loses_rows_says_so(folder: Path, capfd: pytest.CaptureFi
     assert run_command_line(["preview", "s.json", "--rows", "4", "--no-cache"]) == 100
     out, err = said(capfd)
     assert "  row 3: twice failed: gen.py:twice: ValueError: no [31m3" in out
-    assert err[-1] == "dataset problems: 1 rows lost; nothing was kept; exit 100"
+    assert err[-1] == "dataset problems: 1 row lost; nothing was kept; exit 100"
 
 
 def test_a_preview_has_the_numbers_of_rows_however_many_are_not_there(

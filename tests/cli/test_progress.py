@@ -88,11 +88,11 @@ def test_what_is_to_be_told_and_not_to_be_told_is_refused(output: OutputFlags, t
 def test_a_wide_terminal_is_shown_all_of_it() -> None:
     assert drawn(RUN, 110, more=("  quiz: 3/9 questions",)) == [
         "━━━━━━━" + "─" * 23 + "  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed  1 errors  4 there already  1.2M tokens  0.1250 US dollars",
-        "lane             in flight  queued      rpm      tpm  tokens     US$  waiting",
-        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  0.1250  429, 12 s",
-        "other             0/0 of 4       0        0        0       0  0.0000  closed: 401 [2J: no key",
-        "idle                   0/4       0        0        0       0  0.0000",
+        "87.0 % of 46 pass  40 passed  5 failed  1 error  4 kept  1.2M tokens  $0.1250",
+        "lane             in flight  queued      rpm      tpm  tokens     cost  waiting",
+        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  $0.1250  429, 12 s",
+        "other             0/0 of 4       0        0        0       0       $0  closed: 401 [2J: no key",
+        "idle                   0/4       0        0        0       0       $0",
         "  quiz: 3/9 questions",
     ]
 
@@ -127,14 +127,14 @@ def test_a_narrow_terminal_does_without_some_of_it() -> None:
     """What is in flight and what a lane waits for goes last."""
     assert drawn(RUN, 40) == [
         "━━────────  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed",
+        "87.0 % of 46 pass  40 passed  5 failed",
         "lane             in flight  waiting",
         "openai:gpt-mini   3/3 of 8  429, 12 s",
         "other             0/0 of 4  closed: 401…",
         "idle                   0/4",
     ]
     assert drawn(RUN, 12) == [
-        "50/200 rows", "87.0 % pass", "lane", "openai…-mini", "other", "idle",
+        "50/200 rows", "87.0 % of 4…", "lane", "openai…-mini", "other", "idle",
     ]  # fmt: skip
 
 
@@ -153,8 +153,8 @@ def test_a_stop_is_told_first() -> None:
 def test_a_run_of_datasets_alone_tells_of_no_rows() -> None:
     """There will be none."""
     alone = attrs.evolve(RUN, total=0, done=0, kept=0, passed=0, failed=0, errors=0, lanes=())
-    assert drawn(alone, 60, more=("  a: 1 rows written",)) == ["1:15", "  a: 1 rows written"]
-    assert plain_line(alone, ["  a: 1 rows written"]) == "1:15; a: 1 rows written"
+    assert drawn(alone, 60, more=("  a: 1 row written",)) == ["1:15", "  a: 1 row written"]
+    assert plain_line(alone, ["  a: 1 row written"]) == "1:15; a: 1 row written"
 
 
 def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
@@ -232,7 +232,7 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
 
     def line(clock: str, left: int) -> str:
         return (
-            f"3/9 rows, 100.0 % passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
+            f"3/9 rows, 100.0 % of 1 passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
             f" paced: 1/2 in flight, 1 queued, waits: rpm, {left} s;"
             " full: 1/1 in flight, 1 queued, waits: slots, 0/2 rows; quiz: 1/2 questions"
         )

@@ -189,7 +189,7 @@ def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) 
     env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
     done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
     assert done.returncode == 0
-    assert last_line(done).endswith("exit 0: 25.0 % passed, 25 % are needed")
+    assert last_line(done).endswith("exit 0: 25.0 % of 4 rows passed, 25 % needed")
     outputs = {row["response"]["output"] for row in rows_of(folder / "o.jsonl")}
     assert outputs == {"[output stripped]"}
     done = trioeval("suite.json", cwd=folder, env={"PROMPTFOO_FAILED_TEST_EXIT_CODE": "3"})

@@ -103,7 +103,7 @@ def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) ->
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
-    assert "exit 100: 1 rows failed, 1 rows ended as errors" in last_line(done)
+    assert "exit 100: 1 row failed, 1 row ended in an error" in last_line(done)
     document = json.loads((tmp_path / "out.json").read_text())
     rows = document["results"]["results"]
     assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == rows
@@ -337,7 +337,7 @@ def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
         write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=3000))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 100
-    assert "the deadline left 6 rows without a verdict" in last_line(done)
+    assert "6 rows not run because of the deadline" in last_line(done)
     rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
     assert [row["error"].partition(":")[0] for row in rows] == ["interrupted"] * 4 + ["not run"] * 2
 
@@ -386,8 +386,9 @@ def test_rows_that_cannot_be_kept_cost_neither_tables_nor_the_last_line(tmp_path
     assert first.startswith(".trioeval/results.db: the store of runs cannot be")
     assert any(line.startswith("-o a.json: cannot be written: File too large") for line in more)
     assert "pass rate" in done.stderr
-    told = re.findall(r"… and (\d+) (more rows|rows that never began)", done.stdout)
-    assert sum(int(count) for count, _ in told) == 250
+    more = re.findall(r"… and (\d+) more rows?", done.stdout)
+    not_run = re.findall(r"(\d+) rows not run: ", done.stderr)
+    assert sum(map(int, [*more, *not_run])) == 250
     assert "exit 1: not everything could be written, see above" in last_line(done)
     assert not (tmp_path / "a.json").exists()
 

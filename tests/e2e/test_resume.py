@@ -149,7 +149,7 @@ def test_a_retry_that_is_cut_takes_nothing_away(tmp_path: Path, cut: str) -> Non
         last = process.stderr.read().splitlines()[-1]
     assert process.returncode == (130 if cut == "interrupts" else 100)
     assert "3 passed, 0 failed, 0 errors" in last
-    assert "; 2 rows that were to be run again stand as they were; continue with: " in last
+    assert "2 rows were not run again and keep their earlier results; continue with: " in last
     assert rows_of(tmp_path / "o.jsonl") == rows
     run = run_of(tmp_path)
     assert (run["state"], run["passed"], run["errors"]) == ("interrupted", 3, 0)
@@ -274,7 +274,7 @@ def test_a_run_goes_on_as_it_was_begun_however_it_went_on_before(tmp_path: Path)
     done = trioeval("s.json", *flags, cwd=tmp_path)
     assert (done.returncode, len(asked(tmp_path))) == (7, 1)
     assert "1 passed, 0 failed, 0 errors, 3 not run" in last_line(done)
-    assert "the budget left 3 rows without a verdict; continue with: " in last_line(done)
+    assert "3 rows not run because of the budget; continue with: " in last_line(done)
     begun = stored_flags_of(tmp_path)
     assert begun["keep"] == {"cache": False}
 

@@ -304,7 +304,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                 for browser in (one, two):
                     await browser.until("event: over")
                     assert ">interrupted<" in browser.heard
-                    assert "2 rows were not run" in browser.heard
+                    assert "2 rows not run; continue with" in browser.heard
                     assert "<code>trioeval resume eval-9</code>" in browser.heard
                 told = await server.steer("eval-9", do="stop")
                 assert "does not listen" in told.body

@@ -55,6 +55,8 @@ class LaneState:
     """Those of them that are over."""
     eta_s: float | None = None
     """Seconds until all of them are, if it goes on like this; None where that is not known."""
+    label: str | None = None
+    """The label of its provider; None if it has none."""
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
@@ -171,6 +173,7 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace
         rows=pace.expected,
         done=pace.there,
         eta_s=_eta_s(pace, now, mood, wait_s),
+        label=activity.labels.get(lane.name),
     )
 
 

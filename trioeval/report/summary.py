@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.inert import inert
-from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.head import HeadColumn
 from trioeval.report.tables import STATUS_STYLES, FailureGroup, Failures, headings
@@ -119,7 +119,8 @@ def took_lines(took: Took) -> Iterator[str]:
         yield f"{', '.join(rates)} over {whole} s"
     waits = (wait for wait in longest_waits(took.activity) if wait.lane not in took.hidden)
     keys = (key for execution in took.activity for key in execution["lanes"])
-    names = lane_names(key for key in keys if key not in took.hidden)
+    shown = (key for key in keys if key not in took.hidden)
+    names = lane_names(shown, labels_of(took.activity))
     for _, wait in zip(range(_WAITS), waits, strict=False):
         if wait.seconds >= _LEAST_SHARE * took.seconds:
             seconds = _number(min(wait.seconds, took.seconds))

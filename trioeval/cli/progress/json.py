@@ -27,11 +27,11 @@ class JsonProgress(Progress):
         fact = {
             "type": "row",
             "task": record.task,
-            "row": record.number,
             "testIdx": record.test_idx,
             "promptIdx": record.prompt_idx,
             "status": record.status.value,
             "score": record.score,
+            "row": record.number,
         }
         self._rows.append(json_line(fact))
 

@@ -91,8 +91,9 @@ def by_business(lane: LaneState) -> tuple[int, int, int]:
 
 
 def named(lanes: Sequence[LaneState]) -> Sequence[LaneState]:
-    """The lanes with the names that people call them by."""
-    names = lane_names(lane.name for lane in lanes)
+    """The lanes with short names: the labels of their providers, or unique parts of their keys."""
+    labels = {lane.name: lane.label for lane in lanes if lane.label is not None}
+    names = lane_names((lane.name for lane in lanes), labels)
     return [attrs.evolve(lane, name=names[lane.name]) for lane in lanes]
 
 

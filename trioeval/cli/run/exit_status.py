@@ -66,18 +66,17 @@ class Ending:
     def line(self) -> str:
         """The last line."""
         parts = [self._verdict[1]]
-        if self.standing:
-            # What they came to before says nothing of what was asked for now.
-            were = (
-                "was not run again and keeps its"
-                if self.standing == 1
-                else "were not run again and keep their"
-            )
-            parts += [
-                f"{counted(self.standing, 'row')} {were} earlier result{'s' * (self.standing != 1)}"
-            ]
+        if self.standing and self._kept not in parts[0]:
+            parts.append(self._kept)
         parts += [] if self.resume is None else [f"continue with: {self.resume}"]
         return "; ".join(parts)
+
+    @property
+    def _kept(self) -> str:
+        """The rows that were to be run again and still have their earlier results."""
+        if self.standing == 1:
+            return "1 row was not run again and keeps its earlier result"
+        return f"{self.standing} rows were not run again and keep their earlier results"
 
     @property
     def _verdict(self) -> tuple[int, str]:
@@ -105,7 +104,7 @@ class Ending:
         if totals.pass_rate >= self.needed and not left and not standing and not troubles:
             return Exit.OK, f"{numbers}; exit 0: {rate}"
         found = [*filter(None, [_why(totals, [*self._causes()])]), *troubles]
-        why = ", ".join(found) or "some rows were not run again"
+        why = ", ".join(found) or self._kept
         if self.needed != _ALL and rate:
             why += f"; {rate}"
         return self.failed_code, f"{numbers}; exit {self.failed_code}: {why}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.inert import inert
-from trioeval.report.activity import WAIT_WORDS, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import counted, money
 from trioeval.report.results import Results
@@ -76,8 +76,6 @@ _HEADINGS = (
     "passed",
     "failed",
     "errors",
-    "not graded",
-    "not run",
     "pass rate",
     "95 % interval",
     "p50 ms",
@@ -85,6 +83,7 @@ _HEADINGS = (
     "tokens",
     "cost",
 )
+_COUNTS = 4  # of them that stand before the counts that a table may lack
 _BACKTICKS = re.compile("`+")
 
 
@@ -141,13 +140,14 @@ def _part(part: Results) -> Iterator[str]:
     if part.task is not None:
         yield f"### Task {code(part.task)}\n\n"
     if part.totals.rows:
+        more = [
+            *(["not graded"] if part.totals.not_graded else ()),
+            *(["not run"] if part.totals.left else ()),
+        ]
+        headings = [*_HEADINGS[:_COUNTS], *more, *_HEADINGS[_COUNTS:]]
+        columns = zip(_headings(part), part.totals.columns, strict=True)
         yield from _table(
-            _HEADINGS,
-            (
-                [heading, *_column(own)]
-                for heading, own in zip(_headings(part), part.totals.columns, strict=True)
-                if own.rows
-            ),
+            headings, ([name, *_column(own, more)] for name, own in columns if own.rows)
         )
         yield from _failures(part)
     if (dataset := part.shown_dataset()) is not None:
@@ -167,14 +167,10 @@ def _headings(part: Results) -> list[str]:
     ]
 
 
-def _column(own: ColumnTotals) -> list[str]:
-    counts = (
-        own.passed,
-        own.statuses[Status.FAIL],
-        own.statuses[Status.ERROR],
-        own.not_graded,
-        own.left,
-    )
+def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
+    counts = [own.passed, own.statuses[Status.FAIL], own.statuses[Status.ERROR]]
+    counts += [own.not_graded] if "not graded" in more else []
+    counts += [own.left] if "not run" in more else []
     latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
@@ -236,11 +232,12 @@ def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not told:
         return
     took = math.fsum(one["durationS"] for one in activity)
-    yield "#### What it waited for\n\n"
+    keys = (key for execution in activity for key in execution["lanes"] if key not in OWN_LANES)
+    names = lane_names(keys, labels_of(activity))
+    yield "#### Longest waits\n\n"
     for wait in told:
-        yield (
-            f"* {wait.seconds:.1f} s of {took:.1f} s: {code(wait.lane)}, {WAIT_WORDS[wait.why]}\n"
-        )
+        lane, why = code(names[wait.lane]), WAIT_WORDS[wait.why]
+        yield f"* {wait.seconds:.1f} s of {took:.1f} s: {lane}, {why}\n"
     yield "\n"
 
 

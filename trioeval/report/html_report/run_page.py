@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from trioeval.columns.result import ColumnProfile, DatasetResult
 from trioeval.grading import output_text
-from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names
 from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
 from trioeval.report.counts import RowNumbers, counted, money
 from trioeval.report.head import HeadColumn
@@ -156,7 +156,8 @@ def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Args:
         told: What `Activity.json` said of each execution.
     """
-    names = lane_names(key for execution in told for key in execution["lanes"])
+    keys = (key for execution in told for key in execution["lanes"])
+    names = lane_names(keys, labels_of(told))
     return [
         {
             "seconds": execution["durationS"],
