@@ -20,7 +20,7 @@ from trioeval.agent.protocols import (
 )
 from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.progress.tasks import TaskProgress, event_line
-from trioeval.cli.settings import settle
+from trioeval.cli.settings import resolve_settings
 from trioeval.run import prepare, run_suite
 from trioeval.store.planner.planner import open_planner
 
@@ -103,8 +103,8 @@ def test_lines_of_events_come_in_place_of_the_progress(tmp_path: Path) -> None:
     """Of suites with agents, as of those with questions."""
     suite = suite_of(tmp_path)
     verbose = RunFlags(output=OutputFlags(verbose=True))
-    assert not settle(suite, verbose).output.progress
-    assert settle(suite, RunFlags()).output.progress
+    assert not resolve_settings(suite, verbose).output.progress
+    assert resolve_settings(suite, RunFlags()).output.progress
 
 
 def suite_of(folder: Path) -> trioeval.Suite:

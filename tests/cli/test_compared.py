@@ -81,20 +81,24 @@ def compare(
         (
             "latest~1 latest --fail-if worse",
             100,
-            "exit 100: no row is in both runs: whether it is worse cannot be told",
+            "exit 100: no comparison is possible: no row exists in both runs",
         ),
         ("latest~1 latest --by test --fail-if worse", 0, "exit 0: the later run is not worse"),
         (
             "latest~2 latest~1 --fail-if worse --cluster all",
             100,
-            "exit 100: all rows of a column are of one test or cluster: whether it is worse cannot be told",
+            "exit 100: no comparison is possible: all rows of a column belong to one test or cluster",
         ),
         (
             "latest~2 latest~1 --cluster books",
             2,
-            "--cluster 'books': no row of the runs has such a key of metadata or such a variable; there",
+            "--cluster 'books': no row of the runs has this metadata key or variable; the rows have ",
         ),
-        ("latest~2 latest~1 --bootstrap 99", 2, "╰──"),
+        (
+            "latest~2 latest~1 --bootstrap 99",
+            2,
+            'Invalid value "99" for --bootstrap. Must be >= 100.',
+        ),
         ("latest~1 latest -o x.csv", 2, "-o x.csv: a comparison is written as .html, got '.csv'"),
         ("latest~1 nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
     ],
@@ -188,7 +192,7 @@ def test_a_stopped_run_is_not_worse(
     assert ended == 0
     assert said == (
         "exit 0: the later run is not worse beyond chance (it is unfinished: interrupted); "
-        "rows that never came to an end, and that say nothing: 1"
+        "unfinished rows, not compared: 1"
     )
     assert told.splitlines()[1].endswith("12 rows: 10 passed, 1 failed, 0 errors, 1 not run")
     assert told.splitlines()[-2:] == [

@@ -212,11 +212,11 @@ def test_a_plan_tells_of_columns_and_of_tests_that_are_rows(
         "  column half: expression, a job a group",
         "  column text: llm, a job a row on lane sim:m",
         "  column twice: python, a job a row",
-        "task exam, after problems: rows known when problems is over (at most 8) in 2 columns",
+        "task exam, after problems: rows known when problems has ended (at most 8) in 2 columns",
         "  column 0: writer | {{q}}",
         "  column 1: writer | again: {{q}}",
         "  lane sim:m: 12 cells, 4 at once",
-        "no lane has a rate: the run takes as long as its calls; nothing was asked",
+        "no lane has a rate, so the duration depends on the calls; no provider was called",
     ]
     assert not (folder / "datasets").exists()
     write(folder)
@@ -244,7 +244,7 @@ def test_a_preview_shows_rows_and_keeps_nothing(
     assert [line for line in out if line.startswith("task ")] == ["task problems", "task more"]
     assert [int(line[4:]) for line in out if line[4:].isdigit()] == [0, 1, 3, 0, 1, 2]
     assert "  long: About 3!" in out
-    assert err[-1] == "nothing was kept: a run makes all of it"
+    assert err[-1] == "nothing was stored; trioeval run generates all rows"
     assert not (folder / "datasets").exists()
     assert not (folder / ".trioeval" / "results.db").exists()
     assert run_command_line(["preview", "s.json", "--task", "other"]) == 2
@@ -257,7 +257,7 @@ def test_a_preview_that_loses_rows_says_so(folder: Path, capfd: pytest.CaptureFi
     assert run_command_line(["preview", "s.json", "--rows", "4", "--no-cache"]) == 100
     out, err = said(capfd)
     assert "  row 3: twice failed: gen.py:twice: ValueError: no [31m3" in out
-    assert err[-1] == "dataset problems: 1 rows lost; nothing was kept; exit 100"
+    assert err[-1] == "dataset problems: 1 rows lost; nothing was stored; exit 100"
 
 
 def test_a_preview_has_the_numbers_of_rows_however_many_are_not_there(

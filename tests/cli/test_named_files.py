@@ -69,7 +69,9 @@ def test_a_database_and_all_that_is_beside_it_is_not_written_over(folder: Path) 
         check_files(databases=[("the runs", database), ("the cache", folder / "new.json")])
     with contextlib.closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE bookmarks (url)")
-    with pytest.raises(UsageError, match=r"^-o .*other.db is a database and will not be overwritten"):
+    with pytest.raises(
+        UsageError, match=r"^-o .*other.db is a database and will not be overwritten"
+    ):
         check_files(written=[("-o", folder / "other.db")])
     check_files(databases=[("the runs", database), ("the cache", None)])
 

@@ -60,9 +60,7 @@ def test_a_lane_tells_how_often_judges_are_asked_on_it(assertions: Any, told: st
 
 def test_the_time_of_a_run_is_that_of_its_judges_too() -> None:
     """Ten calls, the first at once, the others ten seconds apart."""
-    assert planned(SEVERAL, tests=[{"vars": {}}] * 3)[-1].startswith(
-        "the rates make it last 0:01:50"
-    )
+    assert planned(SEVERAL, tests=[{"vars": {}}] * 3)[-1].startswith("minimum duration 0:01:50")
 
 
 def test_judges_that_share_a_lane_with_rows_are_told_with_them() -> None:
@@ -98,7 +96,7 @@ def test_a_budget_is_told_and_that_judges_are_not_in_the_estimate() -> None:
     """An estimate of rows alone would be taken for the whole."""
     limits = {"budget": {"requests": 1000, "tokens": 2_000_000}}
     *_, use, budget, _ = planned(RUBRIC, judge=PAID, providers=[PAID], evaluateOptions=limits)
-    assert use.endswith("; what judges use is not among that")
+    assert use.endswith(", without judges")
     assert budget == ("the budget, for rows and judges together: 1000 requests, 2000000 tokens")
     assert "judges" not in planned(PLAIN, providers=[PAID])[-2]
 
@@ -131,11 +129,14 @@ def test_shared_limits_are_told_and_what_they_take() -> None:
         "  limit a:concurrency: 3 at once",
         "  limit day:tokens: 900 tokens every 86400 seconds",
         "  limit all:cost_micro: 70 millionths of a US dollar",
-        "the rates make it last 0:02:00 at the least; nothing was asked",
+        "minimum duration 0:02:00, from the rates; no provider was called",
     ]
 
 
-@pytest.mark.parametrize(("rows", "last"), [(2, "the run takes as long"), (3, "last 0:01:00 at")])
+@pytest.mark.parametrize(
+    ("rows", "last"),
+    [(2, "the duration depends on"), (3, "minimum duration 0:01:00, from the rates")],
+)
 def test_a_plan_does_not_say_that_nothing_limits_it(rows: int, last: str) -> None:
     """What the first window has room for takes no time that could be told."""
     limit = {"key": "a:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60}
@@ -153,10 +154,10 @@ def test_limits_that_others_keep_are_told_as_such() -> None:
         assert lane.endswith("4 at once, counts against a:rpm")
         assert limit == f"  limit a:rpm: {told}"
         assert last == (
-            "the run takes as long as its calls and the shared limits let it; nothing was asked"
+            "the duration depends on the calls and the shared limits; no provider was called"
         )
     _, limit, _ = shared({"limits": []}, "a:rpm")
-    assert limit == "  limit a:rpm: there is no such limit"
+    assert limit == "  limit a:rpm: not defined"
 
 
 CONVERSATION = "{% for turn in _conversation %}{{ turn.output }}{% endfor %}{{x}}"

@@ -57,7 +57,7 @@ def test_qe_40_filters_that_leave_no_question_are_told(
     """As a mistake, and where that is none as the status of the tasks."""
     nothing = ("--filter-pattern", "nothing")
     assert run_command_line(["s.json", *_QUIET, *nothing]) == 2
-    assert "the filters leave no row to run" in capfd.readouterr().err
+    assert "no rows match the filters (pass --allow-empty to accept this)" in capfd.readouterr().err
     flags = (*nothing, "--allow-empty", "--verbose", "-o", "out.json")
     assert run_command_line(["s.json", *_QUIET, *flags]) == 0
     said = capfd.readouterr().err

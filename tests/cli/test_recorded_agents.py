@@ -8,7 +8,7 @@ import pytest
 from trioeval.cli.app import run_command_line
 
 TASK = {"id": "t", "type": "agent", "prompts": ["p"], "tests": [{"id": "a"}]}
-SAID = "exec:touch DONE is an agent, and what it does is no reply"
+SAID = "exec:touch DONE is an agent program, whose work is more than replies"
 
 
 @pytest.fixture(autouse=True)
@@ -29,4 +29,4 @@ def test_a_program_is_left_out_of_a_recording(capsys: pytest.CaptureFixture[str]
 def test_no_recording_stands_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     """It would be a model that has nothing to say."""
     assert run_command_line(["s.json", "--plan", "--replay", "r.jsonl"]) == 2
-    assert f"--replay: {SAID}; run its task without a recording" in capsys.readouterr().err
+    assert f"--replay: {SAID}; run its task without --replay" in capsys.readouterr().err

@@ -13,9 +13,9 @@ from trioeval.cli.settings import (
     EarlierFile,
     earlier_files,
     filters_of,
+    resolve_settings,
     runs_one_by_one,
-    said_in_vain,
-    settle,
+    unused_option_warnings,
     with_flags,
 )
 from trioeval.errors import SuiteError, UsageError
@@ -32,11 +32,11 @@ def suite_of(**more: Any) -> Suite:
 
 
 def filtered(suite: Suite, **rows: Any) -> Filters:
-    return filters_of(suite, settle(suite, RunFlags(rows=RowFlags(**rows))).rows)
+    return filters_of(suite, resolve_settings(suite, RunFlags(rows=RowFlags(**rows))).rows)
 
 
 def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags: Any) -> Suite:
-    return with_flags(suite, settle(suite, RunFlags(**flags)), environment)
+    return with_flags(suite, resolve_settings(suite, RunFlags(**flags)), environment)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,9 @@ def test_a_delay_of_the_environment_is_as_that_of_a_flag(
 ) -> None:
     """Rows run one after another; where the suite says a delay itself, it is the lane's alone."""
     suite, flags = suite_of(evaluateOptions=options), RunFlags(limits=LimitFlags(delay=flag))
-    found = runs_one_by_one(suite, settle(suite, flags), EnvironmentSettings(delay_ms=environment))
+    found = runs_one_by_one(
+        suite, resolve_settings(suite, flags), EnvironmentSettings(delay_ms=environment)
+    )
     assert found is in_order
 
 
@@ -154,9 +156,12 @@ def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
 def test_outputs_of_a_suite_are_relative_to_its_folder_and_those_of_flags_are_not() -> None:
     """And what a flag names is written instead of all others."""
     suite = suite_of(outputPath=["o.json", "/s/abs/o.csv"])
-    assert settle(suite, RunFlags()).output.output == (Path("/s/o.json"), Path("/s/abs/o.csv"))
+    assert resolve_settings(suite, RunFlags()).output.output == (
+        Path("/s/o.json"),
+        Path("/s/abs/o.csv"),
+    )
     flags = RunFlags(output=OutputFlags(output=(Path("mine.json"),)))
-    assert settle(suite, flags).output.output == (Path("mine.json"),)
+    assert resolve_settings(suite, flags).output.output == (Path("mine.json"),)
 
 
 def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
@@ -165,13 +170,13 @@ def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
         commandLineOptions={"table": False, "tableCellMaxLength": 99, "maxConcurrency": 2},
         evaluateOptions={"showProgressBar": False},
     )
-    assert settle(suite, RunFlags()) == RunFlags(
+    assert resolve_settings(suite, RunFlags()) == RunFlags(
         output=OutputFlags(table=False, table_cell_max_length=99, progress=False),
         limits=LimitFlags(max_concurrency=2),
     )
     output = OutputFlags(table=True, table_cell_max_length=8, progress=True, fail_exit_code=4)
     flags = RunFlags(output=output, limits=LimitFlags(max_concurrency=5))
-    assert settle(suite, flags) == flags
+    assert resolve_settings(suite, flags) == flags
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,7 @@ def test_a_delay_of_the_command_line_makes_the_run_serial(
     """As promptfoo does, unless the suite says that order is only kept where it matters."""
     flags = RunFlags(limits=LimitFlags(delay=flag))
     suite = suite_of(**more)
-    assert runs_one_by_one(suite, settle(suite, flags), NOTHING) is one_by_one
+    assert runs_one_by_one(suite, resolve_settings(suite, flags), NOTHING) is one_by_one
 
 
 def test_filters_of_flags_win_over_those_of_the_suite() -> None:
@@ -234,12 +239,12 @@ def test_earlier_results_are_named_by_flags_or_the_suite() -> None:
     """Each says which rows of its file count."""
     suite = suite_of(commandLineOptions={"filterFailing": "old.json", "filterErrorsOnly": "e.json"})
     flags = RowFlags(filter_failing_only=Path("f.json"), filter_errors_only=Path("x.json"))
-    assert earlier_files(settle(suite, RunFlags(rows=flags)).rows) == (
+    assert earlier_files(resolve_settings(suite, RunFlags(rows=flags)).rows) == (
         EarlierFile(Path("/s/old.json"), failures=True, errors=True),
         EarlierFile(Path("f.json"), failures=True, errors=False),
         EarlierFile(Path("x.json"), failures=False, errors=True),
     )
-    assert earlier_files(settle(suite_of(), RunFlags()).rows) == ()
+    assert earlier_files(resolve_settings(suite_of(), RunFlags()).rows) == ()
 
 
 def test_columns_are_filtered_before_they_are_numbered() -> None:
@@ -282,7 +287,7 @@ def test_options_of_promptfoo_are_taken() -> None:
     found = changed(given, what=WhatFlags(extension=("own.py:told",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
     assert found.extensions == ("file://own.py:told",)
-    assert said_in_vain(suite, RunFlags()) == (
+    assert unused_option_warnings(suite, RunFlags()) == (
         "commandLineOptions.share: results are not shared; send the file that -o writes",
     )
 
@@ -301,7 +306,9 @@ def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
     """Those of questions; neither where there are none, nor where progress is asked for."""
 
     def shown(suite: Suite, **output: Any) -> bool:
-        return settle(suite, RunFlags(output=OutputFlags(**output))).output.progress is True
+        return (
+            resolve_settings(suite, RunFlags(output=OutputFlags(**output))).output.progress is True
+        )
 
     plain, quiz = suite_of(), quiz_of(tmp_path)
     assert (shown(plain), shown(quiz)) == (True, True)
@@ -317,19 +324,19 @@ def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
 def test_what_questions_have_no_use_for_is_told(tmp_path: Path) -> None:
     """With the reason, for flags and for options of the suite; other suites have use for it."""
     flags = RunFlags(what=WhatFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
-    as_they_stand = "they are asked as their file has them"
-    told = "changes nothing of the questions of quiz"
-    assert said_in_vain(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
+    as_they_stand = "they are sent as their file has them"
+    told = "no effect on the questions of quiz"
+    assert unused_option_warnings(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
         f"--var: {told}: {as_they_stand}",
         f"--prompt-prefix: {told}: {as_they_stand}",
-        f"commandLineOptions.grader: {told}: no model judges their answers",
-        f"--extension: {told}: hooks are for tests",
+        f"commandLineOptions.grader: {told}: no model grades their answers",
+        f"--extension: {told}: hooks apply to tests",
     )
-    assert said_in_vain(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
+    assert unused_option_warnings(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
         f"commandLineOptions.promptSuffix: {told}: {as_they_stand}",
     )
-    assert said_in_vain(quiz_of(tmp_path), RunFlags()) == ()
-    assert said_in_vain(suite_of(), flags) == ()
+    assert unused_option_warnings(quiz_of(tmp_path), RunFlags()) == ()
+    assert unused_option_warnings(suite_of(), flags) == ()
 
 
 def test_all_known_keys_are_listed_once() -> None:

@@ -186,7 +186,12 @@ def test_resume_without_a_run_is_the_latest(arguments: str, found: str) -> None:
     ("keep", "begin", "output", "line"),
     [
         ({"retry": "failed", "retry_errors": True}, {}, {}, "--retry-errors and --retry exclude"),
-        ({"retry_errors": True}, {"resume": "latest"}, {}, "--retry-errors cannot be used with --resume"),
+        (
+            {"retry_errors": True},
+            {"resume": "latest"},
+            {},
+            "--retry-errors cannot be used with --resume",
+        ),
         ({"retry": "failed"}, {"write": False}, {}, "--no-write applies to a whole run"),
         ({}, {"resume": "x"}, {"watch": True}, "--watch applies to a whole run"),
         ({}, {"resume": "x"}, {"plan": True}, "--plan applies to a whole run"),

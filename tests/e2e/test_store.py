@@ -140,7 +140,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         (
             "import old.json",
             2,
-            "old.json: its run eval-old is kept in .trioeval/results.db already",
+            "old.json: its run eval-old is already stored in .trioeval/results.db",
         ),
         ("import none.json", 2, "none.json: cannot be read: No such file or directory"),
         ("import s.json", 2, "s.json: $.results: must be an object with the results of a run"),
@@ -152,7 +152,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("s.json --resume --retry-errors", 2, "--retry-errors cannot be used with --resume"),
         ("resume --retry-errors", 2, "--retry-errors cannot be used with --resume"),
         ("s.json --retry 3-1", 2, "--retry: cannot run '3-1' again"),
-        ("s.json --retry 0-9", 2, "--retry 0-9: there is no row 9; the last one is 2"),
+        ("s.json --retry 0-9", 2, "--retry 0-9: no row 9; the last row is 2"),
         ("s.json --resume -n 1 --repeat 2", 2, "--filter-first-n 1: the run was started without"),
         ("other.json --resume", 2, ".trioeval/results.db holds no run of "),
         ("s.json --db s.json", 2, ""),

@@ -239,8 +239,7 @@ def _anchored(reference: str) -> str:
 
 
 def _absolute(reference: str) -> str:
-    """Return a reference with a path that is absolute, for a suite in any folder; other schemes are
-    unchanged."""
+    """Return a reference with an absolute path, for a suite in any folder; other schemes are unchanged."""
     plain = reference.removeprefix(FILE)
     return reference if "://" in plain else f"{FILE}{Path.cwd() / plain}"
 

@@ -55,7 +55,7 @@ class Stopping:
         self.stop_from_outside(process)
         self.scope.cancel("a viewer has asked")
 
-    def cannot_keep(self, error: StoreError) -> None:
+    def store_failed(self, error: StoreError) -> None:
         """Start no more rows because the store has failed and could not record them."""
         say(f"{error}\nstopping: running rows may finish")
         self.event.set()
