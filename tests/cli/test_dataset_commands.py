@@ -91,7 +91,7 @@ def test_a_dataset_is_told_at_the_end_and_by_show(
     assert out[1] == f"task problems: {told}"
     assert out[out.index("row 0") :][:4] == ["row 0", "  n: 0", "  half: 0", "  text: About 0"]
     assert "… and 5 more rows; --rows N shows more of them" in out
-    assert out[-2:] == ["rows that are not there:", "  row 2: text filtered"]
+    assert out[-2:] == ["dropped rows:", "  row 2: text filtered"]
 
     assert run_command_line(["show", "latest", "3"]) == 0
     out, _ = said(capfd)
@@ -164,7 +164,7 @@ def test_a_dataset_that_is_cut_off_goes_on(folder: Path, capfd: pytest.CaptureFi
         )
         assert out[0] == unfinished
         assert run_command_line(["show", "datasets/problems", "6"]) == 2
-        assert said(capfd)[1] == ["datasets/problems has no row 6; 4 of 7 are there"]
+        assert said(capfd)[1] == ["datasets/problems: no row 6; 4 of 7 rows exist"]
 
     assert run_command_line(["resume", "--max-requests", "2", *_QUIET]) == 0
     _, err = said(capfd)
@@ -185,7 +185,7 @@ def test_files_that_are_another_dataset_by_now_are_not_shown(
     capfd.readouterr()
     assert run_command_line(["show", "latest~1"]) == 0
     out, _ = said(capfd)
-    assert "  datasets/problems holds another dataset by now" in out
+    assert "  datasets/problems holds another dataset now" in out
     assert out[1].startswith("task problems: 6 of 7 rows written")
     shutil.rmtree(folder / "datasets")
     assert run_command_line(["show", "latest"]) == 0

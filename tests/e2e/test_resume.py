@@ -317,7 +317,7 @@ def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
             done = trioeval("runs", "delete", run["id"], cwd=tmp_path)
             assert (done.returncode, done.stderr) == (
                 2,
-                f"{run['id']}: running, and not deleted\n",
+                f"{run['id']}: still running, so nothing was deleted\n",
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # two of one number may come as one
                 process.send_signal(number)
