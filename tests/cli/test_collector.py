@@ -13,7 +13,7 @@ from trioeval.cli import output
 from trioeval.cli.run import results as collector
 from trioeval.cli.run.execution import RowObserver
 from trioeval.cli.run.results import Collector
-from trioeval.cli.run.start import Continued, begin, start_of
+from trioeval.cli.run.start import Continuation, begin, start_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.report import Results, RunInfo
@@ -29,7 +29,7 @@ def collected(
     *,
     database: Path | None = None,
     start: RunStart | None = None,
-    continued: Continued | None = None,
+    continued: Continuation | None = None,
     stop_at: int | None = None,
 ) -> tuple[Collector, Sequence[OutputError]]:
     """The collector of a run that is over, and what it could not write."""
@@ -113,7 +113,7 @@ def test_rows_that_are_there_take_their_places_among_those_that_come(tmp_path: P
     prepared, database = words(*"abcdef"), tmp_path / "runs.db"
     start = start_of(prepared, {})
     collected(prepared, [], database=database, start=start)
-    continued = Continued(retry=Retry("rows", (range(1, 2), range(3, 5))), reconciled={})
+    continued = Continuation(retry=Retry("rows", (range(1, 2), range(3, 5))), reconciled={})
     outputs = [tmp_path / "a.jsonl", tmp_path / "b.json"]
     again, errors = collected(
         prepared,
@@ -143,7 +143,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
     told: list[Status] = []
 
     async def go_on() -> None:
-        continued = Continued(retry=Retry(), reconciled={})
+        continued = Continuation(retry=Retry(), reconciled={})
         async with open_store(database) as store:
             run = await begin(store, start, continued)
             found = Collector.of(prepared, start, run, [], INFO, cell=40, tests=0)

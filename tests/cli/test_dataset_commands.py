@@ -100,7 +100,7 @@ def test_a_dataset_is_told_at_the_end_and_by_show(
     assert run_command_line(["show", "latest", "2"]) == 0
     assert said(capfd)[0][0] == "task problems, row 2: text filtered"
     assert run_command_line(["show", "latest", "9"]) == 2
-    assert said(capfd)[1][0].endswith("has no row 9 of task problems: it is not written")
+    assert said(capfd)[1][0].endswith("has no row 9 of task problems: it is not written yet")
 
     assert run_command_line(["runs"]) == 0
     assert "made" in said(capfd)[0][1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.errors import UsageError
 
 
@@ -50,11 +50,13 @@ def test_one_file_is_not_named_twice(folder: Path, one: str, other: str) -> None
 def test_what_a_suite_is_made_of_is_not_written_over(folder: Path) -> None:
     """By whatever path; a suite may read a file twice."""
     sources = [folder / "a.json", folder / "soft.json", folder / "b.csv"]
-    check_spared([("-o", folder / "new.json")], sources)
+    check_not_suite_files([("-o", folder / "new.json")], sources)
     with pytest.raises(
         UsageError, match=r"^--record .*/hard.json is the same file as the suite's "
     ):
-        check_spared([("-o", folder / "c.csv"), ("--record", folder / "hard.json")], sources)
+        check_not_suite_files(
+            [("-o", folder / "c.csv"), ("--record", folder / "hard.json")], sources
+        )
 
 
 def test_a_database_and_all_that_is_beside_it_is_not_written_over(folder: Path) -> None:

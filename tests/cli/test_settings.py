@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from trioeval.cli.environment import EnvironmentSettings
-from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, SuiteFlags
 from trioeval.cli.settings import (
     EarlierFile,
     earlier_files,
@@ -118,7 +118,7 @@ def test_what_is_said_of_every_test_goes_into_the_default_test() -> None:
     """Variables, prefix, suffix and grader of flags win over what stands there; the rest stays."""
     default = {"vars": {"a": "1", "b": "2"}, "options": {"prefix": "p", "transform": "output"}}
     suite = suite_of(defaultTest=default, commandLineOptions={"promptSuffix": "s", "grader": "g"})
-    flags = WhatFlags(var=("b=3=4", "c="), prompt_prefix="P", description="d", tag=("t=1",))
+    flags = SuiteFlags(var=("b=3=4", "c="), prompt_prefix="P", description="d", tag=("t=1",))
     found = changed(suite, what=flags)
     assert found.default_test is not None
     assert found.default_test.vars == {"a": "1", "b": "3=4", "c": ""}
@@ -142,7 +142,7 @@ def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
         },
         directory=tmp_path,
     )
-    flags = WhatFlags(var=("a=1",), prompt_prefix="P")
+    flags = SuiteFlags(var=("a=1",), prompt_prefix="P")
     questions, other = (
         task.suite for task in changed(suite, what=flags, limits=LimitFlags(repeat=2)).tasks
     )
@@ -284,7 +284,7 @@ def test_options_of_promptfoo_are_taken() -> None:
     assert found.extensions == ("file://hooks.py:told",)
     # What the flag names stands in the suite already.
     given = attrs.evolve(suite, extensions=("file://own.py:told",))
-    found = changed(given, what=WhatFlags(extension=("own.py:told",), tag=("b=3",)))
+    found = changed(given, what=SuiteFlags(extension=("own.py:told",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
     assert found.extensions == ("file://own.py:told",)
     assert unused_option_warnings(suite, RunFlags()) == (
@@ -323,7 +323,7 @@ def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
 
 def test_what_questions_have_no_use_for_is_told(tmp_path: Path) -> None:
     """With the reason, for flags and for options of the suite; other suites have use for it."""
-    flags = RunFlags(what=WhatFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
+    flags = RunFlags(what=SuiteFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
     as_they_stand = "they are sent as their file has them"
     told = "no effect on the questions of quiz"
     assert unused_option_warnings(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (

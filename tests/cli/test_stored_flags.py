@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from trioeval.cli.arguments import with_values
 from trioeval.cli.environment import EnvironmentSettings, cache_path, database_path
 from trioeval.cli.flags import (
-    BeginFlags,
-    KeepFlags,
     LimitFlags,
     OutputFlags,
     RowFlags,
     RunFlags,
-    WhatFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
     check_flags,
     read_age,
 )
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_flags import StoredFlags, stored_flags
 from trioeval.errors import UsageError
 
@@ -58,17 +58,17 @@ def test_what_is_kept_of_flags_is_what_they_were(
 ) -> None:
     """Through JSON, of every kind of value; only what was given is kept."""
     flags = RunFlags(
-        what=WhatFlags(prompts=tuple(prompts), tests=tests, replay=replay),
+        what=SuiteFlags(prompts=tuple(prompts), tests=tests, replay=replay),
         rows=RowFlags(filter_sample=sample, allow_empty=is_empty_allowed),
         limits=LimitFlags(repeat=repeat, timeout=timeout),
-        keep=KeepFlags(cache=cache, durability=durability, db=Path("x.db"), retry="failed"),
+        keep=StorageFlags(cache=cache, durability=durability, db=Path("x.db"), retry="failed"),
         output=OutputFlags(table=table, progress=table, fail_exit_code=code, verbose=True),
     )
     kept = stored_flags(Path("s.json"), flags, [Path("o.json")], {"": "digest"})
     assert StoredFlags.read(json.loads(json.dumps(kept.json())), "eval-1") == kept
     again = kept.with_flags(RunFlags())
     assert (again.what, again.rows, again.limits) == (flags.what, flags.rows, flags.limits)
-    assert again.keep == KeepFlags(cache=cache, durability=durability)
+    assert again.keep == StorageFlags(cache=cache, durability=durability)
     outputs = (Path.cwd() / "o.json",)
     assert again.output == OutputFlags(
         output=outputs, table=table, progress=table, fail_exit_code=code
@@ -83,7 +83,7 @@ def test_nothing_is_kept_of_what_was_not_given() -> None:
 BEGUN = stored_flags(
     Path("s.json"),
     RunFlags(
-        what=WhatFlags(prompts=("a", "b"), env_file=(Path("x"),), record=Path("r")),
+        what=SuiteFlags(prompts=("a", "b"), env_file=(Path("x"),), record=Path("r")),
         rows=RowFlags(filter_first_n=3),
         limits=LimitFlags(repeat=2, max_concurrency=4, timeout=5),
     ),
@@ -95,14 +95,14 @@ BEGUN = stored_flags(
 def test_what_decides_how_a_run_goes_may_change() -> None:
     """What is not said again is as it was, and nothing is recorded a second time."""
     given = RunFlags(
-        what=WhatFlags(env_file=(Path("y"),)),
+        what=SuiteFlags(env_file=(Path("y"),)),
         limits=LimitFlags(repeat=2, timeout=9, max_time=7),
-        keep=KeepFlags(cache=False),
+        keep=StorageFlags(cache=False),
         output=OutputFlags(output=(Path("o.json"),)),
     )
     found = BEGUN.with_flags(given)
     assert found.limits == LimitFlags(repeat=2, max_concurrency=4, timeout=9, max_time=7)
-    assert found.what == WhatFlags(prompts=("a", "b"), env_file=(Path("y"),))
+    assert found.what == SuiteFlags(prompts=("a", "b"), env_file=(Path("y"),))
     assert (found.keep, found.output) == (given.keep, given.output)
 
 
@@ -122,9 +122,9 @@ def test_what_is_kept_of_replies_is_as_at_the_beginning_where_nothing_is_said(
     begun: dict[str, Any], now: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     """Of two that exclude each other the later one is meant."""
-    kept = stored_flags(None, RunFlags(keep=KeepFlags(**begun)), [], {})
-    found = kept.with_flags(RunFlags(keep=KeepFlags(**now)))
-    assert found.keep == KeepFlags(**expected)
+    kept = stored_flags(None, RunFlags(keep=StorageFlags(**begun)), [], {})
+    found = kept.with_flags(RunFlags(keep=StorageFlags(**now)))
+    assert found.keep == StorageFlags(**expected)
     check_flags(found)
 
 
@@ -139,7 +139,7 @@ def test_what_is_shown_is_as_at_the_beginning_where_nothing_is_said() -> None:
 def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> None:
     """With what it was."""
     given = RunFlags(
-        what=WhatFlags(prompts=("c",), tag=("a=b",), record=Path("q"), var=("n=1",)),
+        what=SuiteFlags(prompts=("c",), tag=("a=b",), record=Path("q"), var=("n=1",)),
         rows=RowFlags(task=("tone",), filter_first_n=3, allow_empty=True),
         limits=LimitFlags(repeat=3),
     )
@@ -204,7 +204,7 @@ def test_flags_that_contradict_each_other_are_refused(
 ) -> None:
     """Before anything is looked at."""
     flags = RunFlags(
-        keep=KeepFlags(**keep), begin=BeginFlags(**begin), output=OutputFlags(**output)
+        keep=StorageFlags(**keep), begin=StartFlags(**begin), output=OutputFlags(**output)
     )
     with pytest.raises(UsageError, match=f"^{line}"):
         check_flags(flags)
@@ -230,8 +230,8 @@ def test_the_nearest_says_where_things_are(tmp_path: Path) -> None:
 
 def test_the_command_that_goes_on_names_the_database_only_if_it_was_named() -> None:
     """As a shell reads it."""
-    assert Keeping(database=Path("a.db")).resume("eval-1") == "trioeval resume eval-1"
-    named = Keeping(database=Path("my a.db"), named=True)
+    assert RunStorage(database=Path("a.db")).resume("eval-1") == "trioeval resume eval-1"
+    named = RunStorage(database=Path("my a.db"), named=True)
     assert named.resume("eval-1") == "trioeval resume eval-1 --db 'my a.db'"
 
 

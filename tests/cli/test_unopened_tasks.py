@@ -14,7 +14,7 @@ from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.start import start_of
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.errors import InputError
 from trioeval.loading.load import parse_suite
@@ -48,7 +48,7 @@ def ran(prepared: PreparedSuite, database: Path, interrupts: Interrupts) -> int:
         prepared,
         RunFlags(output=OutputFlags(progress=False, table=False)),
         EnvironmentSettings(),
-        Keeping(database=database, is_cached=False, named=True),
+        RunStorage(database=database, is_cached=False, named=True),
         start_of(prepared, {}),
         None,
         interrupts,
@@ -87,7 +87,7 @@ def test_a_task_that_is_cancelled_while_it_is_opened_is_left(
 
     def settle(rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
         for _ in range(2):
-            trio.from_thread.run_sync(interrupts._note, signal.SIGINT, None)
+            trio.from_thread.run_sync(interrupts._record, signal.SIGINT, None)
         plain = prepared.tasks[1].settle
         assert plain is not None
         return plain(rows)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.run.watch import Watched, marks_of, wait_changed, watch
+from trioeval.cli.run.watch import WatchedRun, marks_of, wait_changed, watch
 from trioeval.testing import run_virtual
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -64,9 +64,9 @@ def test_a_run_in_which_a_signal_came_ends_the_watch(code: int) -> None:
     """With the exit code of that run."""
     interrupts = Interrupts()
 
-    def run_once() -> Watched:
+    def run_once() -> WatchedRun:
         interrupts.received.append(signal.SIGINT)
-        return Watched(code, {})
+        return WatchedRun(code, {})
 
     assert watch(run_once, interrupts) == code
 
@@ -79,14 +79,14 @@ def test_runs_follow_changes(tmp_path: Path, code: int) -> None:
     runs: list[str] = []
     interrupts = Interrupts()
 
-    def run_once() -> Watched:
+    def run_once() -> WatchedRun:
         marks = marks_of([path])
         runs.append(path.read_text())
         path.write_text("x" * len(runs))
         if len(runs) == 3:
             interrupts.received.append(signal.SIGTERM)
-            return Watched(143, marks)
-        return Watched(code, marks)
+            return WatchedRun(143, marks)
+        return WatchedRun(code, marks)
 
     assert watch(run_once, interrupts) == 143
     assert runs == ["", "x", "xx"]

@@ -50,7 +50,9 @@ def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
         "exit 100: 2 rows ended as errors, 1 rows are blocked by what they depend on"
     )
     shown = trioeval("show", "latest", "9", "--task", "tone", cwd=tmp_path)
-    assert shown.stderr.endswith("has no row 9 of task tone; 4 of 4 rows are stored, numbered from 0\n")
+    assert shown.stderr.endswith(
+        "has no row 9 of task tone; 4 of 4 rows are stored, numbered from 0\n"
+    )
     assert [line for line in done.stdout.splitlines() if line.startswith("task ")] == [
         "task smoke",
         "task tone",

@@ -129,7 +129,11 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("show eval-nothing", 2, ".trioeval/results.db: there is no run 'eval-nothing'"),
         ("show latest~9", 2, ".trioeval/results.db: there is no latest~9"),
         ("show eval-old 3", 2, "eval-old has no row 3; 3 of 3 rows are stored, numbered from 0"),
-        ("show eval-old 0 --task x", 2, "--task x: eval-old has no such task; it has no named tasks"),
+        (
+            "show eval-old 0 --task x",
+            2,
+            "--task x: eval-old has no such task; it has no named tasks",
+        ),
         ("runs --db none.db", 2, "none.db: no database of runs"),
         ("runs --db s.json", 1, "s.json: "),
         ("runs prune", 2, "select the runs to delete: --older-than AGE, --keep N, or both"),

@@ -14,13 +14,13 @@ from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import (
     NOT_PROVIDED,
-    BeginFlags,
-    KeepFlags,
     LimitFlags,
     OutputFlags,
     RowFlags,
     RunFlags,
-    WhatFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
 )
 from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.structure import camel
@@ -37,7 +37,7 @@ from trioeval.suite.filters import (
 from trioeval.suite.model import MOST_ROWS, BudgetSettings, Suite, Test
 
 T = TypeVar("T")
-F = TypeVar("F", WhatFlags, RowFlags, LimitFlags, KeepFlags, BeginFlags, OutputFlags)
+F = TypeVar("F", SuiteFlags, RowFlags, LimitFlags, StorageFlags, StartFlags, OutputFlags)
 
 _OWN = frozenset({"env_file", "extension", "var"})
 """Options that the suite itself uses; flags only add to them."""
@@ -136,7 +136,7 @@ _NOT_FOR_QUESTIONS = {
 """Flags and options without effect on question tasks, with the reason."""
 
 
-def _unused_for_questions(suite: Suite, flags: WhatFlags) -> Iterator[str]:
+def _unused_for_questions(suite: Suite, flags: SuiteFlags) -> Iterator[str]:
     tasks = ", ".join(_question_tasks(suite))
     if not tasks:
         return
@@ -192,7 +192,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
 
 
 def _with_limits(
-    suite: Suite, flags: LimitFlags, keep: KeepFlags, environment: EnvironmentSettings
+    suite: Suite, flags: LimitFlags, keep: StorageFlags, environment: EnvironmentSettings
 ) -> Suite:
     options = suite.evaluate_options
     timeout = first(_milliseconds(flags.timeout), first(options.timeout_ms, environment.timeout_ms))
@@ -228,7 +228,7 @@ def _budget(budget: BudgetSettings | None, flags: LimitFlags) -> BudgetSettings 
     return budget if changed == said else changed
 
 
-def _with_default_test(suite: Suite, flags: WhatFlags) -> Suite:
+def _with_default_test(suite: Suite, flags: SuiteFlags) -> Suite:
     default = suite.default_test or Test()
     given = dict(read_pair(text, "--var") for text in flags.var)
     options = default.options

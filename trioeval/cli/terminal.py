@@ -40,7 +40,7 @@ FILE_WIDTH = 120
 """The width of tables that are not written to a terminal."""
 
 
-def take_all_characters(stream: TextIO | None) -> None:
+def replace_unencodable(stream: TextIO | None) -> None:
     """Let a stream replace characters that its encoding lacks, as stderr always does.
 
     A lone surrogate, which UTF-8 lacks, becomes an escape. Characters that another encoding lacks become

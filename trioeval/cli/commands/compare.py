@@ -11,7 +11,7 @@ from typing import Literal
 
 from trioeval.cli.commands.runs import CompareFlags
 from trioeval.cli.environment import databases, read_environment
-from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.cli.output import check_outputs, output_suffix, write_whole
 from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import Exit, draw, pour, say, show
@@ -58,7 +58,7 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
     with open_runs(db, environment) as reader:
         old, new = reader.run(before), reader.run(after)
         for facts in (old, new):
-            check_spared(written, facts.files)
+            check_not_suite_files(written, facts.files)
         check_outputs(outputs)
         clusters = _clusters(reader, (old, new), asked.cluster)
         if asked.cluster is not None:

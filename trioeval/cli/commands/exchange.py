@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trioeval.cli.environment import database_path, databases, read_environment
-from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.cli.output import check_outputs
 from trioeval.cli.stored_results import open_runs, results_of, write_stored
 from trioeval.cli.terminal import Exit, say
@@ -31,7 +31,7 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
     check_files(databases=databases(db, environment), written=written)
     with open_runs(db, environment) as reader:
         facts = reader.run(run)
-        check_spared(written, facts.files)
+        check_not_suite_files(written, facts.files)
         check_outputs(outputs)
         results = results_of(reader, facts, environment)
         unwritten = write_stored(outputs, results)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import trio
 
 from trioeval.cli.environment import cache_path, read_environment
-from trioeval.cli.flags import PreviewFlags, RunFlags, WhatFlags, check_flags
+from trioeval.cli.flags import PreviewFlags, RunFlags, SuiteFlags, check_flags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.command import load
 from trioeval.cli.run.results import ended_lines
@@ -39,7 +39,7 @@ def preview(suite: Path, given: PreviewFlags, interrupts: Interrupts) -> int:
         ProviderError: A provider cannot be opened.
     """
     flags = RunFlags(
-        what=WhatFlags(
+        what=SuiteFlags(
             env_file=given.env_file,
             replay=given.replay,
             untrusted=given.untrusted,

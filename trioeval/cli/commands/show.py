@@ -12,7 +12,7 @@ from typing import Any
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
 from trioeval.cli.run.results import ended_lines
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
@@ -269,12 +269,14 @@ def _show_task(
         show("every row passed" if totals.rows else "no rows")
     for line in _range_lines(never_began):
         show(line)
-    command = partial(Keeping(database=reader.path, named=db is not None).show, facts.id, head.task)
+    command = partial(
+        RunStorage(database=reader.path, named=db is not None).show, facts.id, head.task
+    )
     if (view := failures_view(head.columns, failures, command)) is not None:
         draw(view, sys.stdout)
     draw(columns_table(head.columns, totals), sys.stdout)
-    if (line := sentence(head, totals)) is not None:
-        show(line)
+    if (summary := sentence(head, totals)) is not None:
+        show(summary)
     return head, totals
 
 

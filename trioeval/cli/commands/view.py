@@ -19,7 +19,7 @@ import trio
 from trioeval.cli.commands.runs import ViewFlags
 from trioeval.cli.environment import database_path, read_environment
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
@@ -57,7 +57,7 @@ def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
         with open_runs(db, environment) as reader:
             reader.runs(limit=1)
     interrupts.begin_run()
-    resume = Keeping(database=path, named=db is not None).resume
+    resume = RunStorage(database=path, named=db is not None).resume
     failure = trio.run(_serve, path, attrs.evolve(terms, token=token), interrupts, resume)
     if failure is not None:
         reason = failure.strerror or failure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import RunFlags, attribute_errors_to_flags, check_flags, continues_run
-from trioeval.cli.inputs import Loaded, environ_with, load_inputs, with_unset
+from trioeval.cli.inputs import LoadedSuite, environ_with, load_inputs, with_unset
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.streams import layered
 from trioeval.cli.terminal import Exit, say
@@ -17,7 +17,7 @@ from trioeval.errors import SuiteError, TrioevalError, UsageError
 from trioeval.loading.own_files import read_own_env_files
 
 if TYPE_CHECKING:
-    from trioeval.cli.run.resume import Found
+    from trioeval.cli.run.resume import ResumedRun
 
 
 def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -46,17 +46,17 @@ def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) ->
 
 
 def _continue(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    from trioeval.cli.run.resume import end_again, find_run  # noqa: PLC0415 - see above
+    from trioeval.cli.run.resume import find_run, report_finished  # noqa: PLC0415 - see above
 
     outputs = tuple(path.absolute() for path in flags.output.output)
     found = find_run(suite, flags)
     if found.is_done:
-        return end_again(found, outputs)
+        return report_finished(found, outputs)
     with attribute_errors_to_flags(found.flags.what):
         return _run(load(found.stored.suite, found.flags), found.flags, interrupts, found)
 
 
-def load(suite: Path | None, flags: RunFlags) -> Loaded:
+def load(suite: Path | None, flags: RunFlags) -> LoadedSuite:
     """Load the suite of a command line and its environment.
 
     Raises:
@@ -68,11 +68,11 @@ def load(suite: Path | None, flags: RunFlags) -> Loaded:
     loaded = load_inputs(suite, flags, environ)
     if not flags.what.env_file:
         environ = with_unset(environ, read_own_env_files(loaded))
-    return Loaded(loaded, environ, suite)
+    return LoadedSuite(loaded, environ, suite)
 
 
 def _run(
-    loaded: Loaded, flags: RunFlags, interrupts: Interrupts, found: "Found | None" = None
+    loaded: LoadedSuite, flags: RunFlags, interrupts: Interrupts, found: "ResumedRun | None" = None
 ) -> int:
     from trioeval.cli.run.run import run_loaded  # noqa: PLC0415 - see above
 
@@ -80,13 +80,13 @@ def _run(
 
 
 def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    from trioeval.cli.run.watch import Watched, marks_of, watch  # noqa: PLC0415 - see above
+    from trioeval.cli.run.watch import WatchedRun, marks_of, watch  # noqa: PLC0415 - see above
 
     if flags.what.record is not None:
         raise UsageError("--record and --watch exclude each other: a recording holds one run")
     named = [path for path in (suite, *map(Path, flags.what.config)) if path is not None]
 
-    def run_once() -> Watched:
+    def run_once() -> WatchedRun:
         marks = marks_of(named)
         try:
             with attribute_errors_to_flags(flags.what):
@@ -100,6 +100,6 @@ def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
                 # A missing file may be created later, for example in the folder of a pattern.
                 files = [path.absolute() for path in (*named, *error.files)]
                 marks = {**marks, **marks_of({*files, *(file.parent for file in files)})}
-        return Watched(code, marks)
+        return WatchedRun(code, marks)
 
     return watch(run_once, interrupts)

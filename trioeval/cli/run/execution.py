@@ -26,10 +26,10 @@ from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
-from trioeval.cli.run.start import Continued, begin, utc
-from trioeval.cli.run.storage import Keeping, open_kept
+from trioeval.cli.run.start import Continuation, begin, utc
+from trioeval.cli.run.storage import RunStorage, open_storage
 from trioeval.cli.settings import first
-from trioeval.cli.stopping import Stopping
+from trioeval.cli.stopping import StopRequests
 from trioeval.cli.terminal import say
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
@@ -109,9 +109,9 @@ class Execution:
     flags: RunFlags
     """The flags that `resolve_settings` returned."""
     environment: EnvironmentSettings
-    keeping: Keeping
+    storage: RunStorage
     start: RunStart
-    continued: Continued | None
+    continued: Continuation | None
     """The run that is continued; None for a new run."""
     interrupts: Interrupts
     recorder: Recorder | None = None
@@ -119,11 +119,11 @@ class Execution:
     """Shows the run on stderr while it runs, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""
-    stopping: Stopping = attrs.field(init=False, factory=Stopping)
+    stopping: StopRequests = attrs.field(init=False, factory=StopRequests)
     _activity: Activity | None = attrs.field(init=False, default=None)
     """The activity of the lanes, once they exist."""
     _is_over: bool = attrs.field(init=False, default=False)
-    """Whether all tasks ended without an error of the run itself."""
+    """True if all tasks ended without an error of the run itself."""
 
     async def run(self) -> int:
         """Run the suite, write its results, and return the exit code.
@@ -137,7 +137,7 @@ class Execution:
         metrics = RunMetrics(trio.current_time())
         async with (
             serve_metrics(self.flags.output.metrics_port, metrics),
-            open_kept(self.keeping, self.stopping.store_failed, self._warn) as (store, cache),
+            open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
             AsyncExitStack() as sharing,
         ):
             quota = await sharing.enter_async_context(
@@ -145,7 +145,7 @@ class Execution:
             )
             agents = await agent_terms(
                 self.prepared,
-                self.keeping.database,
+                self.storage.database,
                 self.start.id,
                 sharing,
                 warn=self._warn,
@@ -192,7 +192,7 @@ class Execution:
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.flags.output.quiet:
                 with self.progress.results():
-                    command = partial(self.keeping.show, run.id)
+                    command = partial(self.storage.show, run.id)
                     unshown = show_results(collector, info, command)
                 if unshown is not None:
                     say(unshown)
@@ -317,12 +317,12 @@ class Execution:
                     journal=run,
                     record_observers=records,
                     cache=cache,
-                    refresh_cache=self.keeping.refresh,
+                    refresh_cache=self.storage.refresh,
                     questions=watching.tasks.observe,
                     settled=watching.settled,
                     datasets=partial(self._on_dataset_ended, collector, watching),
                     dataset_events=watching.observe_dataset,
-                    reconcile=self.keeping.reconcile,
+                    reconcile=self.storage.reconcile,
                     agents=attrs.evolve(agents, observe=watching.observe_agent),
                 )
                 nursery.cancel_scope.cancel("the suite has ended")
@@ -369,7 +369,7 @@ class Execution:
             duration_ms=(self.continued.duration_ms if self.continued else 0.0) + seconds * 1000,
             strip=self.environment.strip,
             escape_formulas=self.environment.escape_formulas,
-            database="results" if self.keeping.database is None else self.keeping.database.stem,
+            database="results" if self.storage.database is None else self.storage.database.stem,
             suite=self.start.suite,
         )
 
@@ -406,9 +406,9 @@ class Execution:
         """Return the command that runs the rest of the rows; None if there are none."""
         retry = any(map(was_cut_short, collector.datasets))
         left = retry or self._is_left(run, collector) or run.error is not None
-        if not left or self.keeping.database is None or _is_damaged(run):
+        if not left or self.storage.database is None or _is_damaged(run):
             return None
-        return self.keeping.resume(run.id, retry=retry)
+        return self.storage.resume(run.id, retry=retry)
 
 
 def _is_damaged(run: StoredRun) -> bool:

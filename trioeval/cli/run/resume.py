@@ -9,11 +9,11 @@ import attrs
 
 from trioeval.cli.arguments import LATEST
 from trioeval.cli.environment import EnvironmentSettings, database_path, databases, read_environment
-from trioeval.cli.flags import KeepFlags, RunFlags
-from trioeval.cli.inputs import check_files, check_spared, environ_with
+from trioeval.cli.flags import RunFlags, StorageFlags
+from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
 from trioeval.cli.output import check_outputs
 from trioeval.cli.run.exit_status import Ending
-from trioeval.cli.run.start import Continued
+from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
@@ -30,7 +30,7 @@ from trioeval.store.beginning import PROGRAM, judged_rows
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class ResumedRun:
     """A stored run to continue."""
 
     facts: RunFacts
@@ -40,13 +40,13 @@ class Found:
     retry: Retry
     environment: EnvironmentSettings
     names_database: bool
-    """Whether a flag names the database."""
+    """True if a flag names the database."""
     has_datasets: bool = True
-    """Whether the files of its datasets are unchanged since it finished."""
+    """True if the files of its datasets are unchanged since it finished."""
 
     @property
     def is_done(self) -> bool:
-        """Whether no row is left to run and the files of the suite and of datasets are unchanged."""
+        """True if no row is left to run and the files of the suite and of datasets are unchanged."""
         done = self.facts.state == "finished" and self.retry.which in ("rest", "none")
         return done and self.has_datasets and not self.changed_files
 
@@ -57,7 +57,7 @@ class Found:
         now = file_digests(before)
         return [file for file, digest in now.items() if digest != before[file]]
 
-    def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continued:
+    def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continuation:
         """Return how the run continues with the suite as it is now.
 
         Raises:
@@ -72,7 +72,7 @@ class Found:
             raise UsageError(f"--retry {self.retry}: no row {row}; the last row is {largest - 1}")
         with open_runs(self.flags.keep.db, self.environment) as reader:
             reconciled = self._reconciled(reader, prepared, digests)
-        return Continued(
+        return Continuation(
             retry=self.retry, reconciled=reconciled, duration_ms=self.facts.duration_ms
         )
 
@@ -143,7 +143,7 @@ def _short(file: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def find_run(suite: Path | None, flags: RunFlags) -> Found:
+def find_run(suite: Path | None, flags: RunFlags) -> ResumedRun:
     """Return the stored run that flags name, and change to the folder in which it was started.
 
     Raises:
@@ -170,7 +170,7 @@ def find_run(suite: Path | None, flags: RunFlags) -> Found:
         continuing = stored.with_flags(_absolute(flags, database))
         _enter(stored.directory, facts.id)
         has_datasets = facts.state != "finished" or _has_datasets(reader, facts)
-    return Found(
+    return ResumedRun(
         facts=facts,
         stored=stored,
         flags=continuing,
@@ -194,7 +194,7 @@ def _has_datasets(reader: Reader, facts: RunFacts) -> bool:
     )
 
 
-def _retry(keep: KeepFlags) -> Retry:
+def _retry(keep: StorageFlags) -> Retry:
     if keep.retry_errors:
         return Retry("errors")
     if keep.retry is None:
@@ -230,12 +230,12 @@ def _enter(directory: Path, run: str) -> None:
         raise UsageError(msg) from None
 
 
-def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
+def report_finished(found: ResumedRun, outputs: tuple[Path, ...]) -> int:
     """Report that a run is complete, write the requested files, and return the exit code of the run."""
     facts, environment = found.facts, found.environment
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(found.flags.keep.db, environment), written=written)
-    check_spared(written, facts.files)
+    check_not_suite_files(written, facts.files)
     check_outputs(outputs)
     unwritten = []
     with open_runs(found.flags.keep.db, environment) as reader:

@@ -18,8 +18,15 @@ from trioeval.cli.environment import (
     databases,
     read_environment,
 )
-from trioeval.cli.flags import RunFlags, WhatFlags
-from trioeval.cli.inputs import Loaded, Named, check_files, check_spared, environ_with, read_earlier
+from trioeval.cli.flags import RunFlags, SuiteFlags
+from trioeval.cli.inputs import (
+    LoadedSuite,
+    NamedFile,
+    check_files,
+    check_not_suite_files,
+    environ_with,
+    read_earlier,
+)
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
@@ -28,9 +35,9 @@ from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.observers import check_telemetry, check_trace
 from trioeval.cli.run.plan import plan_lines, size_lines
-from trioeval.cli.run.resume import Found
+from trioeval.cli.run.resume import ResumedRun
 from trioeval.cli.run.start import start_of
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.settings import (
     earlier_files,
     filters_of,
@@ -56,7 +63,7 @@ from trioeval.suite.sizes import TooManyRowsError
 
 
 def run_loaded(
-    loaded: Loaded, given: RunFlags, interrupts: Interrupts, found: Found | None = None
+    loaded: LoadedSuite, given: RunFlags, interrupts: Interrupts, found: ResumedRun | None = None
 ) -> int:
     """Run a suite and return the exit code.
 
@@ -102,7 +109,7 @@ def run_loaded(
         return _show_plan(plan_lines(prepared))
     if found is None:
         check_folders(prepared)
-    keeping = Keeping(
+    storage = RunStorage(
         database=database_path(flags.keep.db, own_environment)
         if flags.begin.write is not False
         else None,
@@ -116,7 +123,7 @@ def run_loaded(
         reconcile=flags.keep.reconcile,
         named=flags.keep.db is not None if found is None else found.names_database,
     )
-    check_workspaces(prepared, keeping.database)
+    check_workspaces(prepared, storage.database)
     sources = CodeFiles(suite.directory)
     digests = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if found is None:
@@ -128,19 +135,19 @@ def run_loaded(
         prepared,
         flags,
         environment,
-        keeping,
+        storage,
         continued=None if found is None else found.continued(prepared, digests),
         start=start_of(prepared, stored.json(), None if found is None else found.facts),
         interrupts=interrupts,
         progress=_progress(suite, flags, environment),
         environ=os.environ,
     )
-    check_spared(_written(flags), [*execution.start.files, *named_files(suite)])
+    check_not_suite_files(_written(flags), [*execution.start.files, *named_files(suite)])
     return _execute(execution)
 
 
 def _prepared(
-    loaded: Loaded, suite: Suite, flags: RunFlags, environment: EnvironmentSettings
+    loaded: LoadedSuite, suite: Suite, flags: RunFlags, environment: EnvironmentSettings
 ) -> PreparedSuite:
     """Prepare a suite with the filters of flags.
 
@@ -181,7 +188,7 @@ def _execute(execution: Execution) -> int:
     check_telemetry(on=flags.output.otel)
     record = flags.what.record
     recording = nullcontext() if record is None else Recorder.create(record)
-    # Loaded objects live as long as the process, so the garbage collector need not visit them again.
+    # LoadedSuite objects live as long as the process, so the garbage collector need not visit them again.
     gc.collect()
     gc.freeze()
     with shown_logs(flags.output.log), recording as recorder:
@@ -217,13 +224,13 @@ def _check_files(suite: Suite, flags: RunFlags, environment: EnvironmentSettings
     check_files(named, databases=databases(flags.keep.db, environment), written=_written(flags))
 
 
-def _written(flags: RunFlags) -> list[Named]:
+def _written(flags: RunFlags) -> list[NamedFile]:
     single = {"--record": flags.what.record, "--trace": flags.output.trace}
     found = [(name, path) for name, path in single.items() if path is not None]
     return [*found, *(("-o", path) for path in flags.output.output)]
 
 
-def _check_recorded(prepared: PreparedSuite, flags: WhatFlags) -> None:
+def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
     """Warn that a recording leaves out agent programs, whose work is more than replies.
 
     Raises:

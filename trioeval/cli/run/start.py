@@ -14,12 +14,12 @@ from trioeval.store.beginning import run_start
 
 
 @attrs.frozen(kw_only=True)
-class Continued:
+class Continuation:
     """The continuation of a run."""
 
     retry: Retry
     reconciled: Mapping[str | None, Reconciled]
-    """How the rows of each task have changed."""
+    """The changes of the rows of each task."""
     duration_ms: float = 0.0
     """The duration of earlier executions."""
 
@@ -40,7 +40,7 @@ def start_of(
     return run_start(prepared, run=run, utc_created=created, flags=flags)
 
 
-async def begin(store: Store, start: RunStart, continued: Continued | None = None) -> StoredRun:
+async def begin(store: Store, start: RunStart, continued: Continuation | None = None) -> StoredRun:
     """Start or continue a run in the store, before any provider is called.
 
     Raises:

@@ -14,25 +14,25 @@ from trioeval.store.cache.cache import Cache, open_cache
 
 
 @attrs.frozen(kw_only=True)
-class Keeping:
+class RunStorage:
     """The storage of a run and its replies."""
 
     database: Path | None
     """None stores the run only while it runs."""
     durability: Literal["normal", "full"] = "normal"
     wal: bool = True
-    """Whether the files use write-ahead logs."""
+    """True if the files use write-ahead logs."""
     is_cached: bool = True
-    """Whether replies are read from and written to a cache."""
+    """True if replies are read from and written to a cache."""
     cache: Path | None = None
     """The file of the cache; None for a cache in memory."""
     cache_ttl_s: float = 1_209_600
     refresh: bool = False
-    """Whether providers are called even for cached replies."""
+    """True if providers are called even for cached replies."""
     reconcile: bool = False
-    """Whether the suite of a continued run may have changed."""
+    """True if the suite of a continued run may have changed."""
     named: bool = False
-    """Whether a flag names the database, so that commands must name it too."""
+    """True if a flag names the database, so that commands must name it too."""
 
     def resume(self, run: str, *, retry: bool = False) -> str:
         """Return the command that continues a run.
@@ -42,7 +42,7 @@ class Keeping:
             retry: Whether the command also runs rows with errors again.
 
         Example:
-            >>> Keeping(database=Path("my runs.db"), named=True).resume("eval-1")
+            >>> RunStorage(database=Path("my runs.db"), named=True).resume("eval-1")
             "trioeval resume eval-1 --db 'my runs.db'"
         """
         return self._command("resume", run, *(["--retry", "errors"] if retry else ()))
@@ -51,7 +51,7 @@ class Keeping:
         """Return the command that shows a row of a run; None if the run is not stored.
 
         Example:
-            >>> Keeping(database=Path("runs.db")).show("eval-1", "quiz", 3)
+            >>> RunStorage(database=Path("runs.db")).show("eval-1", "quiz", 3)
             'trioeval show eval-1 3 --task quiz'
         """
         if self.database is None:
@@ -64,13 +64,13 @@ class Keeping:
 
 
 @asynccontextmanager
-async def open_kept(
-    keeping: Keeping, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
+async def open_storage(
+    storage: RunStorage, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
 ) -> AsyncIterator[tuple[Store, Cache | None]]:
     """Open the store and the cache of a run while the block runs.
 
     Args:
-        keeping: The storage of the run.
+        storage: The storage of the run.
         on_error: Called when the store can no longer be written.
         warn: Called with problems that do no harm, such as a cache that cannot be used.
 
@@ -78,17 +78,17 @@ async def open_kept(
         StoreError: The store cannot be used; the message names flags that help.
     """
     caching: AbstractAsyncContextManager[Cache | None] = nullcontext()
-    if keeping.is_cached:
+    if storage.is_cached:
         caching = open_cache(
-            keeping.cache,
-            ttl_s=keeping.cache_ttl_s,
-            wal=keeping.wal,
+            storage.cache,
+            ttl_s=storage.cache_ttl_s,
+            wal=storage.wal,
             told=lambda error: warn(str(error)),
         )
     storing = open_store(
-        keeping.database,
-        durability=keeping.durability,
-        wal=keeping.wal,
+        storage.database,
+        durability=storage.durability,
+        wal=storage.wal,
         on_error=on_error,
         on_warning=warn,
     )

@@ -24,7 +24,7 @@ Mark: TypeAlias = tuple[int, int, int] | None
 
 
 @attrs.frozen
-class Watched:
+class WatchedRun:
     """A run that has ended, and its files."""
 
     code: int
@@ -33,7 +33,7 @@ class Watched:
     """The marks of its files when it started."""
 
 
-def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
+def watch(run_once: Callable[[], WatchedRun], interrupts: Interrupts) -> int:
     """Run, wait for a change, and run again, until a signal is received.
 
     Args:
