@@ -45,10 +45,10 @@ def totals(passed: int = 0, failed: int = 0, errors: int = 0, not_run: int = 0) 
         (totals(1, 300_000), 1, 7, "; 0.1 % of 300001 rows passed, 1 % needed"),
     ],
 )
-def test_enough_rows_passed_or_the_line_says_what_is_missing(
+def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
     found: Totals, threshold: float, code: int, why: str
 ) -> None:
-    """A row that was never judged fails the run, whatever share is asked for."""
+    """A row without a verdict fails the run, whatever the threshold is."""
     ended = Ending(
         totals=found, duration=1.25, needed=threshold, failed_code=7, cuts=[None, Cut.DEADLINE]
     )
@@ -56,32 +56,8 @@ def test_enough_rows_passed_or_the_line_says_what_is_missing(
     assert ended.line.endswith(why)
 
 
-def test_the_last_line_counts_rows_that_were_not_graded() -> None:
-    """A run without assertions succeeds, and does not claim that a row passed."""
-    found = totals(10)
-    found.columns[0].not_graded = 3
-    assert Ending(totals=found, duration=0.1).line == (
-        "10 rows in 0.1 s: 7 passed, 0 failed, 0 errors, 3 not graded; exit 0: every graded row passed"
-    )
-    found.columns[0].not_graded = 10
-    ended = Ending(totals=found, duration=0.1)
-    assert (ended.code, ended.line.rpartition("; ")[2]) == (0, "exit 0: no row was graded")
-
-
-def test_the_last_line_says_what_came_from_the_cache() -> None:
-    """With what the other replies cost, if that is known."""
-    found = totals(200)
-    column = found.columns[0]
-    column.from_cache = column.replies = 200
-    assert "0 errors; 200 of 200 replies from cache; exit 0" in Ending(totals=found).line
-    column.cost = 0.0
-    assert "; 200 of 200 replies from cache, $0 spent; exit 0" in Ending(totals=found).line
-    column.replies, column.cost, column.grading_cost = 201, 0.0123, 0.01
-    assert "; 200 of 201 replies from cache, $0.0223 spent; exit 0" in Ending(totals=found).line
-
-
-def test_a_signal_decides_the_code() -> None:
-    """The first of them, even where all rows had passed."""
+def test_a_signal_determines_the_code() -> None:
+    """The first signal counts, even if all rows passed."""
     ended = Ending(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])
     assert (ended.code, ended.line) == (
         143,
@@ -89,8 +65,8 @@ def test_a_signal_decides_the_code() -> None:
     )
 
 
-def test_a_stop_by_who_watches_is_no_fail_fast() -> None:
-    """Both end a run in the same way; who did it is told."""
+def test_a_stop_by_a_viewer_is_not_fail_fast() -> None:
+    """Both end a run in the same way; the line names the cause."""
     left = totals(1, 0, 0, 3)
     asked = Ending(totals=left, duration=1, cuts=[Cut.STOP], steered=True)
     assert "3 rows not run because of a stop from the live view" in asked.line
@@ -98,16 +74,16 @@ def test_a_stop_by_who_watches_is_no_fail_fast() -> None:
     assert "3 rows not run because of --fail-fast" in ended.line
 
 
-def test_the_last_line_names_the_command_that_goes_on() -> None:
-    """Behind everything else, whatever ended the run."""
+def test_the_last_line_names_the_command_that_continues() -> None:
+    """It is last in the line, whatever ended the run."""
     ended = Ending(totals=totals(1, 0, 0, 3), duration=1, resume="trioeval resume eval-1")
     assert ended.line.endswith("3 rows not run; continue with: trioeval resume eval-1")
     assert is_unfinished(totals(1, 0, 0, 3))
     assert not is_unfinished(totals(1, 1, 1))
 
 
-def test_a_retry_that_was_not_done_is_no_success() -> None:
-    """Though the rows that stand have passed, and also where a signal decides the code."""
+def test_an_unfinished_retry_is_not_a_success() -> None:
+    """This holds even if the earlier results passed, and if a signal determines the code."""
     ended = Ending(totals=totals(4), duration=1, standing=3, resume="trioeval resume eval-1")
     assert ended.code == 100
     assert ended.line.endswith(
@@ -131,14 +107,14 @@ def test_a_retry_that_was_not_done_is_no_success() -> None:
         ([Cut.CANCEL], ""),
     ],
 )
-def test_the_last_line_says_what_left_rows(cuts: list[Cut | None], told: str) -> None:
-    """Instead of blaming a deadline."""
+def test_the_last_line_says_why_rows_were_not_run(cuts: list[Cut | None], told: str) -> None:
+    """It does not blame a deadline for other causes."""
     ended = Ending(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
     assert ended.line.endswith(f"exit 100: 1 row failed, 8 rows not run{told}")
 
 
 def test_a_task_that_failed_fast_is_named() -> None:
-    """Its rows were left by nothing else; a flag is blamed only where there is one."""
+    """Only its own failure left out its rows; a flag is named only if it was given."""
     found = totals(1, 1, 0, 8)
     ended = Ending(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
     assert "8 rows not run because of failFast of task quiz and failFast of task sums" in ended.line

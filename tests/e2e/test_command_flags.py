@@ -258,7 +258,7 @@ def test_a_plan_asks_nobody(tmp_path: Path) -> None:
     assert found is not None
     assert 12 * 100 < int(found[1]) < 12 * 250
     assert float(found[2]) == pytest.approx(int(found[1]) * 0.01, abs=0.01)
-    assert last == "the rates make it last 0:01:40 at the least; nothing was asked"
+    assert last == "minimum duration 0:01:40, from the rates; no provider was called"
 
 
 def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:

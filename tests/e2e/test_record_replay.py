@@ -114,7 +114,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_fits(tmp_path: Path) -
     )
     assert f"{whole} rows" in last_line(replayed)
     assert f"{whole} passed" in last_line(replayed)
-    assert "r.jsonl: the last line is cut off, and left out\n" in replayed.stderr
+    assert "r.jsonl: the last line is cut off and ignored\n" in replayed.stderr
 
 
 @pytest.mark.parametrize("flag", ["--replay", "--record", "--env-file"])

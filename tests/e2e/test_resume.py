@@ -65,7 +65,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
         done = trioeval("resume", "-o", "again.csv", cwd=tmp_path)
         assert done.returncode == 0
         first, last = done.stderr.splitlines()
-        assert first.endswith("is finished: nothing is left to run")
+        assert first.endswith("is finished: no row is left to run")
         assert last.endswith("24 passed, 0 failed, 0 errors; exit 0: every row passed")
         assert len((tmp_path / "again.csv").read_text().splitlines()) == 25
         assert len(server.prompts) == before
@@ -178,7 +178,7 @@ def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> No
     ]
     done = trioeval("s.json", "--resume", cwd=tmp_path)
     assert (done.returncode, asked(tmp_path)) == (2, [])
-    hint = "--reconcile keeps the rows that are the same, and runs the others"
+    hint = "pass --reconcile to keep the unchanged rows and run the others"
     assert done.stderr.splitlines() == [*told, hint]
     done = trioeval("resume", "--reconcile", "-o", "o.jsonl", cwd=tmp_path)
     assert (done.returncode, asked(tmp_path)) == (0, ["say w9"])
@@ -312,12 +312,12 @@ def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
             done = trioeval("s.json", "--resume", "-o", "o.jsonl", cwd=tmp_path)
             assert (done.returncode, done.stderr) == (
                 2,
-                f"{run['id']} is being run by another process\n",
+                f"{run['id']} is running in another process; wait until it ends, or stop it\n",
             )
             done = trioeval("runs", "delete", run["id"], cwd=tmp_path)
             assert (done.returncode, done.stderr) == (
                 2,
-                f"{run['id']}: running, and not deleted\n",
+                f"{run['id']}: still running, so nothing was deleted\n",
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # two of one number may come as one
                 process.send_signal(number)

@@ -24,23 +24,23 @@ from trioeval.cli.arguments import SUITE_SUFFIXES, with_values
 from trioeval.cli.commands import runs as run_commands
 from trioeval.cli.flags import (
     NOT_PROVIDED,
-    BeginFlags,
     Count,
     InitFlags,
-    KeepFlags,
     LimitFlags,
     NotNegative,
     OutputFlags,
     PreviewFlags,
     RowFlags,
     RunFlags,
-    WhatFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
     shown_default,
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.streams import guarded, is_github
 from trioeval.cli.short_help import HELP, HELP_ALL, parsed_help, short_help
-from trioeval.cli.terminal import Exit, open_console, printing, say, show, take_all_characters
+from trioeval.cli.terminal import Exit, open_console, printing, replace_unencodable, say, show
 from trioeval.errors import (
     BusError,
     CursorExpiredError,
@@ -80,11 +80,11 @@ def run(
     suite: Annotated[Path | None, Parameter(show_default=False)] = None,
     /,
     *,
-    what: WhatFlags = WhatFlags(),  # noqa: B008 - frozen
+    what: SuiteFlags = SuiteFlags(),  # noqa: B008 - frozen
     rows: RowFlags = RowFlags(),  # noqa: B008
     limits: LimitFlags = LimitFlags(),  # noqa: B008
-    keep: KeepFlags = KeepFlags(),  # noqa: B008
-    begin: BeginFlags = BeginFlags(),  # noqa: B008
+    keep: StorageFlags = StorageFlags(),  # noqa: B008
+    begin: StartFlags = StartFlags(),  # noqa: B008
     output: OutputFlags = OutputFlags(),  # noqa: B008
     interrupts: _Injected,
 ) -> int:
@@ -263,7 +263,7 @@ def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = N
         interrupts: The signals of this process; None leaves them to the caller.
     """
     interrupts = Interrupts() if interrupts is None else interrupts
-    take_all_characters(sys.stdout)
+    replace_unencodable(sys.stdout)
     try:
         interrupts.begin_loading()
         # These commands print foreign text for people; the stdout of all others is for programs.

@@ -19,7 +19,7 @@ _MANY = 1_000_000
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
-NOT_YET = ("REQUIRE_JSON_PROMPTS",)
+UNSUPPORTED = ("REQUIRE_JSON_PROMPTS",)
 """Variables of promptfoo that are not supported yet; each one that is set causes a warning."""
 
 ELSEWHERE = (
@@ -55,7 +55,7 @@ class EnvironmentSettings:
     db: Path | None = None
     """The database of runs."""
     wal: bool = True
-    """Whether the database and the cache use write-ahead logs."""
+    """True if the database and the cache use write-ahead logs."""
     config_dir: Path | None = None
     """The folder of the database and the cache if their own settings name none."""
     pass_rate_threshold: float = 100.0
@@ -128,7 +128,7 @@ class _EnvironmentReader:
         """Yield warnings about variables that are set."""
         if self.switch("INSECURE_SSL"):
             yield f"{self.text('INSECURE_SSL')[0]}: certificates of servers are not verified"
-        for name in NOT_YET:
+        for name in UNSUPPORTED:
             variable, value = self.text(name)
             if value:
                 yield f"{variable} is not supported and has no effect"

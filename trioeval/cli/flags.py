@@ -93,7 +93,7 @@ def _group(name: str, key: int) -> Any:
 
 @_group("Suite and input", 1)
 @attrs.frozen(kw_only=True)
-class WhatFlags:
+class SuiteFlags:
     """Flags that select and change the suite."""
 
     config: Annotated[Texts, Parameter(name=["--config", "-c"])] = ()
@@ -208,12 +208,12 @@ class LimitFlags:
 
 @_group("Storage and reuse", 4)
 @attrs.frozen(kw_only=True)
-class KeepFlags:
+class StorageFlags:
     """Flags about stored runs and cached replies, and their reuse."""
 
     db: Database = None
     durability: Annotated[Literal["normal", "full"] | None, _effective("normal")] = None
-    """What survives a power failure: everything but the last moments, or everything, which is slower."""
+    """Survive a power failure without the last moments (normal), or without any loss but slower (full)."""
     cache: Annotated[bool | None, _effective("on")] = None
     """Use cached replies, and cache new ones."""
     refresh: Switch = False
@@ -229,7 +229,7 @@ class KeepFlags:
 
 @_group("Storage and reuse", 4)
 @attrs.frozen(kw_only=True)
-class BeginFlags:
+class StartFlags:
     """Flags that say whether a run is stored, and which run is continued."""
 
     write: Annotated[bool | None, _effective("on")] = None
@@ -296,11 +296,11 @@ class OutputFlags:
 class RunFlags:
     """All flags of a run."""
 
-    what: WhatFlags = WhatFlags()
+    what: SuiteFlags = SuiteFlags()
     rows: RowFlags = RowFlags()
     limits: LimitFlags = LimitFlags()
-    keep: KeepFlags = KeepFlags()
-    begin: BeginFlags = BeginFlags()
+    keep: StorageFlags = StorageFlags()
+    begin: StartFlags = StartFlags()
     output: OutputFlags = OutputFlags()
 
 
@@ -368,7 +368,7 @@ NOT_PROVIDED = {
 
 
 @contextmanager
-def attribute_errors_to_flags(flags: WhatFlags) -> Iterator[None]:
+def attribute_errors_to_flags(flags: SuiteFlags) -> Iterator[None]:
     """Name the flag instead of file, line and path in problems at keys that a flag replaces.
 
     Raises:
@@ -382,7 +382,7 @@ def attribute_errors_to_flags(flags: WhatFlags) -> Iterator[None]:
         raise SuiteError(problems, files=error.files) from None
 
 
-def _named(flags: WhatFlags) -> Mapping[str, str]:
+def _named(flags: SuiteFlags) -> Mapping[str, str]:
     """Return the flags that are given, by the path of the key that each one replaces."""
     given = {
         "prompts": ("-p", flags.prompts),

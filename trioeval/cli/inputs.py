@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.cli.flags import RunFlags, WhatFlags
+from trioeval.cli.flags import RunFlags, SuiteFlags
 from trioeval.cli.settings import EarlierFile
 from trioeval.documents import check_plain, read_document, suite_files
 from trioeval.documents.files import FILE, anchored
@@ -58,7 +58,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 # files here first. A database consists of several files: its logs and locks are beside it.
 
 
-Named: TypeAlias = tuple[str, Path]
+NamedFile: TypeAlias = tuple[str, Path]
 """The name of a file in messages, and its path."""
 
 _DATABASE = b"SQLite format 3\0"
@@ -66,10 +66,10 @@ _BESIDE = ("-wal", "-shm", "-journal")
 
 
 def check_files(
-    read: Iterable[Named] = (),
+    read: Iterable[NamedFile] = (),
     *,
     databases: Iterable[tuple[str, Path | None]] = (),
-    written: Iterable[Named] = (),
+    written: Iterable[NamedFile] = (),
 ) -> None:
     """Raise if a file is named twice, by any path or link, or if an output would overwrite a database.
 
@@ -106,7 +106,7 @@ def check_files(
             )
 
 
-def check_spared(written: Iterable[Named], read: Iterable[Path | str]) -> None:
+def check_not_suite_files(written: Iterable[NamedFile], read: Iterable[Path | str]) -> None:
     """Raise if an output would overwrite a file of the suite. Opens no file.
 
     Args:
@@ -201,7 +201,7 @@ def _configs(patterns: Sequence[str]) -> list[Path]:
         raise UsageError("; ".join(f"--config: {part.message}" for part in error.parts)) from None
 
 
-def given_parts(flags: WhatFlags) -> dict[str, Any]:
+def given_parts(flags: SuiteFlags) -> dict[str, Any]:
     """Return the parts of a suite that flags replace, as plain data.
 
     Raises:
@@ -239,8 +239,7 @@ def _anchored(reference: str) -> str:
 
 
 def _absolute(reference: str) -> str:
-    """Return a reference with a path that is absolute, for a suite in any folder; other schemes are
-    unchanged."""
+    """Return a reference with an absolute path, for a suite in any folder; other schemes are unchanged."""
     plain = reference.removeprefix(FILE)
     return reference if "://" in plain else f"{FILE}{Path.cwd() / plain}"
 
@@ -297,7 +296,7 @@ def _given_output(entry: Any, where: str) -> dict[str, Any]:
 
 
 @attrs.frozen
-class Loaded:
+class LoadedSuite:
     """A loaded suite and its environment."""
 
     suite: Suite

@@ -41,21 +41,21 @@ class Interrupts:
     """The signals that were received. An object that is not installed receives none."""
 
     received: list[signal.Signals] = attrs.field(factory=list)
-    _begun: bool = False
+    _in_run: bool = False
     _is_due: bool = False
-    """Whether `KeyboardInterrupt` is still to be raised."""
+    """True if `KeyboardInterrupt` is still to be raised."""
     _wake: Callable[[], None] | None = None
     _watcher: Watcher | None = None
 
     @classmethod
     def installed(cls) -> "Interrupts":
         """Handle the signals of this process until it ends; until `begin_loading` they are only recorded."""
-        found = cls(begun=True)
-        heeded = found._heeded()
-        for number in heeded:
-            signal.signal(number, found._note)
+        found = cls(in_run=True)
+        handled = found._handled()
+        for number in handled:
+            signal.signal(number, found._record)
         sys.unraisablehook = found._raise_again
-        found._watcher = Watcher.started(heeded)
+        found._watcher = Watcher.started(handled)
         if found._watcher is not None:
             atexit.register(found._watcher.stop)
             atexit.register(found._ignore)
@@ -67,24 +67,24 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: A signal was received earlier.
         """
-        self._begun = False
+        self._in_run = False
         self._interrupt()
 
     def begin_run(self) -> None:
         """Raise nothing from now on."""
-        self._begun = True
+        self._in_run = True
 
     def end(self) -> None:
         """End the handling after the last output: a signal now only ends a process that waits for a thread.
 
         Afterwards signals are ignored, also while the interpreter shuts down.
         """
-        self._begun = True
+        self._in_run = True
         if self._watcher is None:
             self._ignore()
 
     def _ignore(self) -> None:
-        for number in self._heeded():
+        for number in self._handled():
             signal.signal(number, signal.SIG_IGN)
 
     @property
@@ -143,12 +143,12 @@ class Interrupts:
                 raise found[0] from None
             raise
 
-    def _heeded(self) -> list[signal.Signals]:
+    def _handled(self) -> list[signal.Signals]:
         # A parent that ignores a signal for this process (nohup, a background job of a script) does so on
         # purpose.
         return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def _record(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
         if len(self.received) == _CANCELS:
             end_soon(lambda: self.code, is_watched=self._watcher is not None)
@@ -159,13 +159,13 @@ class Interrupts:
             self._interrupt()
 
     def _interrupt(self, *_of_signal: object) -> None:
-        if self._is_due and not self._begun:
+        if self._is_due and not self._in_run:
             self._is_due = False
             raise KeyboardInterrupt
 
     def _raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Raise a `KeyboardInterrupt` again that the interpreter swallowed, such as in a finalizer."""
-        if self._begun or not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        if self._in_run or not isinstance(unraisable.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(unraisable)
             return
         self._is_due = True

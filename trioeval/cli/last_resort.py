@@ -87,7 +87,7 @@ class Watcher:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         watcher = cls(pid, signals, unread, echo, owner)
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=watcher._let_go)
+        os.register_at_fork(after_in_child=watcher._close)
         # Trio replaces this descriptor by its own and restores it afterwards.
         warnings.filterwarnings(
             "ignore", "It looks like Trio's signal handling code", RuntimeWarning
@@ -124,12 +124,12 @@ class Watcher:
         """End the watcher; no effect in processes that were forked from this one."""
         if os.getpid() != self._owner:
             return
-        self._let_go()
+        self._close()
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         signal.set_wakeup_fd(-1)
         for end in (self._signals, self._unread, self._echo):
             with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ def end_soon(code: Callable[[], int], *, is_watched: bool) -> None:
     if not is_watched:
         with contextlib.suppress(
             ValueError, OSError, RuntimeError
-        ):  # without stderr there is no file to write to
+        ):  # without stderr the dump has no file
             faulthandler.dump_traceback_later(KILL_AFTER, exit=True)
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, ALARM_AFTER)

@@ -14,7 +14,7 @@ from trioeval.run import Row
 
 
 @attrs.define
-class Stopping:
+class StopRequests:
     """Receives every request to end a run early; each may arrive at any time, and repeatedly."""
 
     event: trio.Event = attrs.field(factory=trio.Event)
@@ -23,7 +23,7 @@ class Stopping:
     """The scope of the run, cancelled when running rows are not to finish."""
     signals: list[signal.Signals] = attrs.field(factory=list)
     steered: bool = False
-    """Whether a viewer has stopped the run."""
+    """True if a viewer has stopped the run."""
     cuts: set[Cut | None] = attrs.field(factory=set)
     """The reasons why rows did not run to their end; None for rows that did."""
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
@@ -55,7 +55,7 @@ class Stopping:
         self.stop_from_outside(process)
         self.scope.cancel("a viewer has asked")
 
-    def cannot_keep(self, error: StoreError) -> None:
+    def store_failed(self, error: StoreError) -> None:
         """Start no more rows because the store has failed and could not record them."""
         say(f"{error}\nstopping: running rows may finish")
         self.event.set()

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.cli.flags import KeepFlags, LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, StorageFlags, SuiteFlags
 from trioeval.errors import UsageError
 
 _SAME = ("what", "rows", "limits")
@@ -90,11 +90,11 @@ class StoredFlags(RunFlags):
             ),
             rows=self.rows,
             limits=attrs.evolve(self.limits, **dict(_given(given.limits))),
-            keep=attrs.evolve(given.keep, **self._keeping(given.keep)),
+            keep=attrs.evolve(given.keep, **self._storage_flags(given.keep)),
             output=attrs.evolve(self.output, **{**dict(_given(given.output)), "output": outputs}),
         )
 
-    def _keeping(self, given: KeepFlags) -> dict[str, Any]:
+    def _storage_flags(self, given: StorageFlags) -> dict[str, Any]:
         before = self.keep
         # One of these two may exclude the other, so both are replaced if one is given.
         source = before if given.cache is None and not given.refresh else given
@@ -125,7 +125,7 @@ def stored_flags(
         what=flags.what,
         rows=flags.rows,
         limits=flags.limits,
-        keep=KeepFlags(**{name: getattr(keep, name) for name in _KEEP}),
+        keep=StorageFlags(**{name: getattr(keep, name) for name in _KEEP}),
         output=OutputFlags(**{name: getattr(output, name) for name in _OUTPUT}),
         outputs=tuple(here / path for path in outputs),
         settings=settings,
@@ -133,7 +133,7 @@ def stored_flags(
 
 
 def _given(
-    flags: WhatFlags | RowFlags | LimitFlags | KeepFlags | OutputFlags,
+    flags: SuiteFlags | RowFlags | LimitFlags | StorageFlags | OutputFlags,
 ) -> Iterator[tuple[str, Any]]:
     """Yield the flags of a group that differ from their defaults, by name."""
     for field in attrs.fields(type(flags)):

@@ -66,7 +66,7 @@ class _SuiteParts:
 
     @property
     def is_short(self) -> bool:
-        """Whether every answer is a number or a few words, so that a reply can consist of it."""
+        """True if every answer is a number or a few words, so that a reply can consist of it."""
         if self.answer is None:
             return False
         return all(len(cell.split()) <= _SHORT for cell in self.table.cells(self.answer))

@@ -10,17 +10,17 @@ from cyclopts.validators import Number
 
 from trioeval.cli.arguments import LATEST
 from trioeval.cli.flags import (
-    BeginFlags,
     Count,
     Database,
     EnvFiles,
-    KeepFlags,
     LimitFlags,
     OutputFlags,
     Paths,
     RunFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
     Switch,
-    WhatFlags,
 )
 from trioeval.cli.interrupts import Interrupts
 
@@ -47,7 +47,7 @@ def resume(
     *,
     env_file: EnvFiles = (),
     limits: LimitFlags = LimitFlags(),  # noqa: B008 - frozen
-    keep: KeepFlags = KeepFlags(),  # noqa: B008
+    keep: StorageFlags = StorageFlags(),  # noqa: B008
     output: OutputFlags = OutputFlags(),  # noqa: B008
     interrupts: _Injected,
 ) -> int:
@@ -55,10 +55,10 @@ def resume(
     from trioeval.cli.run.command import run_command  # noqa: PLC0415 - imports wait until they are needed
 
     flags = RunFlags(
-        what=WhatFlags(env_file=env_file),
+        what=SuiteFlags(env_file=env_file),
         limits=limits,
         keep=keep,
-        begin=BeginFlags(resume=run),
+        begin=StartFlags(resume=run),
         output=output,
     )
     return run_command(None, flags, interrupts)
@@ -214,7 +214,7 @@ class CompareFlags:
     """The flags of `trioeval compare`."""
 
     by: Literal["row", "test"] = "row"
-    """How rows are matched: by provider, prompt and test, or by the test alone, to compare models."""
+    """Match rows by provider, prompt and test, or by the test alone, to compare models."""
     changed: Switch = False
     """Show every changed row, not only the first ones."""
     fail_if: Literal["worse", "different"] | None = None
