@@ -48,6 +48,42 @@ def ask(
     return trio.run(main)
 
 
+def test_a_label_is_the_name_of_a_function_in_errors() -> None:
+    """The user's label, and not the id, begins the message."""
+
+    async def mine(_request: Request) -> str:
+        raise ValueError("no luck")
+
+    with pytest.raises(ProviderError, match="unexpected: provider small: ValueError: no luck"):
+        ask(mine, label="small")
+    with pytest.raises(ProviderError, match="unexpected: provider mine: ValueError: no luck"):
+        ask(mine)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [("small", "small"), (None, "exec:sh -c 'exit 3'")], ids=["label", "id"]
+)
+def test_a_label_is_the_name_of_a_program_in_errors(label: str | None, name: str) -> None:
+    """Without a label it is the command line."""
+
+    async def main() -> None:
+        spec = resolve(
+            "exec:sh -c 'exit 3'",
+            {},
+            environ={"PATH": "/usr/bin:/bin"},
+            directory=Path(),
+            templates=Templates(),
+            custom={},
+            label=label,
+        )
+        async with open_providers([spec], Templates()) as [provider]:
+            with pytest.raises(ProviderError) as caught:
+                await provider(Request(prompt="Hi"))
+        assert caught.value.message == f"{name} ended with exit code 3"
+
+    trio.run(main)
+
+
 def test_a_reply_that_holds_a_key_is_cleaned() -> None:
     """Servers that say what they were sent give no key away, in values or names."""
 

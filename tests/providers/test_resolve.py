@@ -125,6 +125,69 @@ def test_an_id_that_means_nothing_is_told_with_what_was_meant(
 
 
 @pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("gpt-4.1-mini", ["openai"]),
+        ("o1", ["openai"]),
+        ("o3-mini", ["openai"]),
+        ("o4-mini", ["openai"]),
+        ("claude-haiku-4-5", ["anthropic"]),
+        ("gemini-2.5-pro", ["google"]),
+        ("mistral-large-latest", ["mistral"]),
+        ("deepseek-chat", ["deepseek"]),
+        ("grok-4", ["xai"]),
+        ("llama3:8b", ["ollama", "groq"]),
+        ("meta-llama/Llama-3-8b", ["openrouter", "together"]),
+    ],
+)
+def test_a_model_without_its_vendor_suggests_the_vendor(model: str, meant: list[str]) -> None:
+    """A well-known model name suggests ids that exist, with its vendors."""
+    ids = " or ".join(f'"{vendor}:{model}"' for vendor in meant)
+    assert problems(model) == (unknown(model, f"did you mean {ids}?"),)
+    assert all(find_reader(vendor) for vendor in meant)
+
+
+@pytest.mark.parametrize(
+    ("brand", "vendor"),
+    [("claude", "anthropic"), ("grok", "xai"), ("gpt", "openai"), ("ChatGPT", "openai")],
+)
+def test_a_product_in_place_of_its_vendor_suggests_the_vendor(brand: str, vendor: str) -> None:
+    """The rest of the id is kept."""
+    assert problems(f"{brand}:x") == (unknown(f"{brand}:x", f'did you mean "{vendor}:x"?'),)
+
+
+def test_at_most_three_ids_are_suggested() -> None:
+    """The nearest ids that exist, never the whole list."""
+    custom = {f"model-{letter}": mine for letter in "abcdefgh"}
+    (problem,) = problems("model-x", custom)
+    assert problem.hint is not None
+    assert problem.hint.count('"') == 2 * 3
+
+
+@pytest.mark.parametrize("label", [None, "small"])
+def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) -> None:
+    """The provider has the name that the user gave it."""
+    name = label or "openai:gpt-4.1-mini"
+    with pytest.raises(SuiteError) as caught:
+        resolve(
+            "openai:gpt-4.1-mini",
+            {},
+            environ={},
+            directory=Path(),
+            templates=Templates(),
+            custom={},
+            label=label,
+        )
+    assert caught.value.problems == (
+        Problem(
+            ".config.apiKey",
+            f"{name} needs an API key",
+            "set OPENAI_API_KEY in the environment or in a file given with --env-file, or config.apiKey",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
     ("entry_id", "named"),
     [
         ("openai:codex-sdk", "openai:codex-sdk"),
