@@ -317,7 +317,7 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
                 "s.jsonl:3:1: …: must be an object, got a list\n"
                 's.jsonl:4:1: …: column "name" does not exist; did you mean "nam"?\n'
                 "s.jsonl:5:20: …: not JSON: expecting value\n  write one object a line\n"
-                's.jsonl:6:1: …: the key "name" is listed twice in one object'
+                's.jsonl:6:1: …: the key "name" stands twice in one object'
             ),
         ),
         ("s.parquet", "PAR1", None),
@@ -351,7 +351,7 @@ def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
     file = parquet(
         tmp_path, "SELECT 'x' AS name, 1.5::DOUBLE AS age UNION ALL SELECT 'y', 'nan'::DOUBLE"
     )
-    assert refused(file).endswith('row 2: column "age" contains nan, which is no JSON')
+    assert refused(file).endswith('row 2: column "age" contains nan, which is not valid JSON')
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
     told = refused(written(tmp_path, "s.csv", long))
     assert "field larger than field limit" in told
     assert "quote" not in told
-    assert 'write a quote as ""' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
+    assert 'write a quote inside' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
 
 
 def test_empty_cells_of_csv_are_texts_or_null(tmp_path: Path) -> None:
