@@ -177,7 +177,7 @@ OUTSIDE = (
             {**LLM, "name": "x", "prompt": " "},
             '.prompt: must be the text of a prompt, or a list of messages, got the text " "',
         ),
-        ({**LLM, "name": "x", "prompt": "file://none.txt"}, '.prompt: there is no file "none.txt"'),
+        ({**LLM, "name": "x", "prompt": "file://none.txt"}, '.prompt: file not found: "none.txt"'),
         ({**LLM, "name": "x", "restarts": -1}, ".restarts: must be at least 0, got -1"),
         ({**LLM, "name": "x", "config": 5}, ".config: must be an object, got 5"),
         ({**LLM, "name": "x", "schema": "text"}, '.schema: must be an object, got the text "text"'),
@@ -218,7 +218,7 @@ OUTSIDE = (
         ),
         (
             {**MADE, "target": "file://gen.py:mke"},
-            '.target: there is no function "mke" in "gen.py"',
+            '.target: function "mke" not found in "gen.py"',
         ),
         ({**MADE, "scope": "row"}, '.scope: must be cell, full or scratch, got the text "row"'),
         ({**MADE, "ordered": True}, ".ordered: cells are made in any order"),

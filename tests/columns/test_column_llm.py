@@ -164,7 +164,7 @@ def test_a_prompt_that_is_other_json_stays_json() -> None:
 def test_messages_that_a_template_writes_wrong_are_told() -> None:
     error = made(writer(cells_of(saying("x")), '[{"role": "user", {{ x }}}]'), {"x": 1}).value
     assert isinstance(error, CellError)
-    assert "the prompt cannot be sent" in str(error)
+    assert "invalid prompt" in str(error)
 
 
 @pytest.mark.parametrize(

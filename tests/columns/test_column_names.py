@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 _NO_CONDITION = "Expected an expression, got 'end of statement block'"
-_BARE = "write it as between the braces of a template, without them"
+_BARE = "write only the text between the braces of a template"
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
 VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}

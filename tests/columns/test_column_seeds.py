@@ -317,7 +317,7 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
                 "s.jsonl:3:1: …: must be an object, got a list\n"
                 's.jsonl:4:1: …: column "name" does not exist; did you mean "nam"?\n'
                 "s.jsonl:5:20: …: not JSON: expecting value\n  write one object a line\n"
-                's.jsonl:6:1: …: the key "name" stands twice in one object'
+                's.jsonl:6:1: …: duplicate key "name"'
             ),
         ),
         ("s.parquet", "PAR1", None),

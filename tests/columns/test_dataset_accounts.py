@@ -76,7 +76,7 @@ def test_co_64_mishaps_do_not_stand_between_failures() -> None:
     """Two failures for good in a row are two in a row, whatever else went wrong meanwhile."""
     a = Provider("a", "p", says=lambda row, _: transient() if row % 2 else refusal())
     spec = dataset(SEED, a.col("seed"), rows=9, shutdown=ErrorWindow(calls=2, error_rate=1.0))
-    found = built(spec, attrs.evolve(P, width=1))
+    found = built(spec, attrs.evolve(P, max_concurrency=1))
     assert found.result.early_shutdown
     assert a.rows[:3] == [0, 1, 2]
     assert max(a.rows) == 2
@@ -119,7 +119,7 @@ def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
 
     a = Provider("a", "p", says=lambda row, _: told.append(f"cell {row}"))
     spec = dataset(SEED, a.col("seed"), rows=2, size=1)
-    built(spec, attrs.evolve(P, width=1), journal=Watched(), output=Files(spec.grouping))
+    built(spec, attrs.evolve(P, max_concurrency=1), journal=Watched(), output=Files(spec.grouping))
     assert told == [
         *("begin", "durable"),
         *("cell 0", "file 0", "written 0"),
@@ -215,7 +215,7 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
         if one[0] == "made" and (one[1].producer, one[1].unit) in {("b", 1), ("c", 1), ("b", 2)}
     ]
     b = Provider("b", "p")
-    found = built(spec(b), attrs.evolve(P, width=1), journal=MemoryDatasetJournal(known))
+    found = built(spec(b), attrs.evolve(P, max_concurrency=1), journal=MemoryDatasetJournal(known))
     assert found.result.early_shutdown
     assert found.numbers == [1]
     assert found.result.dropped == {"early_shutdown": 1, "failed": 1}

@@ -112,7 +112,7 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("file://nowhere.py:f", "there is no file"),
+        ("file://nowhere.py:f", "file not found"),
         ("file://hooks.js", "extensions are functions in Python files"),
         ("file://hooks.py:missing", "missing"),
         ("hooks", "no code that can be run"),

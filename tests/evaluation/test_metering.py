@@ -265,8 +265,8 @@ def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> Non
     assert sum(row.reply is not None for row in rows) == 5
     (told,) = warnings
     assert told == (
-        "a call of mine has cost 3 US dollars, and 1 were reserved for it: the budget may be exceeded by "
-        "the difference; set maxCost of its config to the most that one call may cost"
+        "a call of mine cost 3 US dollars, but only 1 were reserved: the budget may be exceeded by "
+        "the difference; set maxCost in its config to the maximum cost of one call"
     )
 
 
@@ -384,7 +384,7 @@ def test_lanes_with_one_key_are_one_lane() -> None:
     )
     prepared = trioeval.prepare(suite)
     assert prepared.lane_names == ("the box", "the box", "the box", "sim:d")
-    assert [spec.width for spec in prepared.lane_specs] == [2, 4]
+    assert [spec.max_concurrency for spec in prepared.lane_specs] == [2, 4]
 
 
 @pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])

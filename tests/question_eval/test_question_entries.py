@@ -16,7 +16,7 @@ from trioeval.question_eval.model import Question, QuestionBudget, QuestionSetti
 from trioeval.run import prepare
 from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
-from trioeval.suite.model import QuotaSettings, Suite, Test
+from trioeval.suite.model import LimitsSettings, Suite, Test
 
 QUESTIONS = [
     {"id": "sky", "question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]},
@@ -164,7 +164,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
             {"workers": 1, "concurrency": 2},
             "concurrency: workers and concurrency are the same key: write one of them",
         ),
-        ({"questionsFile": "qestions.json"}, 'questionsFile: there is no file "qestions.json"'),
+        ({"questionsFile": "qestions.json"}, 'questionsFile: file not found: "qestions.json"'),
         ({"questionsFile": "."}, 'questionsFile: "." is a folder'),
         ({"questionsFile": 5}, "questionsFile: must be a file name, got 5"),
         (
@@ -174,8 +174,8 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ({"budget": {"maxSteps": -1}}, "budget.maxSteps: must be at least 0, got -1"),
         ({"budget": {"maxStep": 1}}, 'budget.maxStep: "maxStep" is not a key here'),
         ({"failFast": "yes"}, 'failFast: must be true or false, got the text "yes"'),
-        ({"prompts": ["a"]}, "prompts: prompts belongs to tasks of type prompt_eval"),
-        ({"default_test": {}}, "default_test: default_test belongs to tasks of type prompt_eval"),
+        ({"prompts": ["a"]}, "prompts: prompts is a key of tasks of type prompt_eval"),
+        ({"default_test": {}}, "default_test: default_test is a key of tasks of type prompt_eval"),
         ({"model": "m"}, 'model: "model" is not a key here'),
         ({"tools": [{"name": "add"}]}, 'tools[0]: "target" is missing'),
         (
@@ -188,7 +188,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py:sub"}]},
-            'tools[0].target: there is no function "sub" in "tools.py"',
+            'tools[0].target: function "sub" not found in "tools.py"',
         ),
         (
             {
@@ -219,9 +219,9 @@ def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
     """As does everything else that is said of them; and a file of them is needed."""
     other = {"type": "prompt_eval", "concurrency": 2, "budget": {}}
     assert said_of(folder, other) == [
-        "$.tasks[0].questionsFile: questionsFile belongs to tasks of type question_eval",
-        "$.tasks[0].concurrency: concurrency belongs to tasks of type question_eval",
-        "$.tasks[0].budget: budget belongs to tasks of type question_eval",
+        "$.tasks[0].questionsFile: questionsFile is a key of tasks of type question_eval",
+        "$.tasks[0].concurrency: concurrency is a key of tasks of type question_eval",
+        "$.tasks[0].budget: budget is a key of tasks of type question_eval",
     ]
     assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
 
@@ -253,18 +253,18 @@ def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
         '$.tasks[0].tools[0].target: tools are functions in Python files, got "tools.js:add"',
         '$.tasks[0].tools[0].parameters.type: must be "object", got the text "array"',
         "$.tasks[0].tools[1].name: must be text, got 5",
-        '$.tasks[0].tools[1].target: there is no file "none.py"',
+        '$.tasks[0].tools[1].target: file not found: "none.py"',
         "$.tasks[0].tools[1].parameters: must be an object, got a list",
     ]
 
 
-def test_qe_22_workers_of_the_task_come_before_those_of_the_quota() -> None:
+def test_qe_22_workers_of_the_task_come_before_those_of_the_limits() -> None:
     """And without either there is one."""
     file = Path("q.json")
-    five = QuotaSettings(workers=5)
+    five = LimitsSettings(workers=5)
     assert QuestionSettings(file=file, workers=3).rows_at_once(five) == 3
     assert QuestionSettings(file=file).rows_at_once(five) == 5
-    assert QuestionSettings(file=file).rows_at_once(QuotaSettings()) == 1
+    assert QuestionSettings(file=file).rows_at_once(LimitsSettings()) == 1
     assert QuestionSettings(file=file).rows_at_once(None) == 1
 
 
@@ -293,13 +293,13 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
 
 def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
     """To the top of the file, or to providers."""
-    found = hinted(folder, {"quota": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
+    found = hinted(folder, {"limits": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
     top = "write it at the top of the file"
     wanted = {
-        "quota": top,
+        "limits": top,
         "lanes": top,
         "command_line_options": top,
-        "model": "say who is asked by providers",
+        "model": "name the model under providers",
     }
     assert found == [
         f'$.tasks[0].{key}: "{key}" is not a key here |   {hint}' for key, hint in wanted.items()

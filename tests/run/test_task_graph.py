@@ -241,7 +241,7 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
     found = ran(suite_of(task("a", "1", "1"), task("b", "1", "1"), budget={"requests": 3}))
     assert len(found.asked.calls) == 3
     assert sorted(outcome for _, _, outcome, _ in found.rows) == ["done", "done", "done", "not_run"]
-    assert any("budget_exceeded: 3 of 3 requests" in (error or "") for error in found.errors)
+    assert any("budget exhausted: 3 of 3 requests spent" in (error or "") for error in found.errors)
 
 
 def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import attrs
 
 from trioeval.documents.structure import camel
-from trioeval.errors import ProviderErrorKind, QuotaReason
+from trioeval.errors import LimitErrorReason, ProviderErrorKind
 from trioeval.grading import Verdict, quote
 from trioeval.question_eval.model import Question
 
@@ -146,7 +146,7 @@ QuestionOutcome: TypeAlias = Literal[
 ]
 RunErrorKind: TypeAlias = (
     ProviderErrorKind
-    | QuotaReason
+    | LimitErrorReason
     | Literal["budget_exceeded", "timed_out", "lane_closed", "deadline", "interrupted", "internal"]
 )
 

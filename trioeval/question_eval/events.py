@@ -285,7 +285,7 @@ class QuestionEvents:
         if event.until is not None:
             details["retry_after_ms"] = max(0.0, (event.until - event.at) * 1000)
         short = event.shortage
-        if event.why is Why.QUOTA and short is not None:
+        if event.why is Why.SHARED_LIMIT and short is not None:
             if short.keys:
                 details["keys"] = list(short.keys)
             if short.message:

@@ -271,7 +271,7 @@ FROM_THE_TOP = (
     "metadata",
     "nunjucksFilters",
     "providers",
-    "quota",
+    "limits",
     "tags",
 )
 """Keys that such a task takes from the top of the file."""

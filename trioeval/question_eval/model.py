@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import attrs
 
 from trioeval.documents.structure import ALSO, NOT_IN_FILES, TEXT, Count, Form, NotNegative, Number
-from trioeval.suite.model import CodeDigests, QuotaSettings, TaskSettings, TaskType
+from trioeval.suite.model import CodeDigests, LimitsSettings, TaskSettings, TaskType
 from trioeval.suite.plain import plain_data
 from trioeval.text import KEY
 
@@ -79,17 +79,17 @@ class QuestionSettings(TaskSettings):
         """The maximum tokens of one question; None means no limit."""
         return self.budget.max_tokens or None
 
-    def rows_at_once(self, quota: QuotaSettings | None) -> int:
+    def rows_at_once(self, quota: LimitsSettings | None) -> int:
         """Return the concurrent questions on each lane of the task, ≥ 1.
 
         Example:
             >>> settings = QuestionSettings(file=Path("q.yaml"))
-            >>> settings.rows_at_once(None), settings.rows_at_once(QuotaSettings(workers=5))
+            >>> settings.rows_at_once(None), settings.rows_at_once(LimitsSettings(workers=5))
             (1, 5)
         """
         if self.workers is not None:
             return self.workers
-        return (QuotaSettings() if quota is None else quota).workers
+        return (LimitsSettings() if limits is None else limits).workers
 
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
         """Return the budget of a question and its tools; the questions themselves are rows."""

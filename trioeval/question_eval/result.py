@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from trioeval.errors import BudgetError, Fault, LaneClosedError, ProviderError, QuotaError
+from trioeval.errors import BudgetError, Fault, LaneClosedError, LimitError, ProviderError
 from trioeval.evaluation.outcomes import as_refused, cut_off, explain
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.tools import Chain
@@ -366,7 +366,7 @@ def _failure(error: Exception, message: str) -> RunError:
             return RunError(
                 kind=error.kind, message=error.message, retryable=error.fault in _MISHAPS
             )
-        case QuotaError():
+        case LimitError():
             retryable = error.reason == "limiter_unavailable"
             return RunError(kind=error.reason, message=error.message, retryable=retryable)
         case BudgetError():  # a call above the whole budget; others are not run

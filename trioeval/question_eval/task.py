@@ -165,7 +165,7 @@ class QuestionEval:
         Raises:
             InputError: The question is not valid.
             ProviderError: The provider failed, or returned an empty reply.
-            QuotaError: A call exceeds a shared limit.
+            LimitError: A call exceeds a shared limit.
             ScriptError: A transform of the provider failed.
         """
         state = self._started(job)

@@ -534,10 +534,10 @@ def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
         suite: The suite.
         is_asked: True if a lane uses the quota; otherwise it is not opened.
     """
-    quota = suite.quota
-    if quota is not None and quota.backend == "redis" and is_asked and not is_installed("redis"):
+    limits = suite.limits
+    if limits is not None and limits.backend == "redis" and is_asked and not is_installed("redis"):
         message = 'limits in Redis need the extra "redis"'
-        yield Problem("$.quota.backend", message, install("redis"))
+        yield Problem("$.limits.backend", message, install("redis"))
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:

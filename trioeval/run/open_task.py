@@ -188,7 +188,7 @@ async def _open_asker(
             prepared.suite,
             [spec.metering for spec in prepared.specs],
             prepared.lane_names,
-            prepared.lane_quotas,
+            prepared.lane_limits,
         ),
         row_ids=row_ids,
         task=part.id,
@@ -321,7 +321,7 @@ def _question_task(has: _OpenParts, settings: QuestionSettings, terms: TaskOptio
         0 if settings.fail_fast else options.salvage_rounds,
         watch=events,
         stop=stop if settings.fail_fast else None,
-        max_live_jobs=settings.rows_at_once(prepared.suite.quota),
+        max_live_jobs=settings.rows_at_once(prepared.suite.limits),
     )
 
 

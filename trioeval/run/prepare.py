@@ -21,11 +21,11 @@ from trioeval.documents.paths import show_path
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.evaluation.graders import Graders, find_graders, wanted
 from trioeval.evaluation.lanes import (
+    lane_limits,
     lane_names,
-    lane_quotas,
     lane_rooms,
     lane_specs,
-    merge_lane_quotas,
+    merge_lane_limits,
     merge_task_lanes,
 )
 from trioeval.evaluation.metering import impossible_calls
@@ -70,7 +70,7 @@ from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
 if TYPE_CHECKING:
-    from trioeval.limits.model import QuotaKey
+    from trioeval.limits.model import LimitKey
 
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
@@ -312,7 +312,7 @@ def _with_tasks(
         lane_specs=merge_task_lanes(
             [(task.prepared.lane_specs, task.prepared.lane_rooms) for task in tasks]
         ),
-        lane_quotas=merge_lane_quotas(task.prepared.lane_quotas for task in tasks),
+        lane_limits=merge_lane_limits(task.prepared.lane_limits for task in tasks),
         warnings=tuple(dict.fromkeys(warnings)),
         unknown=tuple(dict.fromkeys((*top.unknown, *_unknown(tasks)))),
         tasks=tuple(tasks),
@@ -475,18 +475,18 @@ def _prepare(
     paths += graders.paths
     wide = attrs.evolve(loaded, providers=(*steps.providers, *graders.entries))
     lanes: tuple[LaneSpec, ...] = ()
-    quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
+    limits: Mapping[str, tuple[LimitKey, ...]] = {}
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
         wrong = (*wrong, *wrong_words(steps, specs[: len(steps.providers)], sharing, templates))
         problems += (moved(problem, paths) for problem in wrong)
-        quotas = lane_quotas(wide, specs)
-        problems += missing_extras(loaded, is_asked=bool(quotas))
+        limits = lane_limits(wide, specs)
+        problems += missing_extras(loaded, is_asked=bool(limits))
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)
-    names, quotas = lane_names(wide, specs), lane_quotas(wide, specs)
-    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, quotas))
+    names, limits = lane_names(wide, specs), lane_limits(wide, specs)
+    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, limits))
     return PreparedSuite(
         suite=shown,
         steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,
@@ -495,7 +495,7 @@ def _prepare(
         graders=graders,
         lane_specs=lanes,
         lane_rooms=lane_rooms(wide, specs, cap=max_concurrency),
-        lane_quotas=quotas,
+        lane_limits=limits,
         templates=templates,
         around=around,
         sharing=sharing,

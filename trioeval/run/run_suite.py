@@ -31,14 +31,14 @@ from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 from trioeval.providers import Provider, Recorder
 from trioeval.question_eval.events import QuestionObserver, QuestionRun
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.run.journal import RunJournal
 from trioeval.run.open_task import TaskOptions, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
-from trioeval.run.shared_limits import open_suite_quota, permits_of
+from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 from trioeval.suite.model import BudgetSettings, Suite
 from trioeval.suite.sources.code import Calls
@@ -96,7 +96,7 @@ def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
 
     Args:
         *suites: The suites that share the lanes.
-        quota: Their shared limits, see `open_suite_quota`; with None, calls do not count against them.
+        quota: Their shared limits, see `open_suite_limits`; with None, calls do not count against them.
     """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
     permits = {} if quota is None else permits_of(quota, *suites)
@@ -112,7 +112,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     Raises:
         SuiteError: A seed of a dataset cannot be read; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        QuotaError: The limit server of the suite is unreachable; nothing was called.
+        LimitError: The limit server of the suite is unreachable; nothing was called.
         DatasetError: A folder of a dataset cannot be used; nothing was called.
         PlanError: A lane is missing, or tasks depend on each other in a cycle.
         Exception: Whatever `emit` raised; it ends the run.
@@ -195,8 +195,8 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             lanes = how.lanes
             if lanes is None:
-                quota = await stack.enter_async_context(open_suite_quota(prepared, warn=how.warn))
-                lanes = make_lanes(prepared, quota=quota)
+                limits = await stack.enter_async_context(open_suite_limits(prepared, warn=how.warn))
+                lanes = make_lanes(prepared, limits=limits)
             opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
             emit, emit_many = how.emit, how.emit_many
@@ -399,7 +399,7 @@ async def run_suite(
     Raises:
         SuiteError: The suite is not valid; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        QuotaError: The limit server of the suite is unreachable; nothing was called.
+        LimitError: The limit server of the suite is unreachable; nothing was called.
         UsageError: `providers` is given for a prepared suite, `kinds`, `trusted` or `allow_env` for a loaded
             one, or the run of `journal` has ended.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python form a cycle.

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
-from trioeval.evaluation.lanes import merge_lane_quotas
+from trioeval.evaluation.lanes import merge_lane_limits
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 
 
 @asynccontextmanager
-async def open_suite_quota(
+async def open_suite_limits(
     prepared: PreparedSuite, *, warn: Callable[[str], None] | None = None
 ) -> AsyncGenerator[Quota | None]:
     """Open the shared limits of a suite for the duration of the block; None if no lane uses them.
@@ -23,18 +23,18 @@ async def open_suite_quota(
             not raise. None logs them.
 
     Raises:
-        QuotaError: The limit server is unreachable, or rejects the limits of the suite.
+        LimitError: The limit server is unreachable, or rejects the limits of the suite.
         SuiteError: The limits file is not valid.
     """
-    settings = prepared.suite.quota
-    if settings is None or not prepared.lane_quotas:
+    settings = prepared.suite.limits
+    if settings is None or not prepared.lane_limits:
         yield None
         return
-    from trioeval.limits.open import Batch, open_quota  # noqa: PLC0415 - only suites with quotas
+    from trioeval.limits.open import Batch, open_limits  # noqa: PLC0415 - only suites with limits
 
     batch = settings.batch
     report = logging.getLogger("trioeval").warning if warn is None else warn
-    async with open_quota(
+    async with open_limits(
         backend=settings.backend,
         url=settings.url,
         namespace=settings.namespace,
@@ -56,5 +56,5 @@ def permits_of(quota: Quota, *suites: PreparedSuite) -> dict[str, Permits]:
     Raises:
         SuiteError: Suites count different amounts of the calls of a lane against the same limit.
     """
-    merged = merge_lane_quotas(prepared.lane_quotas for prepared in suites)
-    return {lane: quota.permits(lane, keys) for lane, keys in merged.items()}
+    merged = merge_lane_limits(prepared.lane_limits for prepared in suites)
+    return {lane: limits.permits(lane, keys) for lane, keys in merged.items()}

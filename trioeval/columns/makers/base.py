@@ -17,8 +17,8 @@ from trioeval.errors import (
     Fault,
     GradingError,
     LaneClosedError,
+    LimitError,
     ProviderError,
-    QuotaError,
     TooLateError,
     TrioevalError,
     leaves,
@@ -166,8 +166,8 @@ def _reason(error: BaseException) -> str | None:
             return "budget_exceeded"
         case TooLateError():
             return "deadline"
-        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
-            return "quota"
+        case LimitError(reason="budget_exhausted" | "limiter_unavailable"):
+            return "shared_limit"
         case CallError(fault=Fault.RATE_LIMITED):
             return "rate_limited"
         case _:
