@@ -69,7 +69,7 @@ def test_a_failed_dataset_says_why_once() -> None:
             False,
         ),
         (
-            attrs.evolve(MADE, not_run={"lane": 2, "quota": 1}),
+            attrs.evolve(MADE, not_run={"lane": 2, "shared_limit": 1}),
             "dataset problems: 1 row lost, 3 rows not run (a closed lane 2, a shared limit 1)",
             True,
         ),

@@ -48,7 +48,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     ]
     assert explain(events, 0).moments == (
         (1.0, "requests a permit of lane a"),
-        (1.0, "waits for lane a: quota, until 4.500 (team:rpm, team:tpm)"),
+        (1.0, "waits for lane a: shared limit, until 4.500 (team:rpm, team:tpm)"),
         (5.0, "note: parsing"),
     )
     assert explain(events, 1).moments == ()
@@ -57,7 +57,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     assert [what for _, what in explain(run_scenario(scenario).events, 1).moments[:4]] == [
         "is started on lane a",
         "requests a permit of lane a",
-        "waits for lane a: quota",
+        "waits for lane a: shared limit",
         "a request on lane a starts",
     ]
 

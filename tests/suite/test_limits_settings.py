@@ -119,12 +119,12 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
     assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
-        '$.quota.limits_file: file not found: "no.json"',
-        "$.quota.limits_file: limits and limitsFile exclude each other",
+        '$.limits.limits_file: file not found: "no.json"',
+        "$.limits.limits_file: limits and limitsFile exclude each other",
     ]
     assert said_of({"backend": "redis", "workers": 0}) == [
-        "$.quota.workers: must be at least 1, got 0",
-        "$.quota: limits with the backend redis need a url",
+        "$.limits.workers: must be at least 1, got 0",
+        "$.limits: limits with the backend redis need a url",
     ]
     assert said_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
         "$.limits.patienceMs: must be at least 1, got 0",
@@ -132,14 +132,14 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     ]
     said = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
     assert said_of({"limits": [], "batch": {}, **said}) == [
-        "$.quota.batch: has no effect: limits in memory have no batch",
-        "$.quota.namespace: has no effect: limits in memory have no namespace",
-        "$.quota.patienceMs: has no effect: limits in memory have no patienceMs",
-        "$.quota.request_timeout_ms: has no effect: limits in memory have no requestTimeoutMs",
-        "$.quota.unreachable: has no effect: limits in memory have no unreachable",
+        "$.limits.batch: has no effect: limits in memory have no batch",
+        "$.limits.namespace: has no effect: limits in memory have no namespace",
+        "$.limits.patienceMs: has no effect: limits in memory have no patienceMs",
+        "$.limits.request_timeout_ms: has no effect: limits in memory have no requestTimeoutMs",
+        "$.limits.unreachable: has no effect: limits in memory have no unreachable",
     ]
     assert said_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
-        "$.quota.namespace: has no effect: only limits in Redis have a namespace"
+        "$.limits.namespace: has no effect: only limits in Redis have a namespace"
     ]
     assert said_of({"backend": "radis", "url": "x", "workers": 0}) == [
         '$.limits.backend: must be memory, redis or http, got the text "radis"',
@@ -152,8 +152,8 @@ def test_who_keeps_limits_may_be_written_in_any_case() -> None:
     settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
-    assert said_of({"backend": "HTTP"}) == ["$.quota: limits with the backend http need a url"]
-    wrong = '$.quota.backend: must be memory, redis or http, got the text "Radis "'
+    assert said_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]
+    wrong = '$.limits.backend: must be memory, redis or http, got the text "Radis "'
     assert said_of({"backend": "Radis "}) == [wrong]
 
 
@@ -235,10 +235,10 @@ def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
     """Those that are there twice as well."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
-    assert said_of(REDIS, lanes={"wide": {"quota": keys}}) == [
-        "$.lanes.wide.quota[1]: must be a key or an object with one, got 5",
-        f"$.lanes.wide.quota[3].unit: {unit}",
-        '$.lanes.wide.quota[2]: duplicate key "a:rpm"',
+    assert said_of(REDIS, lanes={"wide": {"limits": keys}}) == [
+        "$.lanes.wide.limits[1]: must be a key or an object with one, got 5",
+        f"$.lanes.wide.limits[3].unit: {unit}",
+        '$.lanes.wide.limits[2]: duplicate key "a:rpm"',
     ]
 
 
@@ -249,8 +249,8 @@ def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
         "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
     }
     said = [
-        "$.providers[0].echo.lane.quota: $.quota is missing",
-        "$.lanes.wide.quota: $.quota is missing",
+        "$.providers[0].echo.lane.limits: $.limits is missing",
+        "$.lanes.wide.limits: $.limits is missing",
     ]
     assert said_of(None, **top) == said
     assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == said
@@ -293,8 +293,8 @@ def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """The warning of a limit that no lane counts against."""
-    told = f'$.quota.limits[{place}]: no lane counts against "{key}": it has no effect'
-    return told, f'write quota: ["{key}"] in a lane'
+    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
+    return told, f'write limits: ["{key}"] in a lane'
 
 
 def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> None:
@@ -304,9 +304,9 @@ def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> Non
     assert warned(providers=[both]) == []
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
-    nobody = "$.quota: no lane counts against a limit: the backend is never called, and no limit is created"
-    assert warned(quota={**REDIS, "limits": [RPM]}) == [
-        (nobody, "write quota, with keys of limits, in a lane")
+    nobody = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
+    assert warned(limits={**REDIS, "limits": [RPM]}) == [
+        (nobody, "write limits, with keys of limits, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
     file = {"limitsFile": "limits.json"}

@@ -96,7 +96,7 @@ class DatasetResult:
     written: int
     dropped: Mapping[Cause, int] = attrs.field(factory=dict)
     not_run: Mapping[str, int] = attrs.field(factory=dict)
-    """By reason: `stop`, `deadline`, `cancel`, `lane`, `rate_limited`, `quota`, `budget_exceeded`,
+    """By reason: `stop`, `deadline`, `cancel`, `lane`, `rate_limited`, `shared_limit`, `budget_exceeded`,
     `early_shutdown` (groups that were never started), `fault` (the whole dataset failed), `blocked` (a task
     that it depends on is not complete). If the number of rows was never known, a reason has 0."""
     unfinished: str | None = None

@@ -173,8 +173,8 @@ def nearest(word: str, known: Iterable[str], *, most: int = _FEW_WORDS) -> str:
     Example:
         >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
         ('did you mean "prompts"?', 'known are prompts, tests')
-        >>> nearest("output", ["prompts", "tests", "tags", "env", "quota"], most=3)
-        'nearest are tests, quota, prompts'
+        >>> nearest("output", ["prompts", "tests", "tags", "env", "limits"], most=3)
+        'nearest are tests, limits, prompts'
     """
     words = sorted(known)
     by_folded: dict[str, str] = {}

@@ -120,11 +120,11 @@ def unknown_limits(
             if key not in limits:
                 reported.add(key)
                 below = () if isinstance(one, str) else ("key",)
-                yield _unknown_limit(key, limits, (*at, "quota", position, *below))
+                yield _unknown_limit(key, limits, (*at, "limits", position, *below))
     # Providers may be in separate files.
     own = [entry.lane for entry in suite.providers]
     for settings in (*own, *suite.lanes.values()):
-        for used in settings.quota if isinstance(settings, LaneSettings) else ():
+        for used in settings.limits if isinstance(settings, LaneSettings) else ():
             if used.key not in limits and used.key not in reported:
                 yield _unknown_limit(used.key, limits, ("providers",))
 
@@ -181,10 +181,10 @@ def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
 def _limits_mistakes(
     providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
 ) -> Iterator[Mistake]:
-    """Yield mistakes for lanes that count against limits in a suite without `quota`."""
+    """Yield mistakes for lanes that count against limits in a suite without `limits`."""
     for at, _ in _lanes(providers, lanes):
-        hint = 'write "quota" at the top of the file: it defines the limits'
-        yield Mistake("$.quota is missing", hint, at=(*at, "quota"), key=True)
+        hint = 'write "limits" at the top of the file: it defines the limits'
+        yield Mistake("$.limits is missing", hint, at=(*at, "limits"), key=True)
 
 
 def _lanes(
@@ -291,7 +291,7 @@ def structure_suite(
 
 def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
     """Warn of unknown limits that lanes name."""
-    if suite.quota is None or suite.quota.backend != "memory":
+    if suite.limits is None or suite.limits.backend != "memory":
         return
     if (limits := known_limits(suite.limits)) is not None:
         for warning in unknown_limits(known, suite, limits):

@@ -68,7 +68,7 @@ class QuestionSettings(TaskSettings):
     """The questions of the file, in order; never empty if it was read."""
     budget: QuestionBudget = QuestionBudget()
     workers: Count | None = attrs.field(default=None, metadata={ALSO: "concurrency"})
-    """Concurrent questions on each lane of the task, ≥ 1; None takes the quota's `workers`, or 1."""
+    """Concurrent questions on each lane of the task, ≥ 1; None takes `workers` of `limits`, or 1."""
     fail_fast: bool = False
     """Start no more questions after the first that failed with an error or exceeded its budget."""
     tools: tuple[Tool, ...] = ()
@@ -79,7 +79,7 @@ class QuestionSettings(TaskSettings):
         """The maximum tokens of one question; None means no limit."""
         return self.budget.max_tokens or None
 
-    def rows_at_once(self, quota: LimitsSettings | None) -> int:
+    def rows_at_once(self, limits: LimitsSettings | None) -> int:
         """Return the concurrent questions on each lane of the task, ≥ 1.
 
         Example:

@@ -528,11 +528,11 @@ def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
 
 
 def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
-    """Yield a problem if the quota requires an extra that is not installed.
+    """Yield a problem if the shared limits require an extra that is not installed.
 
     Args:
         suite: The suite.
-        is_asked: True if a lane uses the quota; otherwise it is not opened.
+        is_asked: True if a lane uses shared limits; otherwise they are not opened.
     """
     limits = suite.limits
     if limits is not None and limits.backend == "redis" and is_asked and not is_installed("redis"):

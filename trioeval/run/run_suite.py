@@ -91,15 +91,15 @@ class RunTotals:
     """Seconds on the Trio clock."""
 
 
-def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
+def make_lanes(*suites: PreparedSuite, limits: SharedLimits | None = None) -> Lanes:
     """Return lanes that serve all of these suites; if two limit a lane differently, the stricter limit holds.
 
     Args:
         *suites: The suites that share the lanes.
-        quota: Their shared limits, see `open_suite_limits`; with None, calls do not count against them.
+        limits: Their shared limits, see `open_suite_limits`; with None, calls do not count against them.
     """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
-    permits = {} if quota is None else permits_of(quota, *suites)
+    permits = {} if limits is None else permits_of(limits, *suites)
     caps = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
     cap = min((one for one in caps if one is not None), default=None)
     # Random jitter, so that programs that share a provider do not retry at the same time.
@@ -362,7 +362,7 @@ async def run_suite(
         emit: Awaited with one row after another, each as soon as all rows before it in its task are known.
         emit_many: Awaited instead of `emit` with many rows at once that were never started, in their place in
             the order, except for the first ones; None emits each of them.
-        lanes: Lanes that are shared with other runs; None creates lanes that count against the quota of the
+        lanes: Lanes that are shared with other runs; None creates lanes that count against the limits of the
             suite. See `make_lanes`.
         providers: Async callables by their provider ids in the suite.
         kinds: The assertion types of a suite that is loaded here; None is all built-in types.

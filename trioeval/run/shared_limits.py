@@ -14,7 +14,7 @@ from trioeval.limits.backend import SharedLimits
 @asynccontextmanager
 async def open_suite_limits(
     prepared: PreparedSuite, *, warn: Callable[[str], None] | None = None
-) -> AsyncGenerator[Quota | None]:
+) -> AsyncGenerator[SharedLimits | None]:
     """Open the shared limits of a suite for the duration of the block; None if no lane uses them.
 
     Args:
@@ -46,11 +46,11 @@ async def open_suite_limits(
         batch=None if batch is None else Batch(batch.size, batch.flush_ms / 1000),
         rng=Random(),  # noqa: S311 - no secret: lease ids only have to be unique
         warn=report,
-    ) as quota:
-        yield quota
+    ) as limits:
+        yield limits
 
 
-def permits_of(quota: Quota, *suites: PreparedSuite) -> dict[str, Permits]:
+def permits_of(limits: SharedLimits, *suites: PreparedSuite) -> dict[str, Permits]:
     """Return the permits that the calls of each lane need before they start.
 
     Raises:

@@ -36,7 +36,7 @@ def limit_warnings(suite: Suite) -> Iterator[Mistake]:
     Example:
         >>> from trioeval import parse_suite
         >>> limit = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
-        >>> suite = parse_suite({"providers": ["echo"], "quota": {"limits": [limit]}})
+        >>> suite = parse_suite({"providers": ["echo"], "limits": {"limits": [limit]}})
         >>> [warning.message for warning in limit_warnings(suite)]
         ['no lane counts against "m:rpm": it has no effect']
     """
@@ -75,13 +75,13 @@ def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterat
         for place, limit in enumerate(settings.limits):
             if limit.key not in used:
                 message = f"no lane counts against {quote(limit.key)}: it has no effect"
-                hint = f"write quota: [{quote(limit.key)}] in a lane"
-                yield Mistake(message, hint, at=("quota", "limits", place))
+                hint = f"write limits: [{quote(limit.key)}] in a lane"
+                yield Mistake(message, hint, at=("limits", "limits", place))
     elif not used:
         message = (
             "no lane counts against a limit: the backend is never called, and no limit is created"
         )
-        yield Mistake(message, "write quota, with keys of limits, in a lane", at=("quota",))
+        yield Mistake(message, "write limits, with keys of limits, in a lane", at=("limits",))
 
 
 def known_limits(settings: LimitsSettings) -> Mapping[str, Limit] | None:
@@ -152,7 +152,7 @@ def unit_of(key: str) -> Unit | None:
     return next((unit for end, unit in _UNITS.items() if key.endswith(end)), None)
 
 
-def quota_keys_hook(converter: cattrs.Converter) -> Hook:
+def limit_keys_hook(converter: cattrs.Converter) -> Hook:
     """Return the hook for the limits of a lane: keys, or objects with a key and a unit."""
     structure = object_hook(converter, LimitKey)
 
@@ -202,7 +202,7 @@ def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
         yield Mistake(f"must be at most {MAX_REQUIREMENTS} limits, got {len(names)}")
 
 
-def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def limits_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """Return the hook for the backend of limits; a file of limits is read to report its mistakes."""
     converter.register_structure_hook(BatchSettings, _batch_hook(converter))
     structure = object_hook(

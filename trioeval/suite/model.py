@@ -55,7 +55,7 @@ class LimitsSettings:
 
     backend: Literal["memory", "redis", "http"] = "memory"
     url: str | None = attrs.field(default=None, repr=False)
-    """The address of Redis, or of `trioeval quota serve`; required by both."""
+    """The address of Redis, or of `trioeval limits serve`; required by both."""
     namespace: str = "trioeval"
     """The prefix of keys in Redis."""
     limits: tuple[Limit, ...] | None = None
@@ -129,8 +129,8 @@ class LaneSettings:
     """HTTP statuses, besides 429 and 529, that mean "too many calls"; ≥ 400."""
     breaker_threshold: Count = 3
     """Consecutive permanent refusals after which the lane is closed, ≥ 1."""
-    quota: tuple[LimitKey, ...] = ()
-    """Limits of the suite's `quota` that its calls count against as well."""
+    limits: tuple[LimitKey, ...] = ()
+    """Limits of the suite's `limits` that its calls count against as well."""
 
 
 @attrs.frozen(kw_only=True)
@@ -191,6 +191,12 @@ class Prompt:
     """Keys of the provider's config that are overridden for this prompt."""
     function: PromptFunction | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """Creates the text in place of `raw`, which then is only shown."""
+    entry: int | None = attrs.field(default=None, eq=False, repr=False, metadata=NOT_IN_FILES)
+    """The index of its entry in the list of prompts; None if there is no list."""
+    find_origin: Callable[[], str] | None = attrs.field(
+        default=None, eq=False, repr=False, metadata=NOT_IN_FILES
+    )
+    """Returns the place of its entry as `suite.yaml:9:5`, or "" if it is unknown; None without a file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -451,7 +457,7 @@ class TaskSettings(Protocol):
         """The maximum number of tokens of one row, over all of its calls; None is unlimited."""
         return None
 
-    def rows_at_once(self, quota: LimitsSettings | None) -> int:
+    def rows_at_once(self, limits: LimitsSettings | None) -> int:
         """Return the concurrent rows on each lane without a max concurrency; 0 leaves that to the lane.
 
         Args:
@@ -505,7 +511,7 @@ class Suite:
     command_line_options: CommandLineOptions = CommandLineOptions()
     lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
     """Lane settings by name, for providers that share one lane."""
-    quota: LimitsSettings | None = None
+    limits: LimitsSettings | None = None
     """The backend of shared limits; None uses none."""
     env: Scalars = attrs.field(factory=dict, repr=False)
     """Environment variables for templates and providers; they override those of the process."""

@@ -228,8 +228,9 @@ def show_run(
             if head.dataset_folder is not None:
                 show_dataset(reader, facts, head, rows)
             else:
-                shown.append(_show_task(reader, facts, head, limit, failed=failed, db=db))
-                missing += _missing(facts, *shown[-1])
+                ended, left = _show_task(reader, facts, head, limit, failed=failed, db=db)
+                shown.append(ended)
+                not_run += [] if left is None else [left]
         if (line := run_sentence(shown)) is not None:
             show(line)
         totals = [one for _, one in shown]
@@ -239,12 +240,6 @@ def show_run(
         for line in filter(None, (not_graded_line(totals), *not_run)):
             show(line)
     return Exit.OK
-
-
-def _missing(facts: RunFacts, head: Head, totals: Totals) -> int:
-    """Return the number of a task's rows that are not stored."""
-    size = facts.sizes[facts.tasks.index(head.task)]
-    return max(0, (size or 0) - totals.rows)
 
 
 def _show_task(
@@ -268,25 +263,40 @@ def _show_task(
     _show_first(head, rows, totals, failed=failed)
     for line in _range_lines(never_began):
         show(line)
-    command = partial(
-        RunStorage(database=reader.path, named=db is not None).show, facts.id, head.task
-    )
+    storage = RunStorage(database=reader.path, named=db is not None)
+    command = partial(storage.show, facts.id, head.task)
     if (view := failures_view(head.columns, failures, command)) is not None:
         draw(view, sys.stdout)
     draw(columns_table(head.columns, totals), sys.stdout)
     if (summary := sentence(head, totals)) is not None:
         show(summary)
-    return head, totals
+    blocked = [one.rows for one in never_began if one.outcome not in UNFINISHED]
+    for unrecorded in recorded.gaps(facts.sizes[facts.tasks.index(head.task)] or 0, blocked):
+        failures.not_run.add_range(unrecorded)
+    resume = None if facts.state == "running" else storage.resume(facts.id)
+    return (head, totals), not_run_line(failures.not_run, head.task, resume)
+
+
+def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) -> None:
+    if rows.names:
+        draw(rows_table(head.columns, rows), sys.stdout)
+        if rows.hidden:
+            more = counted(rows.hidden, "more row", "more rows")
+            show(f"… and {more}; --limit N shows more of them")
+    elif failed:
+        passed = totals.rows and totals.count(Status.PASS) == totals.rows
+        show("every row passed" if passed else "no rows")
 
 
 def _range_lines(never_began: Sequence[NeverBegan]) -> Iterator[str]:
     """Yield the ranges of rows that were not run and have no records, with reasons."""
+    never_began = [one for one in never_began if one.outcome not in UNFINISHED]
     for one in never_began[:_RANGES]:
         why = inert(one.error or one.outcome, _REASON)
         yield f"rows {one.rows.start} to {one.rows.stop - 1}: {why}"
     if len(never_began) > _RANGES:
         more = sum(len(one.rows) for one in never_began[_RANGES:])
-        yield f"and {more} more rows that were not run"
+        yield f"and {counted(more, 'more row', 'more rows')} that were not run"
 
 
 def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:

@@ -187,14 +187,16 @@ class Execution:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
             if left_out and self.flags.output.output:
-                say(f"-o: {left_out} rows that were not run are counted and not listed")
+                rows = counted(left_out, "row")
+                say(f"-o: {rows} not run: counted, and not listed in the files")
             # Its last warnings are printed before the line about the end of the run.
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.flags.output.quiet:
                 with self.progress.results():
                     command = partial(self.storage.show, run.id)
-                    unshown = show_results(collector, info, command)
+                    resume = self._resume(run, collector)
+                    unshown = show_results(collector, info, command, resume)
                 if unshown is not None:
                     say(unshown)
                     unwritten.append(unshown)

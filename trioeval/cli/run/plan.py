@@ -262,7 +262,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
         if calls[spec.name]:
             work = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
-            shared = counted_against(quotas.get(spec.name, ()))
+            shared = counted_against(limits.get(spec.name, ()))
             yield f"  lane {inert(spec.name, 60)}: {work}{shared}"
             seconds.append(least_seconds(spec, calls[spec.name]))
     if prepared.suite.limits is not None:
