@@ -436,7 +436,7 @@ def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
     told = refused(written(tmp_path, "s.csv", long))
     assert "field larger than field limit" in told
     assert "quote" not in told
-    assert 'write a quote inside' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
+    assert "write a quote inside" in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
 
 
 def test_empty_cells_of_csv_are_texts_or_null(tmp_path: Path) -> None:
