@@ -173,8 +173,16 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
             2,
             "-o good.json/out.json: the folder good.json cannot be created: File exists",
         ),
-        (["good.json", "-o", "/proc/x.json"], 2, "-o /proc/x.json: the folder /proc is not writable"),
-        (["good.json", "-o", "/proc/x.jsonl"], 2, "-o /proc/x.jsonl: the folder /proc is not writable"),
+        (
+            ["good.json", "-o", "/proc/x.json"],
+            2,
+            "-o /proc/x.json: the folder /proc is not writable",
+        ),
+        (
+            ["good.json", "-o", "/proc/x.jsonl"],
+            2,
+            "-o /proc/x.jsonl: the folder /proc is not writable",
+        ),
         (["good.json", "--trace", "/proc/x.json"], 2, "--trace /proc/x.json: cannot be written to"),
         (["good.json", "-j", "0"], 2, "Must be >= 1"),
         (["good.json", "--fitler"], 2, "--fitler"),

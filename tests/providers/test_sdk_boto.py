@@ -205,7 +205,10 @@ def test_failures_without_a_reply_are_told_by_their_nature() -> None:
     """What boto3 says of TLS, and what nobody foresaw."""
     certificate = exceptions.SSLError(endpoint_url="https://x", error="CERTIFICATE_VERIFY_FAILED")
     handshake = exceptions.SSLError(endpoint_url="https://x", error="EOF")
-    kinds = [_explain(error).kind for error in (certificate, handshake, ValueError("odd"))]
+    kinds = [
+        _explain(error, "POST https://x").kind
+        for error in (certificate, handshake, ValueError("odd"))
+    ]
     assert kinds == ["tls", "connection", "unexpected"]
 
 

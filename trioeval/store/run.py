@@ -403,9 +403,15 @@ class StoredRun(RunJournal):
     def records(
         self, task: str | None, prompt_idx: int | None = None
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield all recorded rows of a task, or those of one prompt, by index.
+        """Yield all recorded rows of a task, or those of one prompt, by index; see `numbered`."""
+        return (record for _, record in self.numbered(task, prompt_idx))
 
-        Includes those that could not be written. Only those that were written before the iteration began.
+    def numbered(
+        self, task: str | None, prompt_idx: int | None = None
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield all recorded rows of a task, or those of one prompt, in order, each with its index.
+
+        Rows that could not be written are included. Rows written during the iteration may be missing.
 
         Raises:
             StoreError: The database cannot be read, or one of the rows is damaged.
