@@ -142,7 +142,7 @@ OUTSIDE = (
             '.category: "topic.x" is not a valid column name: templates cannot use it as a variable',
         ),
         ({**SEED, "file": None}, ": neither file nor fromTask is given"),
-        ({**SEED, "file": "peple.csv"}, '.file: there is no file "peple.csv"'),
+        ({**SEED, "file": "peple.csv"}, '.file: file not found: "peple.csv"'),
         ({**SEED, "file": "ask.txt"}, '.file: "ask.txt" is not a seed file'),
         ({**SEED, "columns": None}, ': "columns" is missing'),
         ({**SEED, "columns": []}, ".columns: no columns are given"),
