@@ -311,7 +311,7 @@ def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
     bench: Bench, put: Callable[[Path], object]
 ) -> None:
     """A model that runs commands may have put it there; links are not followed."""
-    told, log = bench.files.told(0), bench.files.logs / "attempt-000.tools.jsonl"
+    told, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
     mine = bench.folder / "mine"
 
     class Putting(Script):
