@@ -183,7 +183,7 @@ async def test_no_file_is_left_of_programs_that_never_stood_in_the_line(
             return join_planner(database)
 
         with monkeypatch.context() as patch:
-            patch.setattr(agent_planner, "enter", enter_and_lock)
+            patch.setattr(agent_planner, "join_planner", enter_and_lock)
             with pytest.raises(StoreError, match="is locked by another program"):
                 async with open_planner(path, 1, settings=settings):
                     pass  # pragma: no cover
