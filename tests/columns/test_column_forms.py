@@ -186,7 +186,7 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**LLM, "name": "x", "schema": {"type": "text"}},
-            f'.schema: the schema is not valid: "text" {_NO_TYPE}',
+            f'.schema: the schema is invalid: "text" {_NO_TYPE}',
         ),
         (
             {**LLM, "name": "x", "trace": "a b"},

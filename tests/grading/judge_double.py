@@ -27,7 +27,7 @@ NO_VERDICTS = {
     "a megabyte": "x{" * 500_000,
     "deep": '{"a":' * 5000,
 }
-"""Replies out of which no object can be read, whatever is asked for."""
+"""Replies out of which no object can be read, whatever expected."""
 
 
 @attrs.frozen

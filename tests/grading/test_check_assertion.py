@@ -58,7 +58,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "is-sql", "value": {"allowedTabels": []}},
-        '.value.allowedTabels: "allowedTabels" is not a key here\n  did you mean "allowedTables"?',
+        '.value.allowedTabels: "allowedTabels" is not a known key\n  did you mean "allowedTables"?',
     ),
     (
         {"type": "is-json", "value": "{{{ not json"},
@@ -83,7 +83,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (
         {"type": "regex", "value": "["},
         (
-            '.value: "[" is not a regular expression that can be used: [ is never closed\n'
+            '.value: "[" is not a valid regular expression: [ is never closed\n'
             "  patterns are those of JavaScript, without flags"
         ),
     ),
@@ -100,12 +100,12 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "assert-set", "assertions": (Assertion(type="assert-set"),)},
-        ".assert[0].type: a set cannot stand in a set\n  write its assertions here",
+        ".assert[0].type: a set cannot contain a set\n  write its assertions here",
     ),
     (
         {"type": "not-assert-set"},
         (
-            '.type: "not-assert-set" is not an assertion type: a set has no opposite\n'
+            '.type: "not-assert-set" is not an assertion type: a set cannot be inverted\n'
             '  write "assert-set"'
         ),
     ),

@@ -196,7 +196,7 @@ def test_steps_are_judged(type_name: str, value: Any, *, passes: bool) -> None:
         (
             "trajectory:tool-used",
             {"name": "mail"},
-            '1 calls of tools fit "mail", counted was at least 1; tools used: ["find_order","ref',
+            'found 1 tool call matching "mail", expected at least 1; tools used: ["find_order","ref',
         ),
         (
             "trajectory:tool-sequence",
@@ -211,17 +211,17 @@ def test_steps_are_judged(type_name: str, value: Any, *, passes: bool) -> None:
         (
             "trajectory:step-count",
             {"type": "tool", "min": 1},
-            '4 steps of type tool fit "*", counted was at least 1',
+            'found 4 steps of type tool matching "*", expected at least 1',
         ),
         (
             ARGS,
             {"name": "mail", "args": "plain"},
-            'tool:mail was called with "plain", as described',
+            'tool:mail was called with "plain", as expected',
         ),
         (
             ARGS,
             {"name": "refund", "args": {"id": 1}},
-            'no call that fits "refund" has the arguments {"id":1}; those of its 2 calls: [{"id":7,',
+            'no call that matches "refund" has the arguments {"id":1}; those of its 2 calls: [{"id":7,',
         ),
     ],
 )

@@ -279,7 +279,8 @@ class _Reader:
                 arguments.append(self.choice())
             self._expect(")")
         if not least <= len(arguments) <= most:
-            msg = f"{name} does not take {len(arguments)} arguments"
+            count = len(arguments)
+            msg = f"{name} does not take {count} argument{'s' * (count != 1)}"
             raise ExpressionError(msg)
         return lambda names: float(function(*[float(argument(names)) for argument in arguments]))
 

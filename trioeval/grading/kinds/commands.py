@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 import attrs
 
 from trioeval.errors import GradingError, Problem, ScriptError
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds, is_anything, is_number, is_said
+from trioeval.grading.kind import (
+    Asking,
+    Finding,
+    Kind,
+    Kinds,
+    expectation,
+    is_anything,
+    is_number,
+    is_said,
+)
 from trioeval.grading.kinds.files import workspace_of
 from trioeval.grading.kinds.scripts import failed, finite, read_result
 from trioeval.grading.model import Assertion
@@ -130,9 +139,7 @@ class _Asked:
     env: Mapping[str, str]
 
 
-async def _command(
-    subject: Subject, value: Any, _assertion: Assertion, outside: Outside
-) -> Finding:
+async def _command(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
     workspace = workspace_of(subject)
     try:
         asked = _read(value)
@@ -141,7 +148,7 @@ async def _command(
     ran = await outside.run(asked.words, folder=workspace, environ=asked.env, limit=asked.limit)
     reason = f"{quote(shlex.join(asked.words))} {ran.how}"
     if ran.code is not None and asked.exit_code not in (0, ran.code):
-        reason = f"{reason}, expected {asked.exit_code}"
+        reason = f"{reason}, {expectation(assertion, str(asked.exit_code))}"
     if told := _last_lines(ran.output):
         reason = f"{reason}:\n{told}"
     return Finding(

@@ -275,7 +275,7 @@ def _span_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     count = len(_fitting(subject, value["pattern"]))
     return Finding(
         holds=counted.allows(count),
-        reason=f"{_spans_text(count)} match {quote(value['pattern'])}, expected {counted.bounds}",
+        reason=f"found {_spans_text(count)} matching {quote(value['pattern'])}, expected {counted.bounds}",
     )
 
 

@@ -45,8 +45,8 @@ def _tool_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     count = sum(map(found.has, tools))
     return Finding(
         counted.allows(count),
-        f"{count} tool call{'s' * (count != 1)} match {quote(found.pattern)}, expected {counted.bounds}; "
-        f"tools used: {_listed(tools)}",
+        f"found {count} tool call{'s' * (count != 1)} matching {quote(found.pattern)}, "
+        f"expected {counted.bounds}; tools used: {_listed(tools)}",
     )
 
 
@@ -100,7 +100,7 @@ def _step_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     what = "" if wanted.types == STEP_TYPES else f" of type {' or '.join(wanted.types)}"
     return Finding(
         counted.allows(count),
-        f"{count} step{'s' * (count != 1)}{what} match {quote(pattern)}, expected {counted.bounds}",
+        f"found {count} step{'s' * (count != 1)}{what} matching {quote(pattern)}, expected {counted.bounds}",
     )
 
 

@@ -249,7 +249,7 @@ def _contains_xml(subject: Subject, value: Any, _assertion: Assertion) -> Findin
         missing = _missing(subject.text, region, required)
         if not missing:
             return Finding(holds=True, reason="the output contains XML" + _with(value))
-            reason = f"no XML in the output has {quote(missing)}"
+        reason = f"no XML in the output has {quote(missing)}"
     return Finding(holds=False, reason=reason)
 
 
