@@ -50,8 +50,8 @@ from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.form import (
     DEFINITIONS,
     NOT_YET_IN_LANES,
-    WITHOUT_MEANING,
-    WITHOUT_MEANING_IN_OPTIONS,
+    IGNORED_KEYS,
+    IGNORED_OPTIONS,
 )
 from trioeval.suite.model import (
     BatchSettings,
@@ -95,7 +95,7 @@ def suite_schema() -> Shape:
     top["properties"] |= {
         "targets": top["properties"]["providers"],
         **{name: options[name] for name in ("serialize", "registerScope", "register_scope")},
-        **dict.fromkeys((*WITHOUT_MEANING, *DEFINITIONS), True),
+        **dict.fromkeys((*IGNORED_KEYS, *DEFINITIONS), True),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -294,7 +294,7 @@ def _limits_key() -> Shape:
 
 def _run_options() -> Shape:
     shape = object_shape(EvaluateOptions)
-    for key in WITHOUT_MEANING_IN_OPTIONS:
+    for key in IGNORED_OPTIONS:
         shape["properties"] |= {key: True, snake(key): True}
     return shape
 

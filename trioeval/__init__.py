@@ -4,10 +4,10 @@
 
     rows = trio.run(trioeval.collect, "suite.json")
 
-`run_suite` and `collect` run suites; `trioeval.kernel` runs plans of any jobs on lanes;
-`trioeval.testing` holds the laws, strategies and the virtual clock that schedulers are tested with.
+`run_suite` and `collect` run suites; `trioeval.kernel` runs plans of any jobs on lanes; `trioeval.testing`
+has the laws, strategies and the virtual clock for testing schedulers.
 
-Names are imported when they are first used: `python -m trioeval --version` imports nothing else.
+Names are imported at their first use: `python -m trioeval --version` imports nothing else.
 """
 
 import importlib

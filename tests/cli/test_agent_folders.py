@@ -75,8 +75,8 @@ def _not_a_case(run: Path) -> None:
         (lambda run: (run / "t" / "b" / "x").touch(), "t/b is not the folder of a case"),
         (_not_a_case, "t/a is not the folder of a case"),
         (_case_as_a_link, "t/a is not the folder of a case"),
-        (_as_a_link, "it leads somewhere else"),
-        (_all_as_a_link, "it leads somewhere else"),
+        (_as_a_link, "it is a link, or in one"),
+        (_all_as_a_link, "it is a link, or in one"),
     ],
 )
 def test_what_no_run_has_made_stays(tmp_path: Path, spoil: Any, why: str) -> None:
@@ -130,13 +130,13 @@ def test_each_run_is_told_with_what_went_with_it(
     assert not tell_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == [
-        "deleted eval-0: 2 rows, and 2 folders of cases; 1 process of its agents had to be ended",
-        "deleted eval-2: 2 rows; 3 processes of its agents had to be ended",
+        "deleted eval-0: 2 rows, and 2 folders of cases; ended 1 process of its agents",
+        "deleted eval-2: 2 rows; ended 3 processes of its agents",
     ]
     assert told[2:5] == [f"deleted {one}: 2 rows" for one in ids[2:]]
     assert (
         told[5]
-        == f"deleted eval-1: 2 rows; {run} stays: {run}/notes.txt is not the folder of a case"
+        == f"deleted eval-1: 2 rows; {run} was not removed: {run}/notes.txt is not the folder of a case"
     )
 
 
@@ -198,8 +198,8 @@ def test_a_plan_tells_how_far_agents_may_go() -> None:
         f"  a case: {bounds}",
         "  lane echo: 2 rows, 4 at once",
         "  lane agent runs: 2 rows, 3 at once",
-        "cases of agents take turns: 2 under way at once, over all programs that share the database",
-        "no lane has a rate: the run takes as long as its calls; nothing was asked",
+        "agent cases: at most 2 at once, over all programs that share the database",
+        "no lane has a rate, so the duration depends on the calls; no provider was called",
     ]
     programs = planned(providers=["exec:true"])
     assert "  a case: at most 100 attempts" in programs
@@ -220,6 +220,6 @@ def test_a_workspace_that_would_be_a_copy_of_itself_is_refused(tmp_path: Path) -
         with pytest.raises(UsageError) as caught:
             check_workspaces(prepared, kept / "results.db")
         said = (
-            f'the workspace "{name}" of task t holds {kept}/agents, where the copies of it are made'
+            f'the workspace "{name}" of task t contains {kept}/agents, where its copies are created'
         )
         assert str(caught.value).startswith(said)

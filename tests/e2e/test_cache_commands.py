@@ -29,7 +29,7 @@ def test_stats_tell_what_is_there(path: Path, capsys: pytest.CaptureFixture[str]
     assert run_command_line(["cache", "stats"]) == 0
     told = capsys.readouterr()
     assert told.err.startswith(f"{path}: 3 replies, ")
-    assert told.err.endswith(", the oldest of 2001-09-09T01:46:40.000+00:00\n")
+    assert told.err.endswith(", the oldest from 2001-09-09T01:46:40.000+00:00\n")
     assert "openai:m" in told.out
     assert run_command_line(["cache", "stats", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -75,11 +75,11 @@ def test_what_is_not_there_or_no_cache_is_said(
     file = tmp_path / "cache.db"
     for command in ("stats", "clear"):
         assert run_command_line(["cache", command]) == 0
-        assert capsys.readouterr().err == f"{file}: there is no cache yet\n"
+        assert capsys.readouterr().err == f"{file}: no replies are cached yet\n"
     assert not file.exists()
     file.write_text("notes")
     assert run_command_line(["cache", "stats"]) == 1
-    assert "this is no SQLite database" in capsys.readouterr().err
+    assert "this is not an SQLite database" in capsys.readouterr().err
     monkeypatch.setenv("TRIOEVAL_CACHE_TYPE", "memory")
     assert run_command_line(["cache", "stats"]) == 2
     assert "CACHE_TYPE is memory" in capsys.readouterr().err

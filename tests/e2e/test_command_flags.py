@@ -91,8 +91,12 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         assert [row["testIdx"] for row in rows_of(folder / "again.jsonl")] == [1, 2, 3]
     (folder / "notes.json").write_text("{}")
     for flag, file, line in (
-        ("--filter-errors-only", "o.json", "the filters leave no row to run"),
-        ("--filter-failing", "notes.json", "notes.json: holds no results"),
+        (
+            "--filter-errors-only",
+            "o.json",
+            "no rows match the filters (pass --allow-empty to accept this)",
+        ),
+        ("--filter-failing", "notes.json", "notes.json: not a result file"),
         ("--filter-failing-only", "no.json", "no.json: cannot be read: No such file or directory"),
     ):
         done = trioeval("suite.json", flag, file, cwd=folder)
@@ -103,18 +107,18 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--filter-range", "3:1"], "--filter-range begins behind its end, got '3:1'"),
-        (["--filter-pattern", "("], "--filter-pattern '(' is no regular expression"),
+        (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
+        (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
         (["--filter-pattern", "nobody"], "the filters leave no row to run"),
         (["--filter-providers", "nobody"], "the filters leave no row to run"),
         (["--share"], "--share: results are not shared"),
         (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
-        (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
+        (["-r", "ehco"], '-r ehco: unknown provider "ehco"'),
         (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
-        (["-t", "none.csv"], "-t none.csv: there is no file"),
-        (["other.json"], "other.json: a command takes one suite"),
+        (["-t", "none.csv"], "-t none.csv: file not found"),
+        (["other.json"], "other.json: a run takes one suite file; add others with -c"),
         (["--assertions", "a.yaml"], "--assertions and --model-outputs need each other"),
         (["--watch", "--record", "r.jsonl"], "--record and --watch exclude each other"),
         (["-c", "no*.json"], "--config: "),
@@ -129,11 +133,40 @@ def test_flags_that_cannot_be_used_are_refused(folder: Path, flags: list[str], l
     assert done.stderr.startswith(line)
 
 
-def test_a_command_that_there_is_not_is_guessed(folder: Path) -> None:
-    """A suite is not what was meant."""
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["shwo"], '  did you mean the command "show"?'),
+        (["siute.json"], "  did you mean suite.json?"),
+        (["suite.json", "--max-concurency", "3"], "did you mean --max-concurrency?"),
+        (["show", "--faild=1"], "unknown flag --faild; did you mean --failed?"),
+        (["--bogus"], "unknown flag --bogus; trioeval --help-all lists every flag"),
+        (["runs", "prnue"], 'unknown command "prnue" of trioeval runs; did you mean "prune"?'),
+        (["runs", "x"], 'unknown command "x" of trioeval runs; it has delete, prune'),
+        (["bus", "pst", "x"], 'Did you mean "post"?'),
+        (["cache", "zzz"], "Available commands: stats, clear, export."),
+        (
+            ["show", "latest", "1", "2"],
+            "2: unexpected; trioeval show --help describes the arguments",
+        ),
+        (["preview"], "  trioeval preview --help describes the arguments and flags"),
+        (["suite.json", "-j", "0"], 'Invalid value "0" for -j. Must be >= 1.'),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_command_line_is_explained(folder: Path, arguments: list[str], line: str) -> None:
+    """The message is plain text and names what may have been meant, or where to read on."""
+    done = trioeval(*arguments, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line in done.stderr
+    assert "╭" not in done.stderr
+
+
+def test_an_unknown_command_suggests_the_nearest(folder: Path) -> None:
+    """The message suggests a command, not a suite."""
     done = trioeval("rnu", "suite.json", cwd=folder)
     assert done.returncode == 2
-    assert done.stderr == 'there is no command "rnu"; did you mean "run"?\n'
+    assert done.stderr == 'unknown command "rnu"; did you mean "run"?\n'
 
 
 def test_results_are_written_through_a_link(folder: Path) -> None:
@@ -156,7 +189,7 @@ def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) 
     env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
     done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
     assert done.returncode == 0
-    assert last_line(done).endswith("exit 0: 25.0 % passed, 25 % are needed")
+    assert last_line(done).endswith("exit 0: 25.0 % of 4 rows passed, 25 % needed")
     outputs = {row["response"]["output"] for row in rows_of(folder / "o.jsonl")}
     assert outputs == {"[output stripped]"}
     done = trioeval("suite.json", cwd=folder, env={"PROMPTFOO_FAILED_TEST_EXIT_CODE": "3"})
@@ -186,7 +219,7 @@ def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
     assert row["failureReason"] == 1
     assert row["error"] == 'the output does not equal "no"'
     assert done.stderr.startswith(
-        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet\n"
+        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no effect here yet\n"
     )
 
 
@@ -225,7 +258,7 @@ def test_a_plan_asks_nobody(tmp_path: Path) -> None:
     assert found is not None
     assert 12 * 100 < int(found[1]) < 12 * 250
     assert float(found[2]) == pytest.approx(int(found[1]) * 0.01, abs=0.01)
-    assert last == "the rates make it last 0:01:40 at the least; nothing was asked"
+    assert last == "minimum duration 0:01:40, from the rates; no provider was called"
 
 
 def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
@@ -356,7 +389,7 @@ def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -
     again = trioeval("init", "new/suite", cwd=tmp_path)
     assert again.returncode == 2
     assert again.stderr == (
-        "new/suite/prompt.txt, new/suite/tests.csv: there already, and not overwritten\n"
+        "new/suite/prompt.txt, new/suite/tests.csv: already exists; name another folder\n"
     )
     assert (tmp_path / "new/suite/tests.csv").read_text() == "mine"
     assert not (tmp_path / "new/suite/suite.yaml").exists()
@@ -420,7 +453,7 @@ def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) ->
                 assert line, f"ended without saying {text!r}"
 
         for content, said in (
-            (None, 'there is no file "file://t.csv"'),
+            (None, 'file not found: "file://t.csv"'),
             ("word\nho,ho,ho\n", "t.csv:2"),
             ("word\nho\n", "exit 200"),
             ("word\nhi\n", "every row passed"),

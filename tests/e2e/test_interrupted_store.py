@@ -123,10 +123,10 @@ def test_a_full_disk_costs_no_row(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     first, second, *_ = done.stderr.splitlines()
     assert first.startswith(".trioeval/results.db: the store of runs cannot be read or written")
-    assert second == "stopping: rows under way may finish"
+    assert second == "stopping: running rows may finish"
     assert not (tmp_path / "a.json").exists()  # which has no room either
     told = re.search(
-        r"^-o: (\d+) rows that never began are counted and not listed$", done.stderr, re.MULTILINE
+        r"^-o: (\d+) rows that were not run are counted and not listed$", done.stderr, re.MULTILINE
     )
     unlisted = 0 if told is None else int(told[1])
     assert len((tmp_path / "b.csv").read_text().splitlines()) == 301 - unlisted
@@ -185,6 +185,6 @@ def test_a_database_that_another_program_locks_is_waited_for(tmp_path: Path) -> 
         connection.close()
         _, said = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert said.splitlines()[-1].endswith("exit 0: every row passed")
+    assert said.splitlines()[-1].endswith("exit 0: no row was graded")
     runs = json.loads(trioeval("runs", "--json", cwd=tmp_path).stdout)
     assert [run["state"] for run in runs] == ["finished", "finished"]

@@ -312,7 +312,7 @@ def test_watch_tells_what_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> 
             assert stop(process)[0] == 0
             assert watcher.stderr is not None
             warning = watcher.stderr.readline()
-            assert "refused the connection (GET http://127.0.0.1:" in warning
+            assert "connection refused by 127.0.0.1:" in warning
             assert warning.endswith("; trying again\n")
             assert stop(watcher) == (0, "")
 
@@ -437,4 +437,4 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     assert left.startswith(
         "warning: whether leases were granted (1 lease) not reported within 3 s: "
     )
-    assert f"{url.removeprefix('http://')} refused the connection" in left
+    assert f"connection refused by {url.removeprefix('http://')}" in left

@@ -147,8 +147,8 @@ def test_a_suite_of_a_program_goes_on_there(folder: Path, command: Command) -> N
     code, _, said = command("resume eval-mine")
     assert code == 2
     assert said == (
-        "eval-mine cannot go on from the command line: its suite lives in the program "
-        f'{Path(sys.argv[0]).absolute()}; go on with it there, with `await store.resume("eval-mine", '
+        "eval-mine cannot be continued from the command line: its suite is part of the program "
+        f'{Path(sys.argv[0]).absolute()}; continue it there, with `await store.resume("eval-mine", '
         "start)` in place of `store.begin(start)`\n"
     )
 

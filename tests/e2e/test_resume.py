@@ -65,7 +65,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
         done = trioeval("resume", "-o", "again.csv", cwd=tmp_path)
         assert done.returncode == 0
         first, last = done.stderr.splitlines()
-        assert first.endswith("is finished: nothing is left to run")
+        assert first.endswith("is finished: no row is left to run")
         assert last.endswith("24 passed, 0 failed, 0 errors; exit 0: every row passed")
         assert len((tmp_path / "again.csv").read_text().splitlines()) == 25
         assert len(server.prompts) == before
@@ -149,7 +149,7 @@ def test_a_retry_that_is_cut_takes_nothing_away(tmp_path: Path, cut: str) -> Non
         last = process.stderr.read().splitlines()[-1]
     assert process.returncode == (130 if cut == "interrupts" else 100)
     assert "3 passed, 0 failed, 0 errors" in last
-    assert "; 2 rows that were to be run again stand as they were; continue with: " in last
+    assert "2 rows were not run again and keep their earlier results; continue with: " in last
     assert rows_of(tmp_path / "o.jsonl") == rows
     run = run_of(tmp_path)
     assert (run["state"], run["passed"], run["errors"]) == ("interrupted", 3, 0)
@@ -172,13 +172,13 @@ def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> No
     counting_suite(tmp_path, "w9", "w0", "w2")
     told = [
         f"the suite of {run} has changed: s.json",
-        "of 3 rows: 2 kept (1 of them at other places), 1 new; 1 is gone",
+        "of 3 rows: 2 kept (1 of them at other positions), 1 new; 1 is gone",
         "  new: 0 (word=w9)",
         "  gone: 1 (word=w1)",
     ]
     done = trioeval("s.json", "--resume", cwd=tmp_path)
     assert (done.returncode, asked(tmp_path)) == (2, [])
-    hint = "--reconcile keeps the rows that are the same, and runs the others"
+    hint = "pass --reconcile to keep the unchanged rows and run the others"
     assert done.stderr.splitlines() == [*told, hint]
     done = trioeval("resume", "--reconcile", "-o", "o.jsonl", cwd=tmp_path)
     assert (done.returncode, asked(tmp_path)) == (0, ["say w9"])
@@ -224,7 +224,7 @@ def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_p
         assert refused.returncode == 2
         assert refused.stderr.splitlines()[1:3] == [
             "of 4 rows: 4 new, or not run before",
-            "  3 rows that were not recorded yet are run as the suite says now",
+            "  3 unrecorded rows run as the suite says now",
         ]
         assert stats_of(url)["requests"] == 3
         flags = ["--reconcile", "--no-cache", "--no-table", "-o", "o.jsonl"]
@@ -274,7 +274,7 @@ def test_a_run_goes_on_as_it_was_begun_however_it_went_on_before(tmp_path: Path)
     done = trioeval("s.json", *flags, cwd=tmp_path)
     assert (done.returncode, len(asked(tmp_path))) == (7, 1)
     assert "1 passed, 0 failed, 0 errors, 3 not run" in last_line(done)
-    assert "the budget left 3 rows without a verdict; continue with: " in last_line(done)
+    assert "3 rows not run because of the budget; continue with: " in last_line(done)
     begun = stored_flags_of(tmp_path)
     assert begun["keep"] == {"cache": False}
 
@@ -312,12 +312,12 @@ def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
             done = trioeval("s.json", "--resume", "-o", "o.jsonl", cwd=tmp_path)
             assert (done.returncode, done.stderr) == (
                 2,
-                f"{run['id']} is being run by another process\n",
+                f"{run['id']} is running in another process; wait until it ends, or stop it\n",
             )
             done = trioeval("runs", "delete", run["id"], cwd=tmp_path)
             assert (done.returncode, done.stderr) == (
                 2,
-                f"{run['id']}: running, and not deleted\n",
+                f"{run['id']}: still running, so nothing was deleted\n",
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # two of one number may come as one
                 process.send_signal(number)

@@ -46,11 +46,11 @@ def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
     done = trioeval("suite.toml", "--no-progress", *outputs, cwd=tmp_path)
     assert done.returncode == 100, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.endswith(
-        "exit 100: 2 rows ended as errors, 1 rows are blocked by what they depend on"
-    )
+    assert last.endswith("exit 100: 2 rows ended in errors, 1 row blocked by a failed dependency")
     shown = trioeval("show", "latest", "9", "--task", "tone", cwd=tmp_path)
-    assert shown.stderr.endswith("has no row 9 of task tone; 4 of 4 rows are written down\n")
+    assert shown.stderr.endswith(
+        "has no row 9 of task tone; 4 of 4 rows are stored, numbered from 0\n"
+    )
     assert [line for line in done.stdout.splitlines() if line.startswith("task ")] == [
         "task smoke",
         "task tone",
@@ -97,7 +97,7 @@ def test_flags_reach_every_task(tmp_path: Path) -> None:
     assert one.stderr.splitlines()[-1].startswith("4 rows in ")
     none = trioeval("suite.toml", "--filter-range", "7:", cwd=tmp_path)
     assert none.returncode == 2
-    assert "the filters leave no row to run" in none.stderr
+    assert "no rows match the filters (pass --allow-empty to accept this)" in none.stderr
 
 
 def test_one_task_runs_with_what_it_depends_on(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
     """What the lane says of itself while its only permit is out."""
 
     async def main() -> tuple[object, ...]:
-        lanes = Lanes([LaneSpec("a", width=3)], permits={"a": never()})
+        lanes = Lanes([LaneSpec("a", max_concurrency=3)], permits={"a": never()})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one_call, lanes, [])
             await trio.testing.wait_all_tasks_blocked()
@@ -380,7 +380,9 @@ def test_a_first_in_line_that_is_cancelled_hands_the_line_on() -> None:
 
 def test_permits_for_a_lane_that_is_not_there_are_refused() -> None:
     """With the lanes that there are."""
-    with pytest.raises(PlanError, match=r"permits for \['c'\]; the lanes are \['a', 'b'\]"):
+    with pytest.raises(
+        PlanError, match=r"permits are given for unknown lanes \['c'\]; the lanes are \['a', 'b'\]"
+    ):
         Lanes([LaneSpec("b"), LaneSpec("a")], permits={"c": never()})
 
 
@@ -407,7 +409,7 @@ def test_a_body_says_what_it_does() -> None:
         Noted(2.0, 0, "graded", {}),
     ]
     assert isinstance(events[3], Finished)
-    with pytest.raises(TooLateError, match="job 0 said 'late' after it was over"):
+    with pytest.raises(TooLateError, match="job 0 reported 'late' after it was over"):
         calls.note("late")
 
 

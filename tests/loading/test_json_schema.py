@@ -275,10 +275,10 @@ def test_the_schema_that_is_shipped_is_that_of_the_models(
 def test_fields_are_described_in_the_words_of_the_models() -> None:
     """So an editor shows what the documentation says."""
     lane = SCHEMA["$defs"]["LaneSettings"]
-    assert lane["description"] == "How hard one provider key may be used."
+    assert lane["description"] == "The limits of the calls to one provider key."
     assert lane["properties"]["rpm"] == {
         "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}],
-        "description": "Requests per minute, > 0; None does not limit them.",
+        "description": "Requests per minute, > 0; None is unlimited.",
     }
     assert lane["properties"]["max_concurrency"] == lane["properties"]["maxConcurrency"]
 

@@ -64,7 +64,7 @@ def test_permits_at_once_limit_a_lane_as_its_width_does(
         max_live_jobs=256,
     )
     lane = scenario.lanes[0]
-    assume(room <= lane.width and not predict(scenario).tied_at)
+    assume(room <= lane.max_concurrency and not predict(scenario).tied_at)
     check_narrowed(scenario, lane.name, room, at_once=at_once)
 
 

@@ -72,7 +72,7 @@ def test_qe_23_the_ceiling_of_a_reply_is_the_budget_of_its_question(tmp_path: Pa
     assert error.message == (
         f"pupils:tokens: {prompt + 500:,} of pupils:tokens requested, the capacity is {prompt + 499:,}; "
         f"its prompt may have {prompt:,} tokens and its reply 500: "
-        "a smaller max_tokens, budget.maxTokens or maxOutputTokens makes that less"
+        "reduce max_tokens, budget.maxTokens or maxOutputTokens"
     )
 
 
@@ -289,11 +289,11 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
     (warning,) = prepare(suite, providers={"pupil": Pupil()}).warnings
     assert warning.path == "$.providers[0]"
     assert warning.message == (
-        "a reply of pupil is taken to have 100,000 tokens at most, so a call takes 100,000 of "
-        '"pupils:tpm", which never has more than 20,000: all of them will fail'
+        "a reply of pupil may have up to 100,000 tokens, so a call needs 100,000 of "
+        '"pupils:tpm", which never has more than 20,000: all of its calls will fail'
     )
     assert warning.hint is not None
-    assert warning.hint.startswith("budget.maxTokens of the questions says so")
+    assert warning.hint.startswith("budget.maxTokens of the questions sets that number")
     assert asked(document, Pupil(), longest_reply=50).outcomes == ["correct"] * 2
 
 
@@ -301,7 +301,7 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"maxOutputTokens": 1000}, []),
-        ({"maxOutputTokens": 1001}, [("$.providers[1]", "maxOutputTokens of $.limits says so")]),
+        ({"maxOutputTokens": 1001}, [("$.providers[1]", "maxOutputTokens of $.limits sets that number")]),
         ({"backend": "redis", "url": "redis://127.0.0.1:1"}, None),
     ],
 )

@@ -34,7 +34,7 @@ def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
     right, wrong = ran.rows
     assert (right.status, right.score, right.error) == (Status.PASS, 1.0, None)
     assert (wrong.status, wrong.score) == (Status.FAIL, 0.0)
-    assert wrong.error == 'the answer "Red" is wrong; right is "Blue"'
+    assert wrong.error == 'the answer "Red" is wrong; correct: "Blue"'
     question = question_of(wrong)
     assert question is not None
     assert (question.agent_answer, question.answer_listed) == ("Red", True)
@@ -138,7 +138,7 @@ def test_qe_36_steps_are_bounded_and_none_is_cut_off(tmp_path: Path, tools: Any)
     assert question.tokens_total == 30
     assert question.run_error is not None
     assert question.run_error.kind == "budget_exceeded"
-    assert question.run_error.message == "2 steps are made, and 2 are allowed (budget.maxSteps)"
+    assert question.run_error.message == "2 steps made, 2 allowed (budget.maxSteps)"
     (row,) = ran.rows
     assert row.reply is not None
     assert row.reply.usage.total == 30

@@ -17,7 +17,7 @@ def widths(document: Any, cap: int | None = None) -> dict[str, int]:
     suite = parse_suite(document, environ={}, allow_outside=True)
     people = {"pupil": pupil, "other": pupil}
     prepared = prepare(suite, providers=people, environ={}, max_concurrency=cap)
-    return {spec.name: spec.width for spec in prepared.lane_specs}
+    return {spec.name: spec.max_concurrency for spec in prepared.lane_specs}
 
 
 @pytest.mark.parametrize(

@@ -74,15 +74,15 @@ def test_a_suite_says_where_limits_are_kept() -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({}, ": limits kept in memory have to be given"),
-        ({"backend": "memory", "limits": None}, ": limits kept in memory have to be given"),
+        ({}, ": limits in memory must be defined"),
+        ({"backend": "memory", "limits": None}, ": limits in memory must be defined"),
         (
             {"limits": [], "limitsFile": "limits.json"},
-            ".limitsFile: limits and limitsFile both say which limits there are",
+            ".limitsFile: limits and limitsFile exclude each other",
         ),
-        ({"limits": [], "url": "redis://x"}, ".url: limits kept in memory have no url"),
-        ({"backend": "http"}, ": limits kept by http need a url"),
-        ({"backend": "redis"}, ": limits kept by redis need a url"),
+        ({"limits": [], "url": "redis://x"}, ".url: limits in memory have no url"),
+        ({"backend": "http"}, ": limits with the backend http need a url"),
+        ({"backend": "redis"}, ": limits with the backend redis need a url"),
         ({"backend": "http", "url": "redis://x"}, ".url: must begin with http:// or https://"),
         (
             {"backend": "redis", "url": "localhost:6379"},
@@ -100,7 +100,7 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ({**REDIS, "maxOutputTokens": 0}, ".maxOutputTokens: must be at least 1, got 0"),
         ({**REDIS, "workers": 0}, ".workers: must be at least 1, got 0"),
         ({**REDIS, "mode": "x"}, '.mode: "mode" is not a key here'),
-        ({"limitsFile": "no.json"}, '.limitsFile: there is no file "no.json"'),
+        ({"limitsFile": "no.json"}, '.limitsFile: file not found: "no.json"'),
         ({"limitsFile": 5}, ".limitsFile: must be the name of a file, got 5"),
         ({"limitsFile": ""}, '.limitsFile: must be the name of a file, got the text ""'),
         ([], ": must be an object, got a list"),
@@ -119,12 +119,12 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
     assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
-        '$.limits.limits_file: there is no file "no.json"',
-        "$.limits.limits_file: limits and limitsFile both say which limits there are",
+        '$.limits.limits_file: file not found: "no.json"',
+        "$.limits.limits_file: limits and limitsFile exclude each other",
     ]
     assert said_of({"backend": "redis", "workers": 0}) == [
         "$.limits.workers: must be at least 1, got 0",
-        "$.limits: limits kept by redis need a url",
+        "$.limits: limits with the backend redis need a url",
     ]
     assert said_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
         "$.limits.patienceMs: must be at least 1, got 0",
@@ -132,14 +132,14 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     ]
     said = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
     assert said_of({"limits": [], "batch": {}, **said}) == [
-        "$.limits.batch: is without effect: limits kept in memory have no batch",
-        "$.limits.namespace: is without effect: limits kept in memory have no namespace",
-        "$.limits.patienceMs: is without effect: limits kept in memory have no patienceMs",
-        "$.limits.request_timeout_ms: is without effect: limits kept in memory have no requestTimeoutMs",
-        "$.limits.unreachable: is without effect: limits kept in memory have no unreachable",
+        "$.limits.batch: has no effect: limits in memory have no batch",
+        "$.limits.namespace: has no effect: limits in memory have no namespace",
+        "$.limits.patienceMs: has no effect: limits in memory have no patienceMs",
+        "$.limits.request_timeout_ms: has no effect: limits in memory have no requestTimeoutMs",
+        "$.limits.unreachable: has no effect: limits in memory have no unreachable",
     ]
     assert said_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
-        "$.limits.namespace: is without effect: only limits kept by redis have a namespace"
+        "$.limits.namespace: has no effect: only limits in Redis have a namespace"
     ]
     assert said_of({"backend": "radis", "url": "x", "workers": 0}) == [
         '$.limits.backend: must be memory, redis or http, got the text "radis"',
@@ -152,7 +152,7 @@ def test_who_keeps_limits_may_be_written_in_any_case() -> None:
     settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
-    assert said_of({"backend": "HTTP"}) == ["$.limits: limits kept by http need a url"]
+    assert said_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]
     wrong = '$.limits.backend: must be memory, redis or http, got the text "Radis "'
     assert said_of({"backend": "Radis "}) == [wrong]
 
@@ -206,18 +206,18 @@ def test_a_lane_names_its_limits() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        (["mine"], '[0]: the end of "mine" does not say what counts against it'),
-        ([{"key": "mine"}], '[0].key: the end of "mine" does not say what counts against it'),
+        (["mine"], '[0]: the end of "mine" does not imply a unit'),
+        ([{"key": "mine"}], '[0].key: the end of "mine" does not imply a unit'),
         ([{"unit": "tokens"}], '[0]: "key" is missing'),
         ([{"key": 5}], "[0].key: must be text, got 5"),
         ([" "], "[0]: a key must not be blank"),
         ([5], "[0]: must be a key or an object with one, got 5"),
-        (["a:rpm", "b:tpm", "a:rpm"], '[2]: "a:rpm" stands in the list already'),
+        (["a:rpm", "b:tpm", "a:rpm"], '[2]: duplicate key "a:rpm"'),
         (
             [{"key": "a:rpm", "unit": "money"}],
             '[0].unit: must be requests, tokens, cost_micro or slots, got the text "money"',
         ),
-        ([{"key": "a:rpm"}, "a:rpm"], '[1]: "a:rpm" stands in the list already'),
+        ([{"key": "a:rpm"}, "a:rpm"], '[1]: duplicate key "a:rpm"'),
         ([f"{n}:rpm" for n in range(33)], ": must be at most 32 limits, got 33"),
         ("a:rpm", ': must be a list of keys, got the text "a:rpm"'),
     ],
@@ -238,7 +238,7 @@ def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
     assert said_of(REDIS, lanes={"wide": {"limits": keys}}) == [
         "$.lanes.wide.limits[1]: must be a key or an object with one, got 5",
         f"$.lanes.wide.limits[3].unit: {unit}",
-        '$.lanes.wide.limits[2]: "a:rpm" stands in the list already',
+        '$.lanes.wide.limits[2]: duplicate key "a:rpm"',
     ]
 
 
@@ -249,8 +249,8 @@ def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
         "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
     }
     said = [
-        "$.providers[0].echo.lane.limits: there is no $.limits",
-        "$.lanes.wide.limits: there is no $.limits",
+        "$.providers[0].echo.lane.limits: $.limits is missing",
+        "$.lanes.wide.limits: $.limits is missing",
     ]
     assert said_of(None, **top) == said
     assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == said
@@ -293,7 +293,7 @@ def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """The warning of a limit that no lane counts against."""
-    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it is without effect'
+    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
     return told, f'write limits: ["{key}"] in a lane'
 
 
@@ -304,9 +304,9 @@ def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> Non
     assert warned(providers=[both]) == []
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
-    nobody = "$.limits: no lane counts against a limit: nobody is asked, and no limit is made"
+    nobody = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
     assert warned(limits={**REDIS, "limits": [RPM]}) == [
-        (nobody, "write limits, a list of their keys, in a lane")
+        (nobody, "write limits, with keys of limits, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
     file = {"limitsFile": "limits.json"}
@@ -342,12 +342,12 @@ def test_odd_units_of_lanes_of_tasks_are_told_once_each() -> None:
         (
             HOLDS,
             "tokens",
-            "limits how many calls there are at once: each takes one, not its tokens",
+            "limits concurrent calls: each takes 1 slot, not its tokens",
         ),
-        (RPM, "slots", "is a rolling limit: it has no slots, and each call takes 1 of it"),
+        (RPM, "slots", "is a rolling limit without slots: each call takes 1 unit"),
         (RPM, "tokens", None),
         ({**RPM, "unit": "calls"}, "tokens", None),
-        ({**RPM, "unit": "requests"}, "slots", "is a rolling limit: it has no slots"),
+        ({**RPM, "unit": "requests"}, "slots", "is a rolling limit without slots"),
         ({**RPM, "unit": "tokens"}, "tokens", None),
         ({**RPM, "unit": "tokens"}, "requests", "whose unit is tokens"),
     ],
@@ -368,7 +368,7 @@ def test_a_unit_that_is_not_that_of_its_limit_is_warned_of(
 
 
 def missing(key: str, at: str) -> str:
-    return f'{at}: there is no limit "{key}": all calls of the lane will fail'
+    return f'{at}: unknown limit "{key}": all calls of the lane will fail'
 
 
 def test_a_key_that_is_no_limit_in_memory_is_warned_of() -> None:

@@ -53,6 +53,8 @@ IN_MAPPINGS = frozenset(
 )
 """Keywords whose value maps names to schemas."""
 
+JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+
 _INT32 = 2**31
 NUMBER_FORMATS: Mapping[str, Any] = {
     "int32": {"type": "integer", "minimum": -_INT32, "maximum": _INT32 - 1},

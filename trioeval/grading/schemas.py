@@ -12,6 +12,7 @@ The verdict and its reason are separate: the verdict takes bounded time for any 
 left out if it would not.
 """
 
+import difflib
 import itertools
 import json
 import re
@@ -28,6 +29,7 @@ from trioeval.grading.schema_words import (
     IN_LISTS,
     IN_MAPPINGS,
     IN_PLACE,
+    JSON_TYPES,
     NUMBER_FORMATS,
     TEXT_FORMATS,
     known_keywords,
@@ -408,6 +410,7 @@ class _Walk:
         if self._told:
             if self._strict:
                 self._check_words(schema, path)
+            self._check_types(schema.get("type"), f"{path}.type")
             self._follow(schema.get("$ref"), depth)
         return self._rewritten(schema, made)
 
@@ -447,6 +450,17 @@ class _Walk:
                 return
             target = target[step]
         self.node(target, f".{reference[2:].replace('/', '.')}", depth + 1)
+
+    def _check_types(self, types: Any, path: str) -> None:
+        """Report misspelt types; other values of `type` are left to the metaschema."""
+        for place, name in enumerate(types) if isinstance(types, list | tuple) else [(None, types)]:
+            if isinstance(name, str) and name not in JSON_TYPES:
+                at = path if place is None else f"{path}[{place}]"
+                close = difflib.get_close_matches(name.lower(), JSON_TYPES, n=1)
+                hint = (
+                    f'did you mean "{close[0]}"?' if close else f"known are {', '.join(JSON_TYPES)}"
+                )
+                self._fault(at, f"{quote(name)} is not a JSON type", hint)
 
     def _check_words(self, schema: Mapping[str, Any], path: str) -> None:
         for key in schema:

@@ -265,7 +265,10 @@ class FileRun:
                     result = None if dataset is None else dataset.result
                     told = told_of_task(
                         key.task or "the suite",
-                        map(RowRecord.of, reader.records(facts, key.task)),
+                        (
+                            RowRecord.of(found, index=index)
+                            for index, found in reader.numbered(facts, key.task)
+                        ),
                         None if result is None else trouble(read_dataset(result)),
                         is_dataset=result is not None,
                     )

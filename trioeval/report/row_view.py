@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.inert import inert, inert_lines
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines, event_text
 from trioeval.report.stored import StoredCall
-from trioeval.report.tables import STATUS_STYLES
+from trioeval.report.tables import STATUS_STYLES, label_style
 from trioeval.run import Status
 from trioeval.text import score_text
 
@@ -68,7 +69,12 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
 def _sections(
     record: RowRecord, calls: Sequence[StoredCall], near: Path | None
 ) -> Iterator[RenderableType]:
+    # Most who look at a row ask why it failed: status and reason come first.
     yield _heading(record)
+    if not record.status.has_verdict:
+        yield from _block("error", record.error)
+        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
+    yield from _verdict(record)
     if record.vars:
         yield from _block("variables", indented(record.vars))
     yield from _block("prompt", record.prompt)
@@ -77,12 +83,8 @@ def _sections(
         yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
         if "raw" in record.response:
             yield from _block("reply before transforms", _shown(record.response["raw"]))
-    if not record.status.has_verdict:
-        yield from _block("error", record.error)
-        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
-    yield from _verdict(record)
     for call in calls:
         if call.role == "grader":
             yield from _block(f"{inert(call.provider, _NAME)} was asked to judge", call.prompt)
@@ -96,18 +98,17 @@ def _sections(
 
 def _heading(record: RowRecord) -> Text:
     task = "" if record.task is None else f"task {inert(record.task, _NAME)}, "
-    text = Text(f"{task}test {record.test_idx}, column {record.prompt_idx}: ")
-    text.append(inert(record.name, _NAME) + "\n")
+    text = Text(f"{task}row {record.number} ({inert(record.name, _NAME)})\n")
     text.append(f"{inert(record.provider, _NAME)} | ", style="dim")
     text.append(inert(record.prompt_label, _NAME) + "\n", style="dim")
-    text.append(record.status.label, style=STATUS_STYLES[record.status])
+    text.append(record.label, style=label_style(record.label, record.status))
     facts = [f"score {score_text(record.score)}"] if record.verdict else []
     facts.append(record.ending)
     facts += [] if record.latency_ms is None else [f"{record.latency_ms:.0f} ms"]
     facts += ["from the cache"] if record.is_from_cache else []
-    facts += [f"{record.tokens} tokens"] if record.tokens else []
-    facts += [f"{record.cost:.6f} US dollars"] if record.cost else []
-    facts.append(f"{record.attempts} calls" if record.attempts != 1 else "1 call")
+    facts += [counted(record.tokens, "token")] if record.tokens else []
+    facts += [money(record.cost)] if record.cost else []
+    facts.append(counted(record.attempts, "call"))
     return text.append(", ".join(["", *facts])[1:])
 
 
@@ -164,7 +165,7 @@ def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
 
 def _calls(calls: Sequence[StoredCall]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("#", "execution", "asked", "as", "ms", "tokens", "US dollars", "ended"):
+    for name in ("#", "execution", "asked", "as", "ms", "tokens", "cost", "ended"):
         table.add_column(name, overflow="fold")
     for number, call in enumerate(calls, 1):
         table.add_row(
@@ -174,7 +175,7 @@ def _calls(calls: Sequence[StoredCall]) -> Table:
             inert(_role(call), _NAME),
             "" if call.latency_ms is None else f"{call.latency_ms:.0f}",
             "" if call.tokens is None else str(call.tokens),
-            "" if call.cost is None else f"{call.cost:.6f}",
+            "" if call.cost is None else money(call.cost),
             Text(_ended(call)),
         )
     return table

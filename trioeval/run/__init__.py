@@ -1,6 +1,6 @@
 """Runs of prepared suites: checks before the first request, the graph of tasks, and the summary.
 
-The only package that knows the body of every task type.
+This is the only package that imports the bodies of all task types.
 """
 
 from trioeval.evaluation.prepared import PreparedSuite as PreparedSuite

@@ -1,4 +1,4 @@
-"""The limits that a suite shares with others, opened for its run, and what its lanes ask of them."""
+"""The shared limits of a suite, opened for its run, and the permits that its lanes need."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable
@@ -15,16 +15,16 @@ from trioeval.limits.backend import SharedLimits
 async def open_suite_limits(
     prepared: PreparedSuite, *, warn: Callable[[str], None] | None = None
 ) -> AsyncGenerator[SharedLimits | None]:
-    """The limits of a suite, for as long as the block; None where no lane of it counts against one.
+    """Open the shared limits of a suite for the duration of the block; None if no lane uses them.
 
     Args:
         prepared: The suite.
-        warn: Told of what goes wrong and ends no call, and of limits that are kept otherwise than the suite
-            says; must not raise. None logs it.
+        warn: Called with failures that end no call, and with limits that differ from those of the suite; must
+            not raise. None logs them.
 
     Raises:
-        LimitError: Whoever keeps the limits cannot be asked, or does not take those of the suite.
-        SuiteError: The file of limits is wrong.
+        LimitError: The limit server is unreachable, or rejects the limits of the suite.
+        SuiteError: The limits file is not valid.
     """
     settings = prepared.suite.limits
     if settings is None or not prepared.lane_limits:
@@ -33,7 +33,7 @@ async def open_suite_limits(
     from trioeval.limits.open import Batch, open_limits  # noqa: PLC0415 - only suites with limits
 
     batch = settings.batch
-    told = logging.getLogger("trioeval").warning if warn is None else warn
+    report = logging.getLogger("trioeval").warning if warn is None else warn
     async with open_limits(
         backend=settings.backend,
         url=settings.url,
@@ -44,17 +44,17 @@ async def open_suite_limits(
         patience=settings.patience_ms / 1000,
         request_timeout=settings.request_timeout_ms / 1000,
         batch=None if batch is None else Batch(batch.size, batch.flush_ms / 1000),
-        rng=Random(),  # noqa: S311 - no secret: ids of leases have to differ, and no more
-        warn=told,
+        rng=Random(),  # noqa: S311 - no secret: lease ids only have to be unique
+        warn=report,
     ) as limits:
         yield limits
 
 
 def permits_of(limits: SharedLimits, *suites: PreparedSuite) -> dict[str, Permits]:
-    """What the calls of each lane ask before they start; of lanes without shared limits, nothing.
+    """Return the permits that the calls of each lane need before they start.
 
     Raises:
-        SuiteError: Suites count something else of the calls of a lane against the same limit.
+        SuiteError: Suites count different amounts of the calls of a lane against the same limit.
     """
     merged = merge_lane_limits(prepared.lane_limits for prepared in suites)
     return {lane: limits.permits(lane, keys) for lane, keys in merged.items()}
