@@ -15,7 +15,7 @@ LISTED = "all types are listed in docs/reference/assertions.md"
 PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (
         {"type": "contians", "value": "x"},
-        '.type: "contians" is not an assertion type\n  did you mean "contains"?',
+        '.type: "contians" is not an assertion type\n  did you mean "contains" or "icontains"?',
     ),
     (
         {"type": "not-Equals", "value": "x"},
@@ -23,7 +23,10 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "not-not-contains", "value": "x"},
-        '.type: "not-not-contains" is not an assertion type\n  did you mean "not-contains"?',
+        (
+            '.type: "not-not-contains" is not an assertion type\n'
+            '  did you mean "not-contains" or "not-icontains"?'
+        ),
     ),
     ({"type": "xyz"}, f'.type: "xyz" is not an assertion type\n  {LISTED}'),
     ({"type": ""}, f'.type: "" is not an assertion type\n  {LISTED}'),
@@ -59,6 +62,28 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (
         {"type": "is-sql", "value": {"allowedTabels": []}},
         '.value.allowedTabels: "allowedTabels" is not a known key\n  did you mean "allowedTables"?',
+    ),
+    (
+        {"type": "contians-al", "value": "a"},
+        (
+            '.type: "contians-al" is not an assertion type\n'
+            '  did you mean "contains-all" or "icontains-all"?'
+        ),
+    ),
+    (
+        {"type": "not-contian", "value": "a"},
+        (
+            '.type: "not-contian" is not an assertion type\n'
+            '  did you mean "not-contains", "not-icontains" or "not-contains-any"?'
+        ),
+    ),
+    (
+        {"type": "is-json", "value": {"properties": {"a": {"type": "strnig"}}}},
+        '.value.properties.a.type: "strnig" is not a JSON Schema type\n  did you mean "string"?',
+    ),
+    (
+        {"type": "contains-json", "value": "type: [null, intger]"},
+        '.value: "intger" is not a JSON Schema type\n  did you mean "integer"?',
     ),
     (
         {"type": "is-json", "value": "{{{ not json"},

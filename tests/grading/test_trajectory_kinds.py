@@ -7,11 +7,11 @@ import pytest
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, Verdict, check_assertion, grade
-from trioeval.grading.kinds.traces import Trace, trace_of
+from trioeval.grading.kinds.traces import ReplyTrace, trace_of
 from trioeval.grading.kinds.trajectories import SHOWN, steps_of, trajectory_summary
 
 
-def trace(*spans: dict[str, Any], **more: Any) -> Trace:
+def trace(*spans: dict[str, Any], **more: Any) -> ReplyTrace:
     return trace_of(Subject.of("x", metadata={"trace": {"spans": list(spans), **more}}))
 
 

@@ -132,7 +132,7 @@ _SHOWN = 1000  # characters
 
 
 @attrs.frozen(kw_only=True)
-class _Asked:
+class _CommandSettings:
     words: tuple[str, ...]
     limit: float
     exit_code: int
@@ -164,10 +164,10 @@ def _last_lines(output: str) -> str:
     return told if len(told) <= _SHOWN else f"…{told[-_SHOWN:]}"
 
 
-def _read(value: Any) -> _Asked:
+def _read(value: Any) -> _CommandSettings:
     """Return the settings in a value; raise `ValueError` if a command line cannot be split."""
     said = value if isinstance(value, Mapping) else {"command": value}
-    return _Asked(
+    return _CommandSettings(
         words=_words(said["command"]),
         limit=said.get("timeoutMs", LIMIT * 1000) / 1000,
         exit_code=said.get("exitCode", 0),

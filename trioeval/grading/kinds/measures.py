@@ -141,7 +141,7 @@ def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
         if panel.repeat == 1:
             return await one(subject, value, assertion, outside)
         # A recorded reply would only repeat the same judgement.
-        afresh = attrs.evolve(outside, grader=_Afresh(outside.grader))
+        afresh = attrs.evolve(outside, grader=_UncachedGrader(outside.grader))
         calls = [
             functools.partial(one, subject, value, assertion, afresh if place else outside)
             for place in range(panel.repeat)
@@ -216,7 +216,7 @@ def _part(finding: Finding) -> Verdict:
 
 
 @attrs.frozen
-class _Afresh:
+class _UncachedGrader:
     """A grader that uses no recorded replies."""
 
     grader: Grader
