@@ -119,10 +119,10 @@ suite.yaml:9:3: $.tests[3]: file not found: "file://tests.csv"
 suite.yaml:11:5: $.tests[4].assert[0]: must be an object, got the text "contains: x"
   write {{"type": "contains", "value": "contains: x"}}
 suite.yaml:12:12: $.tests[4].assert[1].type: "contians" is not an assertion type
-  did you mean "contains"?
+  did you mean "contains" or "icontains"?
 suite.yaml:12:22: $.tests[4].assert[1].valeu: "valeu" is not a key here
   did you mean "value"?
-suite.yaml:13:26: $.tests[4].assert[2].value: "[" is not a regular expression that can be used: \
+suite.yaml:13:26: $.tests[4].assert[2].value: "[" is not a valid regular expression: \
 [ is never closed
   patterns are those of JavaScript, without flags
 suite.yaml:14:40: $.tests[4].assert[3].weight: must be from 0 to 1000000000, got -1

@@ -194,7 +194,7 @@ def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
     assert refused(tmp_path, text) == [
         "2:7 0.__expected: no value",
         "3:1 1: a row of 2 cells under a header of 3",
-        '5:6 2.__expected: the quotes in "\\"a" do not fit together',
+        '5:6 2.__expected: the quotes in "\\"a" do not match',
         "6:1 3: a row of 4 cells under a header of 3",
     ]
 

@@ -145,5 +145,5 @@ def test_the_elements_of_a_list_stand_between_commas(text: str, wanted: list[str
 
 @pytest.mark.parametrize("text", ['"a', '"a" b', 'c, "a'])
 def test_quotes_of_a_list_must_fit_together(text: str) -> None:
-    with pytest.raises(MistakenError, match="do not fit together"):
+    with pytest.raises(MistakenError, match="do not match"):
         assertion_from_text(f"contains-any: {text}")
