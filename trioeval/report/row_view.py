@@ -1,7 +1,7 @@
 """All facts about one row, for a terminal.
 
-The prompt and the reply, the verdict and its reasons, the calls and the waits. Foreign text is inert, and very
-long text is cut.
+The prompt and the reply, the verdict and its reasons, the calls and the waits. Foreign text is inert, and
+very long text is cut.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -85,7 +85,7 @@ _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "
 def runs_table(runs: Iterable[RunFacts]) -> RenderableType:
     """Return a table with a line for each run: its suite, its progress, and its cost.
 
-    If the table is too wide, cost, errors and the start are left out, and if that is not enough, a run has two
+    If the table is too wide, cost, errors and the start are left out. If that is not enough, a run has two
     lines or more. Only the suite is ever cut.
     """
     return _RunsTable([*runs])

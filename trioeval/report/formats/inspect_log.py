@@ -363,7 +363,7 @@ class _Scores:
         return ((sample, total / self.counts[sample]) for sample, total in self.sums.items())
 
     def mean_and_error(self) -> tuple[float, float]:
-        """Return the mean over samples and its standard error, as Inspect's metrics of these names define them."""
+        """Return the mean over samples and its standard error, as Inspect's metrics define them."""
         values = [value for _, value in self.means()]
         mean = math.fsum(values) / len(values)
         if len(values) == 1:

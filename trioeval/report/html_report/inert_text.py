@@ -7,7 +7,7 @@ _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Control characters, characters that change the direction of text, invisible characters and lone surrogates."""
+"""Control characters, direction marks, invisible characters and lone surrogates."""
 _JOINERS = re.compile("[\u200c\u200d]")
 """Invisible characters that scripts and emoji need, but names do not."""
 
