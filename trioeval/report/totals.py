@@ -133,7 +133,7 @@ class ColumnTotals:
 
     statuses: Counter[Status] = attrs.field(factory=Counter)
     outcomes: Counter[str] = attrs.field(factory=Counter)
-    """The number of rows with each outcome: `done`, `failed`, `timed_out`, `interrupted`, `blocked`, `not_run`."""
+    """The number of rows by outcome: `done`, `failed`, `timed_out`, `interrupted`, `blocked`, `not_run`."""
     score: float = 0
     passed_parts: int = 0
     failed_parts: int = 0
@@ -178,7 +178,7 @@ class ColumnTotals:
 
     @property
     def left(self) -> int:
-        """Rows that did not end because the run was stopped, or that are blocked; no rate or interval counts them."""
+        """Rows that did not end because the run was stopped, or that are blocked; rates leave them out."""
         return self.statuses[Status.NOT_RUN]
 
     @property
@@ -432,7 +432,7 @@ def percent(part: int, whole: int) -> str:
 def nearest_rank(values: "array[float]", share: float) -> float | None:
     """Return the least value that at least a share of the values does not exceed; None without values.
 
-    Sorting would make an object of every number; this narrows the array down to the value. Takes linear time on
+    Sorting would make an object of every number; this narrows the array down to the value, in linear time on
     average.
 
     Args:

@@ -307,7 +307,7 @@ class Trace:
         return text
 
     def _escaped(self, text: str) -> str:
-        """Return a text as it is written inside of JSON quotes, on one line and without unusual characters."""
+        """Return a text as written between JSON quotes, on one line and without unusual characters."""
         # Perfetto misreads a quote behind an escaped backslash, and refuses such a file.
         return json.dumps(inert(self.hide(text), _NAME))[1:-1].replace(r"\\", r"\u005c")
 

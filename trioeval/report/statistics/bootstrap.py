@@ -34,7 +34,7 @@ class Bootstrap:
     """The seed of the random numbers; each interval starts from it again."""
 
     def interval(self, found: Estimate, sums: Iterable[tuple[float, float]]) -> Estimate:
-        """Return the same mean and standard error with a bootstrap interval; unchanged if none can be computed.
+        """Return the same mean and standard error with a bootstrap interval, if one can be computed.
 
         Args:
             found: The mean.
@@ -64,7 +64,7 @@ def bootstrap_mean(
 ) -> Estimate | None:
     """Return the mean of values with a bootstrap interval.
 
-    The order of the values does not matter: equal seeds give equal intervals. For differences between two runs
+    The order of the values does not matter: equal seeds give equal intervals. For differences of two runs
     this is the bootstrap of pairs.
 
     Args:

@@ -105,7 +105,7 @@ def _incomplete_beta(a: float, b: float, p: float, q: float) -> float:
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Return the continued fraction of the incomplete beta function, by the method of Lentz (DLMF 8.17.22)."""
+    """Return the continued fraction of the incomplete beta function by Lentz's method (DLMF 8.17.22)."""
     c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
     found = d
     for m in range(1, _MOST):

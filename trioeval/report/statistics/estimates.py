@@ -301,8 +301,8 @@ def clustered_proportion(
 
     The standard error is that of `ratio`. The interval is Wilson's with the quantile of Student's t, for the
     effective number of independent rows: p (1 - p) divided by the squared standard error, and at most the
-    number of rows. If all rows passed, or none, rows of a cluster may be copies of each other, so each cluster
-    counts as one.
+    number of rows. If all rows passed, or none, rows of a cluster may be copies of each other: each cluster
+    then counts as one.
 
     Args:
         sums: For each cluster the number of passed rows, and of all rows.

@@ -42,8 +42,8 @@ class Place:
 class Numbering:
     """A numbering of 64-bit keys from 0, in the order of their arrival, in 12 to 24 bytes for each.
 
-    A hash table with open addressing, as a dict takes a hundred bytes for each key. Keys are digests, so their
-    own bits spread them.
+    A hash table with open addressing, as a dict takes a hundred bytes for each key. Keys are digests, and
+    their own bits spread them.
 
     Example:
         >>> numbering = Numbering()
@@ -193,7 +193,7 @@ class SumsByTest:
 class ColumnSums(SumsByTest):
     """The data of the intervals of a column.
 
-    `passes` has 1 of a row that passed and 0 of all others, `scores` and `metrics` those of rows that have a
+    `passes` has 1 for a row that passed and 0 for others, `scores` and `metrics` those of rows with a
     verdict.
     """
 
@@ -201,9 +201,9 @@ class ColumnSums(SumsByTest):
         """Count a row.
 
         Args:
-            place: What it is of.
-            passed: Whether it passed.
-            score: None of a row without a verdict.
+            place: Its test and its cluster.
+            passed: Whether the row passed.
+            score: The score; None without a verdict.
 
         Returns:
             The number of its test, for `add_metric`.
@@ -220,20 +220,20 @@ class ColumnSums(SumsByTest):
         return max(self.passes.rows, default=0)
 
     def pass_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
-        """The share of rows that passed."""
+        """Return the share of rows that passed, with its interval."""
         sums = self.tests.by_cluster(self.passes)
         return clustered_proportion(sums, self.passes.count, confidence)
 
     def score_interval(
         self, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
     ) -> Estimate | None:
-        """The mean score of rows that have a verdict."""
+        """Return the mean score of the rows with a verdict."""
         return self.tests.mean(self.scores, confidence, bootstrap)
 
     def metric_intervals(
         self, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
     ) -> Mapping[str, Estimate]:
-        """The weighted means of the metrics, by name, sorted."""
+        """Return the weighted means of the metrics, by name, sorted."""
         found = {
             name: self.tests.mean(sums, confidence, bootstrap)
             for name, sums in sorted(self.metrics.items())
@@ -243,7 +243,7 @@ class ColumnSums(SumsByTest):
     def repeated(
         self, confidence: float = CONFIDENCE
     ) -> Iterator[tuple[int, Estimate | None, Estimate | None]]:
-        """For some k up to the most repeats of a test, pass@k and pass^k; nothing if no test has any.
+        """Yield pass@k and pass^k for some k up to the most repeats; nothing if no test has repeats.
 
         They are means over the tests that have at least k rows.
         """
@@ -258,7 +258,7 @@ class ColumnSums(SumsByTest):
             yield k, some, each
 
     def json(self) -> dict[str, Any]:
-        """The intervals, as documents tell them."""
+        """Return the intervals in the format of documents."""
         passes, scores = self.pass_interval(), self.score_interval()
         found: dict[str, Any] = {
             "passRate": None if passes is None else passes.json(),
