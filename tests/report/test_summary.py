@@ -14,13 +14,7 @@ from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Place
-from trioeval.report.summary import (
-    Took,
-    failures_view,
-    not_graded_line,
-    not_run_line,
-    took_lines,
-)
+from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import counts_text
 from trioeval.run import Status

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 RunState: TypeAlias = Literal["running", "finished", "interrupted", "died"]
-"""The state of a stored run. An `interrupted` run ended early and reported it; a `died` run reported nothing."""
+"""The state of a stored run. An `interrupted` run recorded that it ended early; a `died` run did not."""
 
 EndState: TypeAlias = Literal["finished", "interrupted"]
 
@@ -28,8 +28,8 @@ class RunStart:
     heads: Sequence[Mapping[str, Any]] = ()
     """The head of each task, in order; `task` is its id, if it has one.
 
-    If there are none, `run_suite` sets them when it gets the run as its journal, together with all fields below,
-    the versions, the description and the path of the suite.
+    If there are none, `run_suite` sets them when it gets the run as its journal, and with them all fields
+    below, the versions, the description and the path of the suite.
     """
     rows: Mapping[str | None, int] = attrs.field(factory=dict)
     """The number of rows of each task, as far as it is known."""

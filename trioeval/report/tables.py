@@ -45,7 +45,7 @@ _OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
 
 @attrs.define(kw_only=True)
 class FailureGroup:
-    """Rows that failed alike: a row with failed assertions, or all rows with the same error of one provider."""
+    """Rows that failed alike: one row with failed assertions, or all rows with the same error of a provider."""
 
     status: Status
     name: str
@@ -341,7 +341,7 @@ def _interval(found: Estimate | None) -> str:
 
 
 def _score(own: ColumnTotals, judged: Estimate | None) -> str:
-    """Return the mean score of the rows with a verdict, with its uncertainty unless the pass rate shows it."""
+    """Return the mean score of rows with a verdict, and its uncertainty unless the pass rate shows that."""
     if judged is None:
         return "–"
     told = f"{judged.mean:.3f}"

@@ -130,7 +130,7 @@ def _upper(better: float, worse: float, n: float, z: float) -> float:
 
 
 def _variance(better: float, worse: float, n: float, difference: float) -> float:
-    """Return the variance of one row given the difference: 2 q + d (1 - d), with q the root of 2 n q² + B q + C."""
+    """Return the variance of one row given the difference: 2 q + d (1 - d), where 2 n q² + B q + C = 0."""
     rest = difference * (1 - difference)
     b, c = (2 * n - better + worse) * difference - better - worse, -worse * rest
     root = math.sqrt(max(0.0, b * b - 8 * n * c))
@@ -189,8 +189,8 @@ def paired_difference(
 def chance_of(found: Estimate) -> float | None:
     """Return the two-sided probability of a mean at least this far from 0 by chance alone.
 
-    By Student's t with G - 1 degrees of freedom for G clusters. If all clusters have the same difference other
-    than 0, there is no standard error; but only two of the 2^G ways to flip signs are that
+    By Student's t with G - 1 degrees of freedom for G clusters. If all clusters have the same difference, not
+    0, there is no standard error; but only two of the 2^G ways to flip signs are that
     extreme.
 
     Returns:
@@ -206,8 +206,8 @@ def chance_of(found: Estimate) -> float | None:
 def mcnemar(better: int, worse: int) -> float:
     """Return the p-value of McNemar's test of pairs with different verdicts.
 
-    Up to 1000 pairs the exact test: twice the probability that of n = b + c tosses of a coin at most min(b, c)
-    are heads. For more pairs (|b - c| - 1)² / (b + c), which has the distribution of chi-squared with one degree
+    Up to 1000 pairs the exact test: twice the probability that of n = b + c coin tosses at most min(b, c) are
+    heads. For more pairs (|b - c| - 1)² / (b + c), which has the distribution of chi-squared with one degree of
     freedom.
 
     Args:
@@ -231,10 +231,10 @@ def mcnemar(better: int, worse: int) -> float:
 
 
 def clustered_mcnemar(differences: Iterable[int]) -> float | None:
-    """Return the p-value of McNemar's test for pairs in clusters: chance flips all pairs of a cluster, or none.
+    """Return the p-value of McNemar's test for clusters of pairs: chance flips all pairs of a cluster, or none.
 
-    If the absolute differences add up to at most 1000, the exact test: the share of the ways to flip the signs
-    of clusters that give a sum at least as far from 0. Otherwise (Σ d_c)² / Σ d_c², which has the distribution
+    If the absolute differences add up to at most 1000, the exact test: the share of the ways to flip signs of
+    clusters that give a sum at least as far from 0. Otherwise (Σ d_c)² / Σ d_c², which has the distribution
     of chi-squared with one degree of freedom. For clusters of one pair this is `mcnemar`.
 
     Args:
