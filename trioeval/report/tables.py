@@ -45,7 +45,7 @@ _OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
 
 @attrs.define(kw_only=True)
 class FailureGroup:
-    """Rows that failed alike: one row with failed assertions, or all rows with the same error of a provider."""
+    """Rows that failed alike: one row with failed assertions, or all rows with one error of a provider."""
 
     status: Status
     name: str

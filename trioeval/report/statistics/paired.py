@@ -206,9 +206,9 @@ def chance_of(found: Estimate) -> float | None:
 def mcnemar(better: int, worse: int) -> float:
     """Return the p-value of McNemar's test of pairs with different verdicts.
 
-    Up to 1000 pairs the exact test: twice the probability that of n = b + c coin tosses at most min(b, c) are
-    heads. For more pairs (|b - c| - 1)² / (b + c), which has the distribution of chi-squared with one degree of
-    freedom.
+    Up to 1000 pairs the exact test: twice the probability that of n = b + c coin tosses at most min(b, c)
+    are heads. For more pairs (|b - c| - 1)² / (b + c), which has the distribution of chi-squared with one
+    degree of freedom.
 
     Args:
         better: Pairs that only the later run passed, ≥ 0, independent of each other.
@@ -231,7 +231,7 @@ def mcnemar(better: int, worse: int) -> float:
 
 
 def clustered_mcnemar(differences: Iterable[int]) -> float | None:
-    """Return the p-value of McNemar's test for clusters of pairs: chance flips all pairs of a cluster, or none.
+    """Return the p-value of McNemar's test for clusters of pairs: chance flips whole clusters.
 
     If the absolute differences add up to at most 1000, the exact test: the share of the ways to flip signs of
     clusters that give a sum at least as far from 0. Otherwise (Σ d_c)² / Σ d_c², which has the distribution
