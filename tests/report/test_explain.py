@@ -31,7 +31,7 @@ def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
         "job 1\n"
         "     2.000  is started on lane a\n"
         "     2.000  a request on lane a starts\n"
-        "     3.000  lane a refuses the call (rate limit), to be asked again after 5 s; "
+        "     3.000  lane a refuses the call (rate limit), retry after 5 s; "
         "blocked until 8.000\n"
         "     3.000  the request on lane a fails: job 1 was told to\n"
         "     3.000  waits for lane a: backoff, until 8.500\n"
